@@ -1,0 +1,118 @@
+"""``ctxlab`` is one small program: each command is a file, and failures are caught here alone.
+
+Commands import what they need when they run, so that ``ctxlab --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ctxlab.cli import describe, eval, tables
+from ctxlab.cli.speak import note, one_line
+from ctxlab.errors import CtxlabError
+
+__all__ = ["app", "main"]
+
+_REFUSED, _FAILED, _CANCELLED = 2, 1, 130
+
+app = typer.Typer(
+    name="ctxlab",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("eval")(eval.command)
+app.command("describe")(describe.command)
+app.command("strategies")(tables.strategies)
+app.command("formats")(tables.formats)
+app.command("metrics")(tables.metrics)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from ctxlab import __version__
+
+        print(f"ctxlab {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _begin(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Which context strategy should an agent use, what does it save, and what does it forget?
+
+    ctxlab replays recorded conversations through context strategies and measures every request.
+    It works offline and calls no model. Begin with: ctxlab eval
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code and never shows a traceback.
+
+    0: done. 1: an unexpected failure, in one sentence; ``CTXLAB_DEBUG=1`` shows the traceback.
+    2: bad input, in one sentence. 130: cancelled.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        try:
+            _find_strategies_here()
+            code = app(
+                None if arguments is None else list(arguments),
+                prog_name="ctxlab",
+                standalone_mode=False,
+            )
+            sys.stdout.flush()
+        except (KeyboardInterrupt, typer.Abort):
+            print("Cancelled", file=sys.stderr)
+            return _CANCELLED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            return _failed(error)
+    return code if isinstance(code, int) else 0
+
+
+def _find_strategies_here() -> None:
+    """A strategy of one's own is imported from the current folder, as ``python -m`` would do."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def _failed(error: Exception) -> int:
+    if os.environ.get("CTXLAB_DEBUG"):
+        traceback.print_exc()
+    if isinstance(error, CtxlabError):
+        note(str(error))
+        return _REFUSED
+    if hasattr(error, "format_message"):  # how the parser of the command line complains
+        note(f"{one_line(error.format_message()).rstrip('.')}; ctxlab --help shows what there is")
+        return _REFUSED
+    if isinstance(error, OSError) and error.filename is not None:
+        note(f"{error.filename}: {error.strerror}")
+        return _REFUSED
+    said = f": {error}" if str(error) else ""
+    note(f"unexpected {type(error).__name__}{said} (CTXLAB_DEBUG=1 shows where)")
+    return _FAILED
+
+
+def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+    note(f"warning: {message}")

@@ -1,0 +1,162 @@
+"""The leaderboard as text says what is behind it and ends with one sentence that recommends."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pandas as pd
+from rich.text import Text
+
+from ctxlab.cli import show
+from ctxlab.metrics import FAR
+from ctxlab.results import Results
+from ctxlab.strategies.names import CONTROLS
+
+__all__ = ["board_json", "board_text", "limit_words", "short"]
+
+
+class _Figure(NamedTuple):
+    head: str
+    needs: str
+    "the column of the leaderboard without which it is not shown"
+    cell: Callable[[Any], str]
+
+
+_FIGURES = (
+    _Figure("tokens\nmean", "tokens_mean", lambda row: show.compact(row.tokens_mean)),
+    _Figure("\npeak", "tokens_peak", lambda row: show.compact(row.tokens_peak)),
+    _Figure("over\n%", "overflow_rate", lambda row: show.percent(row.overflow_rate)),
+    _Figure("inval\n%", "invalid_rate", lambda row: show.percent(row.invalid_rate)),
+    _Figure("cache\n%", "cached_share", lambda row: show.percent(row.cached_share)),
+    _Figure("cost\n$", "cost_usd", lambda row: show.dollars(row.cost_usd)),
+    _Figure("recall\nall", "recall", lambda row: show.share(row.recall)),
+    _Figure(
+        "\nfar (95 %)",
+        "recall_far",
+        lambda row: show.span(row.recall_far, row.recall_far_low, row.recall_far_high),
+    ),
+    _Figure("point\n%", "pointer_rate", lambda row: show.percent(row.pointer_rate)),
+    _Figure("lost\n%", "lost_rate", lambda row: show.percent(row.lost_rate)),
+)
+
+
+def board_json(results: Results) -> str:
+    """The leaderboard as one JSON array of objects keyed by its columns, limits as they were given."""
+    given = _given(results)
+    rows = results.leaderboard().to_dict("records")
+    return show.as_json({**row, "limit": given.get(row["limit"], row["limit"])} for row in rows)
+
+
+def board_text(results: Results, floor: float) -> str:
+    """The table, what its columns mean, what is behind it, and the verdict as the last line."""
+    board = results.leaderboard()
+    figures = [figure for figure in _FIGURES if figure.needs in board]
+    rows = list(_rows(results, board, figures))
+    heads = ["\nstrategy", *(figure.head for figure in figures)]
+    left = {0, *(i for i, head in enumerate(heads) if "far" in head)}
+    notes = [Text(sentence, style="dim") for sentence in _notes(results, board)]
+    text = show.drawn(show.table(heads, rows, left), Text(), *notes)
+    verdict = results.verdict(floor)
+    # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
+    last = show.drawn(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
+    return f"{text}\n\n{last}"
+
+
+def short(strategy: str) -> str:
+    """A strategy as it may be typed: no empty parentheses.
+
+    >>> short("tool_stubs(keep=3) | panic()")
+    'tool_stubs(keep=3) | panic'
+    """
+    return re.sub(r"(?<=\w)\(\)(?= \||$)", "", strategy)
+
+
+def limit_words(limit: float) -> str:
+    """A limit in words.
+
+    >>> limit_words(8000), limit_words(0.25)
+    ('8,000 tokens', '25 % of each recording')
+    """
+    if isinstance(limit, float) and limit <= 1:
+        return f"{limit * 100:.3g} % of each recording"
+    return f"{limit:,.0f} tokens"
+
+
+def _rows(
+    results: Results, board: pd.DataFrame, figures: list[_Figure]
+) -> Iterator[tuple[list[str], str]]:
+    given = _given(results)
+    cells = [[figure.cell(row) for figure in figures] for row in board.itertuples()]
+    widths = [
+        max(len(line) for text in (figure.head, *column) for line in text.split("\n"))
+        for figure, column in zip(figures, zip(*cells, strict=True), strict=True)
+    ]
+    room = show.width() - sum(widths) - len(widths)
+    lines = list(zip(board["limit"], board["strategy"], cells, strict=True))
+    for number, limit in enumerate(dict.fromkeys(board["limit"])):
+        if number:
+            yield [""], ""
+        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
+        controls = []
+        for of, strategy, figures_ in lines:
+            name = short(strategy)
+            if of != limit:
+                continue
+            row = [show.fold(name, room), *figures_]
+            if re.match(r"\w*", strategy)[0] in CONTROLS and " | " not in strategy:  # type: ignore[index]
+                controls.append(row)
+            else:
+                yield row, ""
+        if controls:
+            yield ["  controls"], "dim italic"
+            yield from ((row, "dim") for row in controls)
+
+
+def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
+    manifest = results.manifest
+    heard = sum(r["requests"] > 0 for r in manifest["recordings"])
+    behind = (heard, "recording"), (results.clusters, "cluster"), (board["requests"].max(), "request")
+    recordings, clusters, requests = (f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in behind)
+    yield (
+        f"{recordings} in {clusters}, {requests}, replayed off-policy: what the agent did next is "
+        "what the recording says."
+    )
+    reserve = manifest["spec"].get("reserve", 0)
+    less = f" less {reserve:,} for the reply" if reserve else ""
+    legend = (
+        ("overflow_rate", f"over: requests larger than the limit{less}"),
+        ("invalid_rate", "inval: a provider would refuse them"),
+        ("cached_share", "cache: tokens read from the prompt cache"),
+        ("recall", "recall: what the agent used next that was still in view (availability: an "
+         "upper bound)"),
+        ("recall_far", f"far: what was last said over {FAR:,} tokens before, with its interval over "
+         "clusters"),
+        ("pointer_rate", "point: not in view but can be fetched again"),
+        ("lost_rate", "lost: neither"),
+    )  # fmt: skip
+    if shown := "; ".join(meaning for column, meaning in legend if column in board):
+        yield f"{shown[:1].upper()}{shown[1:]}."
+    yield f"{_sentence(manifest['tokens'])} {_prices(manifest)}"
+
+
+def _prices(manifest: dict[str, Any]) -> str:
+    prices = manifest["prices"]
+    if prices["warning"]:
+        return _sentence(prices["warning"])
+    source = "litellm's table" if prices["source"] == "litellm" else "ctxlab's own table"
+    return (
+        f"Prices a million tokens: input ${prices['input'] * 1e6:.4g}, cached "
+        f"${prices['cache_read'] * 1e6:.4g}, output ${prices['output'] * 1e6:.4g} ({source})."
+    )
+
+
+def _given(results: Results) -> dict[float, int | float]:
+    """Limits as they were given; in the frame they are all floats."""
+    return {float(limit): limit for limit in results.manifest["spec"]["limits"]}
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

@@ -1,0 +1,206 @@
+"""``ctxlab describe`` says what recordings are like before anything is replayed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from ctxlab.cli.speak import note, say
+from ctxlab.errors import CtxlabError
+
+if TYPE_CHECKING:
+    from ctxlab.replay import Tape
+
+__all__ = ["command"]
+
+Facts: TypeAlias = dict[str, Any]
+"""What is known of one recording, by column."""
+
+_ROWS = 30
+_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH…", help="Recordings: files, folders, globs, bundled:NAME."),
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="M", help="Whose tokenizer counts.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read the recordings as this format.")
+    ] = None,
+    all: Annotated[
+        bool, typer.Option("--all", help=f"A line a recording, however many; else over {_ROWS} "
+                           "recordings are summed up.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no bar.")] = False,
+) -> None:  # fmt: skip
+    """Say what recordings hold: how long they are, what is in them, what was left out.
+
+    \b
+    Examples:
+      ctxlab describe ~/.claude/projects
+      ctxlab describe logs/*.jsonl --all --model claude-sonnet-4-5
+    """
+    from ctxlab.cli import show
+    from ctxlab.formats import load
+    from ctxlab.progress import track
+    from ctxlab.replay import Tape
+    from ctxlab.spec import Spec
+    from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
+
+    counter = TokenCounter(model or DEFAULT_MODEL)
+    spec = Spec(data=tuple(paths), format=format, on_error="skip")
+    left_out: list[tuple[Path, str]] = []
+    recordings = load(
+        spec.paths,
+        format=spec.format,
+        on_error=spec.on_error,
+        on_skip=lambda path, reason: left_out.append((path, reason)),
+    )
+    show_bar = False if no_progress else None
+    try:
+        found = [_facts(Tape(r, counter)) for r in track(recordings, "reading", None, show_bar)]
+    except CtxlabError:
+        _say_left_out(left_out)
+        raise
+    _say_left_out(left_out)
+    say(show.as_json(found) if json else _text(found, all, counter.note))
+
+
+def _facts(tape: Tape) -> Facts:
+    """The columns of ``--json``."""
+    from ctxlab.metrics import FAR
+
+    recording, history, needs = tape.recording, tape.history, tape.needs
+    results = [history.entries[position].tokens for position in history.results]
+    return {
+        "recording": recording.id,
+        "cluster": recording.cluster or recording.id,
+        "source": recording.source,
+        "format": recording.format,
+        "messages": len(recording.messages),
+        "requests": len(tape.requests),
+        "tokens": history.before[-1] + tape.fixed,
+        "tool_tokens": sum(results),
+        "largest_result": max(results, default=0),
+        "longest_request": tape.length if tape.requests else 0,
+        "needs": len(needs),
+        "far_needs": int((needs.gap > FAR).sum()),
+        "compactions": len(recording.compactions),
+        "valid": tape.valid,
+        "skipped": dict(recording.skipped),
+    }
+
+
+def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
+    for path, reason in left_out[:_ROWS]:
+        note(f"left out: {path}: {reason}")
+    if len(left_out) > _ROWS:
+        note(f"left out: {len(left_out) - _ROWS:,} files more")
+
+
+def _text(found: Sequence[Facts], every: bool, counted: str) -> str:
+    from rich.text import Text
+
+    from ctxlab.cli import show
+
+    groups = _groups(found, every)
+    heads = ["recording" if len(groups) == len(found) else "recordings", "format", "messages",
+             "requests", "tokens", "tool\n%", "largest\nresult", "needs\n(far)", "comp.", "invalid",
+             "left\nout"]  # fmt: skip
+    shown = list(groups.items())[: None if every else _ROWS]
+    rows = [(_cells(name, some), "") for name, some in shown]
+    if len(shown) < len(groups):
+        rows.append(([f"… {len(groups) - len(shown):,} more groups (--all)"], "dim"))
+    if len(groups) > 1:
+        rows.append((_cells(f"all {len(found):,}", found), "bold"))
+    notes = [Text(line) for line in (*_skipped(found), *_hints(found), f"{counted[0].upper()}{counted[1:]}.")]
+    return show.drawn(show.table(heads, rows, {0, 1}), Text(), *notes)
+
+
+def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
+    """A line each; where that is too many, by cluster, by file or by folder, whichever is few."""
+    keys: list[Callable[[Facts], str]] = [lambda r: r["recording"]]
+    if not every and len(found) > _ROWS:
+        above = os.path.commonpath([Path(r["source"]).parent for r in found])
+        keys = [
+            lambda r: r["cluster"],
+            lambda r: os.path.relpath(r["source"], above),
+            lambda r: os.path.join(os.path.relpath(Path(r["source"]).parent, above), ""),
+        ]
+    for key in keys:
+        groups: dict[str, list[Facts]] = {}
+        for facts in found:
+            groups.setdefault(key(facts), []).append(facts)
+        if len(groups) <= _ROWS:
+            break
+    return groups
+
+
+def _cells(name: str, some: Sequence[Facts]) -> list[str]:
+    from ctxlab.cli.show import compact, percent
+    from ctxlab.cli.speak import one_line
+
+    def total(key: str) -> int:
+        return sum(facts[key] for facts in some)
+
+    formats = sorted({str(facts["format"]) for facts in some})
+    of = f" ({len(some):,})" if len(some) > 1 and not name.startswith("all ") else ""
+    invalid = sum(not facts["valid"] for facts in some)
+    left_out = sum(sum(facts["skipped"].values()) for facts in some)
+    return [
+        one_line(name) + of,
+        formats[0] if len(formats) == 1 else f"{len(formats)} formats",
+        f"{total('messages'):,}",
+        f"{total('requests'):,}",
+        compact(total("tokens")),
+        percent(total("tool_tokens") / max(total("tokens"), 1)),
+        compact(max(facts["largest_result"] for facts in some)),
+        f"{compact(total('needs'))} ({compact(total('far_needs'))})",
+        str(total("compactions")),
+        ("yes" if invalid else "") if len(some) == 1 else str(invalid),
+        f"{left_out:,}",
+    ]
+
+
+def _skipped(found: Sequence[Facts]) -> Iterator[str]:
+    reasons: Counter[str] = Counter()
+    for facts in found:
+        # The numbers of the lines stand behind a reason; here it counts once.
+        reasons.update({why.partition(" (")[0]: n for why, n in facts["skipped"].items()})
+    if reasons:
+        listed = [f"{count:,} {reason}" for reason, count in reasons.most_common(8)]
+        more = ["…"] if len(reasons) > 8 else []
+        yield f"Left out inside files: {', '.join(listed + more)}."
+
+
+def _hints(found: Sequence[Facts]) -> Iterator[str]:
+    """Which limits would bite, and whether there is anything to forget."""
+    import numpy as np
+
+    lengths = np.array([facts["longest_request"] for facts in found if facts["requests"]])
+    if not len(lengths):
+        yield "No recording holds a model call, so there is nothing to replay."
+        return
+    low, middle, high, top = np.percentile(lengths, [25, 50, 75, 100])
+    yield (
+        f"The longest request of a recording: median {middle:,.0f} tokens, half of them between "
+        f"{low:,.0f} and {high:,.0f}, at most {top:,.0f}."
+    )
+    bites = [(limit, int((lengths > limit).sum())) for limit in _LIMITS]
+    listed = [f"{limit:,} in {count:,}" for limit, count in bites if count]
+    if listed:
+        yield f"A limit bites, of {len(lengths):,} recordings: {', '.join(listed)}."
+    else:
+        yield f"No limit of {_LIMITS[0]:,} tokens or more bites: try --limit 0.25, 0.5."
+    if not any(facts["far_needs"] for facts in found):
+        yield "Nothing that is used was last said far before: far recall will say nothing here."

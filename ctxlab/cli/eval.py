@@ -1,0 +1,172 @@
+"""``ctxlab eval`` replays recordings through strategies and says which one to take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ctxlab.cli.speak import note, say
+from ctxlab.errors import ReadError, SpecError
+from ctxlab.jsontext import parse_json
+
+if TYPE_CHECKING:
+    from ctxlab.spec import Spec
+
+__all__ = ["command"]
+
+
+def command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC.toml | RUN | PATH…]",
+            help="An experiment file or a saved run, or recordings: files, folders, globs, "
+            "bundled:NAME. Recordings beside an experiment take the place of its own. "
+            "Nothing: the bundled experiment.",
+        ),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--strategy", "-s", metavar="S", help="Such as 'tool_stubs(keep=3) | panic'; lineup "
+            "stands for the default ones. May be repeated, as all that follow with one value each.",
+        ),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", "-l", metavar="N", help="Context window: tokens (16000, 16k) or a share of "
+            "each recording's own length (0.25, 25%). May be repeated.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="M", help="Whose tokenizer, prices and cache apply."),
+    ] = None,
+    reserve: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of the limit kept free for the reply.")
+    ] = None,
+    floor: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Far recall to keep, as a share of full history's [0.95]."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="What to measure. May be repeated.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read the recordings as this format.")
+    ] = None,
+    on_error: Annotated[
+        str | None, typer.Option(metavar="raise|skip", help="What a broken line does [raise].")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Save the run: parquet and a manifest.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the leaderboard as JSON.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no bar.")] = False,
+) -> None:
+    """Replay recordings through context strategies and measure every request.
+
+    \b
+    Examples:
+      ctxlab eval                                      the bundled experiment
+      ctxlab eval ~/.claude/projects --limit 50%       your own logs, every strategy
+      ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
+      ctxlab eval runs/a                               a saved run once more
+
+    Options take the place of what the experiment says.
+    """
+    from ctxlab.cli.board import board_json, board_text
+    from ctxlab.spec import run
+
+    changes = {
+        "strategies": strategy,
+        "limits": limit,
+        "model": model,
+        "reserve": reserve,
+        "floor": floor,
+        "metrics": metric,
+        "format": format,
+        "on_error": on_error,
+    }
+    spec, saved = _spec(paths or [], {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in changes.items()
+        if value not in (None, [])
+    })
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # a place that cannot be had fails now, not later
+    left_out: Counter[str] = Counter()
+    try:
+        results = run(
+            spec,
+            progress=False if no_progress else None,
+            on_skip=lambda path, reason: left_out.update([reason]),
+        )
+    except ReadError as error:
+        _say_left_out(left_out, [])
+        if error.line is None or spec.on_error == "skip":
+            raise
+        hint = f"{error.reason}; --on-error skip leaves it out"
+        raise ReadError(error.path, error.line, hint) from None
+    _say_left_out(left_out, results.manifest["recordings"])
+    if saved is not None:
+        _say_whether_same(saved, results.manifest["recordings"])
+    if out is not None:
+        results.save(out)
+        note(f"saved to {out}; ctxlab eval {out} repeats it")
+    say(board_json(results) if json else board_text(results, spec.floor))
+
+
+def _spec(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]:
+    """The experiment that was asked for, and the saved run whose data it reads once more."""
+    from msgspec.structs import replace
+
+    from ctxlab.spec import Spec, bundled, is_spec, read_spec
+
+    experiments = [path for path in paths if is_spec(path)]
+    data = tuple(path for path in paths if path not in experiments)
+    if len(experiments) > 1:
+        raise SpecError(f"one experiment at a time, not {' and '.join(experiments)}")
+    if data:
+        changes |= {"data": data, "folder": ""}
+    if data and not experiments:
+        return Spec(**changes), None
+    path = Path(experiments[0]) if experiments else bundled("evals/quickstart.toml")
+    spec = replace(read_spec(path), **changes)
+    return spec, None if data or path.suffix == ".toml" else path
+
+
+def _say_left_out(files: Counter[str], recordings: list[dict[str, Any]]) -> None:
+    """One note on what was not read: nothing is left out in silence."""
+    rows: Counter[str] = Counter()
+    for recording in recordings:
+        rows.update(recording["skipped"])
+    said = []
+    for kind, found in (("file", files), ("row", rows)):
+        if count := found.total():
+            reasons = [reason for reason, _ in found.most_common(3)]
+            more = f" and {len(found) - 3} more reasons" if len(found) > 3 else ""
+            plural = "" if count == 1 else "s"
+            said.append(f"{count:,} {kind}{plural} ({'; '.join(reasons)}{more})")
+    if said:
+        note(f"left out: {', '.join(said)}; ctxlab describe lists them")
+
+
+def _say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:
+    """A repeated run says whether it saw the conversations that the saved one saw."""
+    manifest = run / "manifest.json" if run.is_dir() else run
+    before = parse_json(manifest.read_bytes()).get("recordings", [])
+    known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, now))
+    if known == seen:
+        note(f"the {len(seen)} recordings are those of {run}")
+    else:
+        changed = sum(seen.get(id) != digest for id, digest in known.items())
+        new = len(seen.keys() - known.keys())
+        note(
+            f"warning: the recordings are not those of {run}: of {len(known)}, {changed} changed or "
+            f"are gone; {new} are new"
+        )

@@ -1,0 +1,165 @@
+"""Figures are short enough to stand in columns, and tables are readable at 100 columns.
+
+On a terminal there is colour and the terminal's width; in a pipe the same text, 100 columns wide.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = [
+    "Row",
+    "as_json",
+    "compact",
+    "dollars",
+    "drawn",
+    "fold",
+    "percent",
+    "share",
+    "span",
+    "table",
+    "width",
+]
+
+Row = tuple[Sequence[str], str]
+"""The cells of a line and its style."""
+
+_NARROW, _USUAL = 84, 100
+
+
+def width() -> int:
+    """Columns to fill: those of the terminal, or 100 in a pipe."""
+    if not sys.stdout.isatty():
+        return _USUAL
+    return max(shutil.get_terminal_size((_USUAL, 24)).columns, _NARROW)
+
+
+def drawn(*parts: RenderableType) -> str:
+    """What is to be printed as text, with colour where a terminal reads it."""
+    console = Console(
+        force_terminal=sys.stdout.isatty(),
+        width=width(),
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+
+def table(heads: Sequence[str], rows: Iterable[Row], left: Collection[int] = (0,), wraps: int = 0) -> Table:
+    """A table of figures; the columns numbered in ``left`` are text, and number ``wraps`` wraps."""
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for number, head in enumerate(heads):
+        justify: Literal["left", "right"] = "left" if number in left else "right"
+        made.add_column(Text(head), justify=justify, no_wrap=number != wraps, overflow="fold")
+    for cells, style in rows:
+        made.add_row(*(Text(cell) for cell in cells), style=style)
+    return made
+
+
+def fold(steps: str, columns: int) -> str:
+    """A pipeline on as many lines as it needs, broken before its bars.
+
+    >>> print(fold("observation_mask(keep=3) | rolling_summary | panic", 30))
+    observation_mask(keep=3)
+      | rolling_summary | panic
+    """
+    lines = [""]
+    for step in steps.split(" | "):
+        joined = f"{lines[-1]} | {step}" if lines[-1] else step
+        if len(joined) > columns and lines[-1]:
+            lines.append(f"  | {step}")
+        else:
+            lines[-1] = joined
+    return "\n".join(lines)
+
+
+def compact(number: float) -> str:
+    """A count in three figures.
+
+    >>> [compact(n) for n in (0, 950, 4_200, 12_240, 999_900, 1_220_000, float("nan"))]
+    ['0', '950', '4.20k', '12.2k', '1.00M', '1.22M', '–']
+    """
+    if math.isnan(number):
+        return "–"
+    number = float(f"{number:.3g}")
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            value = number / size
+            return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}{unit}"
+    return f"{number:.3g}"
+
+
+def percent(rate: float) -> str:
+    """A rate in per cent; what is not quite nothing or not quite all does not look so.
+
+    >>> [percent(rate) for rate in (0, 0.0004, 0.178, 0.9996, 1, float("nan"))]
+    ['0', '<1', '18', '>99', '100', '–']
+    """
+    if math.isnan(rate):
+        return "–"
+    if 0 < rate < 0.01:
+        return "<1"
+    return ">99" if 0.99 < rate < 1 else f"{rate:.0%}".rstrip("%")
+
+
+def dollars(amount: float) -> str:
+    """Dollars in three figures.
+
+    >>> [dollars(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 123.4, 12_340)]
+    ['0', '<.001', '0.012', '1.82', '123', '12.3k']
+    """
+    if math.isnan(amount) or amount == 0 or amount >= 999.5:
+        return compact(amount)
+    if amount < 0.001:
+        return "<.001"
+    return f"{amount:.3f}" if amount < 0.1 else f"{amount:.2f}" if amount < 10 else f"{amount:.3g}"
+
+
+def share(value: float) -> str:
+    """A share with two figures behind the point; 1.0 is all of it.
+
+    >>> [share(value) for value in (0, 0.7649, 0.9999, 1, float("nan"))]
+    ['.00', '.76', '.99', '1.0', '–']
+    """
+    if math.isnan(value):
+        return "–"
+    return "1.0" if value >= 1 - 1e-9 else f"{math.floor(round(value * 100, 6)) / 100:.2f}"[1:]
+
+
+def span(value: float, low: float, high: float) -> str:
+    """A share with its interval, where there is one.
+
+    >>> span(0.7649, 0.7, 0.821), span(1, 1, 1)
+    ('.76 (.70–.82)', '1.0')
+    """
+    said = share(value)
+    bounds = f"{share(low)}–{share(high)}"
+    return said if math.isnan(low) or bounds == f"{said}–{said}" else f"{said} ({bounds})"
+
+
+def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One JSON array, an object a line; what is not a number becomes null."""
+    lines = [json.dumps({k: _plain(v) for k, v in row.items()}, allow_nan=False) for row in rows]
+    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):  # a number of numpy's
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+

@@ -1,0 +1,38 @@
+"""What is said goes to standard output whole; what is said about it goes to standard error.
+
+A reader that closes the pipe early, such as ``head``, is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+__all__ = ["note", "one_line", "say"]
+
+
+def say(text: str) -> None:
+    """Writes a command's answer to standard output; ends the command where nobody reads on."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at exit, which would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def note(text: str) -> None:
+    """One sentence on standard error, behind the program's name."""
+    print(f"ctxlab: {one_line(text)}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without what would steer a terminal.
+
+    >>> one_line("a\\n b\\x1b[2Jc")
+    'a b�[2Jc'
+    """
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))

@@ -1,0 +1,117 @@
+"""A close-up is one recording through one strategy: every request, every need, every message.
+
+It answers "what does it forget, and where did that hurt" for a single conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ctxlab.context import Budget
+from ctxlab.conversation import Recording
+from ctxlab.history import Form
+from ctxlab.metrics import METRICS
+from ctxlab.metrics.recall import FAR, tiers
+from ctxlab.models import Model, find_model
+from ctxlab.replay import Tape, Trace, play
+from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
+
+__all__ = ["STATES", "Replay", "replay"]
+
+STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
+"""What can be the matter with a message in a request; ``absent``: not said yet."""
+
+_CODES = {state: code for code, state in enumerate(STATES)}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recording as one strategy would have sent it."""
+
+    tape: Tape
+    trace: Trace
+    model: Model
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """A row a request: its position in the recording, and every column of every metric."""
+        frame = pd.DataFrame({"position": self.tape.requests})
+        for make in METRICS.values():
+            for name, column in make(self.model).measure(self.tape, [self.trace]).items():
+                frame[name] = column[0]
+        frame.index.name = "request"
+        return frame
+
+    @cached_property
+    def needs(self) -> pd.DataFrame:
+        """A row a need: who used what, where it had last stood, and whether it was still there.
+
+        ``tier`` is ``in view``, ``pointer`` or ``lost``; ``gap`` is in tokens; ``far`` is a gap over
+        4,000.
+        """
+        needs = self.tape.needs
+        found = tiers(needs, [self.trace])
+        rows = [needs.need(i) for i in range(len(needs))]
+        tier = np.select([found.seen[0], found.pointer[0]], ["in view", "pointer"], "lost")
+        return pd.DataFrame(
+            {
+                "request": [n.argument.request for n in rows],
+                "position": [self.tape.requests[n.argument.request] for n in rows],
+                "tool": [n.argument.tool for n in rows],
+                "argument": [n.argument.path for n in rows],
+                "kind": [n.entity.kind for n in rows],
+                "entity": [n.entity.text for n in rows],
+                "origin": [n.origin for n in rows],
+                "last": [n.last for n in rows],
+                "gap": [n.gap for n in rows],
+                "far": [n.gap > FAR for n in rows],
+                "tier": tier.astype(str),
+            }
+        )
+
+    @cached_property
+    def states(self) -> npt.NDArray[np.int8]:
+        """What became of each message in each request: codes into ``STATES``, requests × messages."""
+        context, positions = self.trace.context, np.array(self.tape.requests)
+        requests, messages = len(positions), len(context.died)
+        turn = np.arange(requests)[:, None]
+        died = np.array(context.died)[None, :]
+        states = np.where(died > turn, _CODES["verbatim"], _CODES["dropped"]).astype(np.int8)
+        for entry in context.edited:
+            rows = slice(entry.since, min(entry.until, requests))
+            block = states[rows, entry.start : entry.stop]
+            block[block != _CODES["verbatim"]] = _CODES[entry.form.value]
+        for request, overlay in self.trace.forks.items():
+            for start, stop, made in overlay:
+                states[request, start:stop] = _CODES[made.form.value if made else "dropped"]
+        states[np.arange(messages)[None, :] >= positions[:, None]] = _CODES["absent"]
+        return states
+
+    def __repr__(self) -> str:
+        name, strategy = self.tape.recording.id, self.trace.strategy
+        return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
+
+
+def replay(
+    recording: Recording,
+    strategy: Strategy | str | Callable[..., Any],
+    budget: Budget | float,
+    model: str = DEFAULT_MODEL,
+) -> Replay:
+    """Replays one recording through one strategy and keeps everything to look at.
+
+    ``budget`` is a ``Budget``, a number of tokens, or a fraction (a float up to 1) of the recording's
+    own length. Raises ``StrategyError`` where the strategy fails.
+    """
+    chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+    tape = Tape(recording, TokenCounter(model))
+    limit = budget if isinstance(budget, Budget) else tape.budget(budget)
+    return Replay(tape, play(tape, chosen, limit), find_model(model))

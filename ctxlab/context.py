@@ -1,0 +1,353 @@
+"""A context is the list of messages that would be sent now, and every edit made to it.
+
+Strategies change it only through ``replace``, ``drop``, ``fold`` and ``insert``. From the edits alone
+follow the running total of tokens, what stands for which part of the history and since when, and how
+much of the previous request is unchanged, which is what a prompt cache would serve. No text is looked
+at again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, is_
+from typing import Any
+
+from ctxlab.conversation import Message
+from ctxlab.errors import EditError
+from ctxlab.history import NEVER, Entry, Form, History, Rewrite
+from ctxlab.tokens import TokenCounter
+
+_START = attrgetter("start")
+
+__all__ = ["Budget", "Context", "Overlay"]
+
+Overlay = list[tuple[int, int, Entry | None]]
+"""A fork's edits: history ``[start, stop)`` and what stands for it, None where it is dropped."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many tokens a request may hold.
+
+    >>> Budget(8000, reserve=1000, fixed=503).available
+    6497
+    """
+
+    limit: int
+    "tokens of the context window"
+    reserve: int = 0
+    "tokens kept free for the reply"
+    fixed: int = TokenCounter.REPLY
+    "tokens of every request that are no messages: tool definitions and the opening of the reply"
+
+    @property
+    def budget(self) -> Budget:
+        """Limit and reserve."""
+        self.looked = True
+        return self._budget
+
+    @property
+    def available(self) -> int:
+        """Tokens left for messages; 0 where the fixed part alone is too large."""
+        return max(0, self.limit - self.reserve - self.fixed)
+
+
+class Context:
+    """The working list of messages, with running totals and provenance.
+
+    >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o")))
+    >>> for role, text in (("user", "hello world"), ("assistant", "hi"), ("user", "bye")):
+    ...     context.append(Message(role, text))
+    >>> context.tokens
+    16
+    >>> context.drop(0, 2)
+    >>> context.tokens, context.messages[0].content
+    (5, 'bye')
+    """
+
+    def __init__(self, budget: Budget, history: History) -> None:
+        self.looked = False
+        "a strategy has asked how much room there is: another budget may have other consequences"
+        self._budget, self._available = budget, budget.available
+        self.history = history
+        "all that was appended; may reach further than this context does"
+        self.length = 0
+        "how much of the history has been appended here"
+        self.entries: list[Entry] = []
+        "what would be sent now, with provenance"
+        self.tokens = 0
+        "tokens of ``messages``"
+        self.turn = 0
+        "how many requests have been sent"
+        self.notes: dict[Hashable, Any] = {}
+        "what strategies remember between requests, by strategy; a fork starts with the same"
+        self.died: list[int] = []
+        "``died[i]``: from which request on message ``i`` is no longer there word for word"
+        self.gone: list[int] = []
+        "``gone[i]``: from which request on nothing stands for message ``i`` alone"
+        self.edited: list[Entry] = []
+        "every entry that an edit made, in order"
+        self.events: list[tuple[int, str]] = []
+        "what strategies reported: ``(turn, what)``"
+        self.spent: list[tuple[int, int, int]] = []
+        "a strategy's own model calls: ``(turn, input tokens, output tokens)``"
+        self.strange = False
+        "an edit was made after which a valid history need no longer make a valid request"
+        self.version = 0
+        "how many edits were made; appending is none"
+        self.overlay: Overlay | None = None
+        "in a fork: its own edits"
+        self._mark = 0  # entries[:_mark] stand as they did in the previous request …
+        self._prefix = 0  # … and these are their tokens
+        self._sent: list[Entry] | None = None  # the previous request, where that was a fork
+
+    # --- what it holds -------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[Message]:
+        """What would be sent now."""
+        return [entry.message for entry in self.entries]
+
+    @property
+    def budget(self) -> Budget:
+        """Limit and reserve."""
+        self.looked = True
+        return self._budget
+
+    @property
+    def available(self) -> int:
+        """Tokens that the messages may have."""
+        self.looked = True
+        return self._available
+
+    @property
+    def excess(self) -> int:
+        """Tokens over the budget; negative where there is room."""
+        self.looked = True
+        return self.tokens - self._available
+
+    @property
+    def unchanged(self) -> int:
+        """Tokens at the beginning that are the same messages as in the previous request."""
+        if self._sent is None:
+            return self._prefix
+        same = list(map(is_, self._sent, self.entries))
+        count = same.index(False) if False in same else len(same)
+        return sum([entry.tokens for entry in self.entries[:count]])
+
+    @property
+    def head(self) -> int:
+        """Index of the first entry that a strategy may drop."""
+        return self.index_from(self.history.head)
+
+    @property
+    def tail(self) -> int:
+        """Index where the newest unit begins: without it there is nothing to answer."""
+        return self.index_from(self.history.starts[self.length - 1]) if self.length else 0
+
+    def index_from(self, position: int) -> int:
+        """Index of the first entry that stands for ``position`` of the history or for what follows."""
+        entries = self.entries
+        if position <= len(entries) and (position == 0 or entries[position - 1].stop == position):
+            # Nothing before it was dropped or folded. Inserted entries stand before the position.
+            return position
+        index = bisect_right(entries, position, key=_START)
+        if index and entries[index - 1].stop > position:
+            return index - 1
+        return index
+
+    def find(self, position: int) -> int | None:
+        """Index of the entry that stands for ``position`` of the history; None if it was dropped."""
+        index = bisect_right(self.entries, position, key=_START) - 1
+        return index if index >= 0 and self.entries[index].stop > position else None
+
+    def is_cut(self, index: int) -> bool:
+        """Whether everything before ``index`` can go without parting a call from its results."""
+        if index >= len(self.entries):
+            return True
+        return self._parts_nothing(self.entries[index].start)
+
+    def next_cut(self, index: int) -> int:
+        """The first safe cut at or after ``index``."""
+        while not self.is_cut(index):
+            index += 1
+        return index
+
+    # --- edits ---------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> None:
+        """The next message of the conversation."""
+        if self.length == len(self.history):
+            self.history.append(message)
+        elif self.history[self.length] is not message:
+            raise EditError("this message is not the next one of the history that is replayed")
+        self.advance()
+
+    def advance(self) -> None:
+        """The next message that the history already holds."""
+        if self.overlay is not None:
+            raise EditError("a fork lasts for one request: append to the context it came from")
+        entry = self.history.entries[self.length]
+        self.entries.append(entry)
+        self.tokens += entry.tokens
+        self.died.append(NEVER)
+        self.gone.append(NEVER)
+        self.length += 1
+
+    def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
+        """Another message stands in the place of one: shortened, stubbed, masked."""
+        self._replace(index, message, self.history.counter.message(message), form)
+
+    def rewrite(self, index: int, function: Rewrite, form: Form) -> bool:
+        """``replace`` with what the function makes of it, worked out once a history.
+
+        Returns whether it made anything.
+        """
+        message, tokens = self.history.rewrites(function).of(self.entries[index])
+        if message is None:
+            return False
+        self._replace(index, message, tokens, form)
+        return True
+
+    def drop(self, start: int, stop: int) -> None:
+        """Entries ``[start, stop)`` are not sent any more."""
+        self._remove(start, stop, None)
+
+    def fold(self, start: int, stop: int, message: Message, form: Form = Form.SUMMARY) -> None:
+        """One message stands for entries ``[start, stop)``."""
+        entries = self.entries[start:stop]
+        if not entries:
+            raise EditError(f"nothing to fold between {start} and {stop}")
+        tokens = self.history.counter.message(message)
+        first, last = entries[0].start, entries[-1].stop
+        self._remove(start, stop, Entry(message, tokens, form, first, last, self.turn))
+
+    def insert(self, index: int, message: Message, form: Form = Form.SUMMARY) -> None:
+        """A message that stands for no part of the history."""
+        here = self.entries[index].start if index < len(self.entries) else self.length
+        tokens = self.history.counter.message(message)
+        entry = Entry(message, tokens, form, here, here, self.turn)
+        self._touch(index)
+        self.entries.insert(index, entry)
+        self.tokens += tokens
+        self._made(entry)
+
+    def swap(self, start: int, stop: int, entries: Sequence[Entry], edits: Overlay) -> None:
+        """In a fork, many edits at once: other entries in the place of ``[start, stop)``.
+
+        ``edits`` says what they amount to, in the terms of ``overlay``.
+        """
+        if self.overlay is None:
+            raise EditError("only a fork can be edited in bulk")
+        self._touch(start)
+        self.entries[start:stop] = entries
+        self.tokens = sum([entry.tokens for entry in self.entries])
+        self.overlay += edits
+        for begin, end, made in edits:
+            if made is None and not (self._parts_nothing(begin) and self._parts_nothing(end)):
+                self.strange = True
+
+    def fork(self) -> Context:
+        """A copy whose edits last for one request; a fork of a fork keeps the edits so far."""
+        self.looked = True  # what a fork asks would go unnoticed here
+        fork = Context.__new__(Context)
+        fork.__dict__.update(self.__dict__)
+        fork.entries = self.entries.copy()
+        fork.notes = self.notes.copy()
+        fork.overlay = list(self.overlay or ())
+        return fork
+
+    def report(self, event: str) -> None:
+        """Something happened that a reader of the results should know, such as a panic."""
+        self.events.append((self.turn, event))
+
+    def spend(self, prompt: int, completion: int) -> None:
+        """The strategy called a model itself: its tokens are on the strategy's account."""
+        self.spent.append((self.turn, prompt, completion))
+
+    def settle(self, sent: Context) -> None:
+        """The request was sent, from this context or from a fork of it; the next one begins."""
+        if sent is self:
+            self._mark, self._prefix, self._sent = len(self.entries), self.tokens, None
+        else:
+            self._sent = sent.entries
+        self.turn += 1
+
+    # --- bookkeeping ---------------------------------------------------------------------------
+
+    def _replace(self, index: int, message: Message, tokens: int, form: Form) -> None:
+        old = self.entries[index]
+        entry = Entry(message, tokens, form, old.start, old.stop, self.turn)
+        self._touch(index)
+        self.entries[index] = entry
+        self.tokens += tokens - old.tokens
+        if self.overlay is None:
+            self._end(old, gone=False)
+        was = old.message
+        if (message.role, message.tool_call_id) != (was.role, was.tool_call_id) or (
+            len(message.tool_calls) != len(was.tool_calls) or not (message.content or was.tool_calls)
+        ):
+            self.strange = True
+        self._made(entry)
+
+    def _remove(self, start: int, stop: int, entry: Entry | None) -> None:
+        entries = self.entries
+        if not 0 <= start < stop <= len(entries):
+            raise EditError(f"no entries between {start} and {stop}: there are {len(entries)}")
+        self._touch(start)
+        removed = entries[start:stop]
+        if len(removed) * 2 > len(entries):
+            self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
+        else:
+            self.tokens -= sum([old.tokens for old in removed])
+        if not (self._parts_nothing(removed[0].start) and self._parts_nothing(removed[-1].stop)):
+            self.strange = True
+        if self.overlay is None:
+            for old in removed:
+                self._end(old, gone=True)
+        if entry is None:
+            del entries[start:stop]
+            if self.overlay is not None:
+                self.overlay.append((removed[0].start, removed[-1].stop, None))
+            return
+        entries[start:stop] = (entry,)
+        self.tokens += entry.tokens
+        if entry.message.role == "tool" or entry.message.tool_calls or not entry.message.content:
+            self.strange = True
+        self._made(entry)
+
+    def _made(self, entry: Entry) -> None:
+        if self.overlay is None:
+            self.edited.append(entry)
+        else:
+            self.overlay.append((entry.start, entry.stop, entry))
+
+    def _end(self, old: Entry, gone: bool) -> None:
+        if old.form is not Form.VERBATIM:
+            old.until = self.turn
+        if old.stop - old.start != 1:
+            return  # what was folded ended when it was folded
+        position = old.start
+        self.died[position] = min(self.died[position], self.turn)
+        if gone:
+            self.gone[position] = min(self.gone[position], self.turn)
+
+    def _touch(self, index: int) -> None:
+        if not 0 <= index <= len(self.entries):
+            raise EditError(f"no entry {index}: there are {len(self.entries)}")
+        mark = self._mark
+        if index < mark and self._sent is None:
+            # The prefix ends here now; its tokens are summed from whichever side is nearer.
+            if index < mark - index:
+                self._prefix = sum([entry.tokens for entry in self.entries[:index]])
+            else:
+                self._prefix -= sum([entry.tokens for entry in self.entries[index:mark]])
+            self._mark = index
+        self.version += 1
+
+    def _parts_nothing(self, position: int) -> bool:
+        """Whether the history can be cut before ``position`` with every call and result together."""
+        starts = self.history.starts
+        return position >= self.length or starts[position] == position

@@ -1,0 +1,84 @@
+"""Every failure that ctxlab raises on purpose is a ``CtxlabError``, so callers catch one type.
+
+::
+
+    CtxlabError
+    ├── ReadError          a recording cannot be read: file, line and reason
+    │   └── UnknownFormat  no reader recognises the file
+    ├── SpecError          a strategy, limit or experiment is written wrongly
+    │   └── UnknownName    a name that is in no table; similar names are offered
+    ├── EditError          an edit of a context that makes no sense
+    ├── StrategyError      a strategy failed while it was replayed
+    └── DataMissing        something that ctxlab needs is not on this machine
+
+Each message says what failed, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = [
+    "CtxlabError",
+    "DataMissing",
+    "EditError",
+    "ReadError",
+    "SpecError",
+    "StrategyError",
+    "UnknownFormat",
+    "UnknownName",
+]
+
+
+class CtxlabError(Exception):
+    """Root of the tree: what the command line prints as one sentence."""
+
+
+class ReadError(CtxlabError):
+    """A recording cannot be read.
+
+    ``path`` and ``line`` (1-based; None where the file is one JSON value) say where.
+    """
+
+    def __init__(self, path: str | Path, line: int | None, reason: str) -> None:
+        self.path, self.line, self.reason = Path(path), line, reason
+        where = f"{path}:{line}" if line else str(path)
+        super().__init__(f"{where}: {reason}")
+
+    def __reduce__(self) -> tuple[type, tuple[Path, int | None, str]]:
+        return type(self), (self.path, self.line, self.reason)
+
+
+class UnknownFormat(ReadError):
+    """No reader recognises the file by its content."""
+
+
+class SpecError(CtxlabError):
+    """A strategy, limit or experiment is written wrongly."""
+
+
+class UnknownName(SpecError):
+    """A name that is in no table; the closest known names are offered."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        close = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(self.known)}"
+        super().__init__(f"no {kind} is called {name!r}; {hint}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, list[str]]]:
+        return type(self), (self.kind, self.name, self.known)
+
+
+class EditError(CtxlabError):
+    """An edit of a context that makes no sense, such as a range that is empty or out of reach."""
+
+
+class StrategyError(CtxlabError):
+    """A strategy failed while it was replayed; the message says in which recording and where."""
+
+
+class DataMissing(CtxlabError):
+    """Something that ctxlab needs is not on this machine; the message says how to get it."""

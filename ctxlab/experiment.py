@@ -1,0 +1,193 @@
+"""An experiment is a grid, strategies × limits, over recordings; ``evaluate`` runs it.
+
+Recordings are the outer loop: each is counted once and its needs are indexed once, then every
+configuration is replayed over it and it is let go. One experiment has one tokenizer and one price table,
+so that its strategies compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ctxlab.conversation import Message, Recording
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.metrics import METRICS, Metric
+from ctxlab.models import Model, find_model
+from ctxlab.progress import track
+from ctxlab.replay import Tape, Watcher, play_all
+from ctxlab.results import Results, Table
+from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.strategies.names import LINEUP
+from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
+
+__all__ = ["DEFAULT_LIMITS", "evaluate"]
+
+DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
+"""Fractions of each recording's own length: a limit means little apart from the data."""
+
+
+def evaluate(
+    recordings: Iterable[Recording],
+    strategies: Iterable[Strategy | str | Callable[..., Any]] = LINEUP,
+    limits: Iterable[float] = DEFAULT_LIMITS,
+    model: str = DEFAULT_MODEL,
+    *,
+    reserve: int = 0,
+    metrics: Iterable[str | Metric] = tuple(METRICS),
+    data: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Results:
+    """Replays recordings through every strategy under every limit, and measures each request.
+
+    ``recordings`` may be an iterator of any length; one is held at a time. ``limits`` are tokens, or
+    fractions (floats up to 1) of each recording's own length. ``reserve``: tokens kept free for the
+    reply. ``data`` says where the recordings are from, for the manifest. Raises ``SpecError`` for what is
+    written wrongly and ``StrategyError`` where a strategy fails.
+    """
+    grid = Grid.make(strategies, limits, model, reserve, metrics)
+    table = Table(grid.columns, grid.labels)
+    for recording in track(recordings, "replaying", _length(recordings), progress):
+        tape = Tape(recording, grid.counter)
+        table.describe(_described(tape))
+        if tape.requests:
+            table.add(*grid.run(tape))
+    return Results.of(table, grid.scores, grid.manifest(data))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every configuration of an experiment, ready to be run over one recording after the other."""
+
+    strategies: tuple[Strategy, ...]
+    limits: tuple[float, ...]
+    reserve: int
+    model: Model
+    counter: TokenCounter
+    metrics: tuple[Metric, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def make(
+        cls,
+        strategies: Iterable[Strategy | str | Callable[..., Any]],
+        limits: Iterable[float],
+        model: str,
+        reserve: int,
+        metrics: Iterable[str | Metric],
+    ) -> Grid:
+        """From what a user writes; names are looked up and checked here."""
+        steps = tuple(parse(s) if isinstance(s, str) else as_strategy(s) for s in strategies)
+        bounds = tuple(limits)
+        if not steps or not bounds:
+            raise SpecError("an experiment needs at least one strategy and one limit")
+        for bound in bounds:
+            if not isinstance(bound, (int, float)) or bound <= 0:
+                raise SpecError(f"a limit is a positive number of tokens or a fraction, not {bound!r}")
+        known = find_model(model)
+        chosen = tuple(metrics)
+        made = tuple(_metric(m, known) for m in chosen)
+        names = tuple(m if isinstance(m, str) else type(m).__name__ for m in chosen)
+        unique = tuple(dict.fromkeys(steps))
+        return cls(unique, bounds, reserve, known, TokenCounter(model), made, names)
+
+    @property
+    def labels(self) -> list[tuple[str, float]]:
+        """``(strategy as text, limit)`` of every configuration, limits outermost."""
+        return [(repr(s), limit) for limit in self.limits for s in self.strategies]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the figures of a request, in order."""
+        return [column.name for metric in self.metrics for column in metric.columns]
+
+    @property
+    def scores(self) -> list[Any]:
+        """What the leaderboard shows, in order."""
+        return [score for metric in self.metrics for score in metric.scores]
+
+    def run(self, tape: Tape) -> tuple[list[int], dict[str, np.ndarray[Any, Any]]]:
+        """Budgets and columns, ``(configurations, requests)`` each, of one recording."""
+        watchers: dict[str, Watcher] = {}
+        for metric in self.metrics:
+            watchers.update(metric.watchers)
+        budgets = [tape.budget(limit, self.reserve) for limit in self.limits]
+        traces = play_all(tape, self.strategies, budgets, watchers)
+        figures: dict[str, np.ndarray[Any, Any]] = {}
+        for metric in self.metrics:
+            figures.update(metric.measure(tape, traces))
+        return [trace.budget.limit for trace in traces], figures
+
+    def manifest(self, data: Sequence[str]) -> dict[str, Any]:
+        """What is needed to run the experiment again, and what it was run with."""
+        model, prices = self.model, self.model.prices
+        return {
+            "spec": {
+                "data": list(data),
+                "strategies": [repr(s) for s in self.strategies],
+                "limits": list(self.limits),
+                "model": model.name,
+                "reserve": self.reserve,
+                "metrics": list(self.names),
+            },
+            "tokens": self.counter.note,
+            "prices": {
+                "source": model.source,
+                "input": prices.input,
+                "output": prices.output,
+                "cache_read": prices.cache_read,
+                "cache_write": prices.cache_write,
+                "warning": model.warning,
+            },
+            "replay": "off-policy: what the agent did next is what the recording says",
+        }
+
+
+def _metric(metric: str | Metric, model: Model) -> Metric:
+    if not isinstance(metric, str):
+        return metric
+    if metric not in METRICS:
+        raise UnknownName("metric", metric, METRICS)
+    return METRICS[metric](model)
+
+
+def _length(items: Iterable[Any]) -> int | None:
+    return len(items) if isinstance(items, Sequence) else None
+
+
+def _described(tape: Tape) -> dict[str, Any]:
+    recording = tape.recording
+    return {
+        "recording": recording.id,
+        "cluster": recording.cluster or recording.id,
+        "source": recording.source,
+        "format": recording.format,
+        "messages": len(recording.messages),
+        "requests": len(tape.requests),
+        "tokens": tape.history.before[-1] + tape.fixed,
+        "valid": tape.valid,
+        "skipped": dict(recording.skipped),
+        "digest": _digest(recording.messages),
+    }
+
+
+def _digest(messages: Sequence[Message]) -> str:
+    """A fingerprint of what was said; equal conversations have the same one."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in _said(messages):
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _said(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
+        yield message.role
+        yield message.text
+        for call in message.tool_calls:
+            yield call.name
+            yield call.arguments

@@ -1,0 +1,160 @@
+"""A format is a name, a way to recognise a file by its content, and a reader that streams.
+
+What readers share is ``Source``: it gives rows with their line numbers, or the one JSON value of
+the file, and it holds the policy for what is broken. ``on_error="raise"`` stops at the first broken
+line; ``"skip"`` reads on and counts. Either way nothing is left out in silence: what a reader skips
+ends in ``Recording.skipped``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ctxlab.conversation import Recording
+from ctxlab.errors import ReadError
+from ctxlab.formats.head import Head
+from ctxlab.jsontext import parse_json
+
+__all__ = ["Format", "OnError", "Source", "recordings"]
+
+OnError: TypeAlias = Literal["raise", "skip"]
+
+_BOM = b"\xef\xbb\xbf"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Format:
+    """A recorded format: everything that ctxlab knows of it."""
+
+    name: str
+    meaning: str
+    "one line for ``--help``"
+    sniff: Callable[[Head], bool]
+    "does a file that begins like this hold the format? Looks at content, never at the name"
+    read: Callable[[Source], Iterator[Recording]]
+    "the recordings of a file, one by one"
+    write: Callable[[Iterable[Recording], Path], None] | None = None
+    "writes recordings to a file, where the format can be written"
+
+
+@dataclass
+class Source:
+    """A file that is being read, and what was left out of it so far."""
+
+    path: Path
+    name: str
+    "what the ids of its recordings begin with: the path below what was asked for, less its suffix"
+    on_error: OnError = "raise"
+    _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
+
+    def rows(self) -> Iterator[tuple[int, Any]]:
+        """The JSON values of a JSONL file with their line numbers, from 1; blank lines are none."""
+        try:
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    text = line.removeprefix(_BOM) if number == 1 else line
+                    if not text.strip():
+                        continue
+                    try:
+                        value = parse_json(text)
+                    except ValueError as error:
+                        self.broken("not JSON", number, detail=_where(error))
+                        continue
+                    yield number, value
+        except OSError as error:
+            raise ReadError(self.path, None, error.strerror or str(error)) from None
+
+    def value(self) -> Any:
+        """The one JSON value of the file; ``ReadError`` where it is none, under either policy."""
+        try:
+            return parse_json(self.path.read_bytes().removeprefix(_BOM))
+        except OSError as error:
+            raise ReadError(self.path, None, error.strerror or str(error)) from None
+        except ValueError as error:
+            line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+            raise ReadError(self.path, line, f"not JSON: {_where(error)}") from None
+
+    def broken(self, reason: str, number: int, unit: str = "line", *, detail: str = "") -> None:
+        """Something cannot be read: raises ``ReadError``, or counts the reason and returns.
+
+        ``unit`` names what ``number`` counts: a line, or an element of a list in the file.
+        """
+        reason = reason if len(reason) <= 200 else reason[:199] + "…"
+        if self.on_error == "skip":
+            return self.skip(f"broken {unit}: {reason}", number)
+        said = f"{reason}: {detail}" if detail else reason
+        if unit == "line":
+            raise ReadError(self.path, number, said)
+        raise ReadError(self.path, None, f"{unit} {number}: {said}")
+
+    @contextmanager
+    def guard(self, number: int, unit: str = "line") -> Iterator[None]:
+        """What fails with ``ValueError`` inside is ``broken``; the body does not go on after it."""
+        try:
+            yield
+        except ValueError as error:
+            self.broken(str(error), number, unit)
+        except RecursionError:
+            self.broken("nested too deeply", number, unit)
+
+    def skip(self, reason: str, number: int | None = None) -> None:
+        """Counts something left out; a number, where given, is shown behind the reason."""
+        self._skipped.setdefault(reason, []).append(number)
+
+    def take(self) -> dict[str, int]:
+        """What was left out since the last time, reason → how many, with the first numbers.
+
+        >>> source = Source(Path("a"), "a")
+        >>> source.skip("broken line: not JSON", 17); source.skip("row of type progress")
+        >>> source.take(), source.take()
+        ({'broken line: not JSON (17)': 1, 'row of type progress': 1}, {})
+        """
+        taken = {_numbered(reason, where): len(where) for reason, where in self._skipped.items()}
+        self._skipped.clear()
+        return taken
+
+
+def recordings(format: Format, source: Source) -> Iterator[Recording]:
+    """The recordings of a file with format, source and every skip filled in.
+
+    What is left out after the last recording is counted there, so each recording is held back until
+    the next one is read. Where the file yields none, the source keeps what was left out.
+    """
+    held: Recording | None = None
+    for recording in format.read(source):
+        if held is not None:
+            yield held
+        held = msgspec.structs.replace(
+            recording,
+            format=format.name,
+            source=str(source.path),
+            skipped=_added(recording.skipped, source.take()),
+        )
+    if held is not None:
+        yield msgspec.structs.replace(held, skipped=_added(held.skipped, source.take()))
+
+
+def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
+
+
+def _numbered(reason: str, where: list[int | None]) -> str:
+    numbers = [str(number) for number in where if number is not None]
+    if not numbers:
+        return reason
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return f"{reason} ({', '.join(numbers[:_SHOWN])}{more})"
+
+
+def _where(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -1,0 +1,75 @@
+"""Loose JSON is taken where it fits, and nothing is where it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from ctxlab.conversation import Message
+
+__all__ = ["chat", "iso_time", "number", "text", "whole_number", "within"]
+
+
+def within(value: Any, *keys: str) -> Any:
+    """What stands under keys of nested objects; None where one of them is missing.
+
+    >>> within({"a": {"b": 1}}, "a", "b"), within([], "a")
+    (1, None)
+    """
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def text(value: Any) -> str | None:
+    """A text that is not empty, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def whole_number(value: Any) -> int:
+    """A count, 0 where it is none.
+
+    >>> whole_number(3), whole_number(None), whole_number(True), whole_number(-1)
+    (3, 0, 0, 0)
+    """
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def number(value: Any) -> float | None:
+    """A finite number, None where it is none.
+
+    >>> number(1), number(float("nan")), number("1")
+    (1.0, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def chat(rows: Iterable[Any]) -> tuple[Message, ...]:
+    """The messages of a list in OpenAI's chat shape; ``ValueError`` names a broken one."""
+    messages = []
+    for position, row in enumerate(rows):
+        try:
+            messages.append(Message.from_dict(row))
+        except ValueError as error:
+            raise ValueError(f"message {position}: {error}") from None
+    return tuple(messages)
+
+
+def iso_time(value: Any) -> float | None:
+    """Seconds since 1970 of an ISO 8601 text, UTC where it names no zone; None where it is none.
+
+    >>> iso_time("1970-01-01T00:01:00.500Z"), iso_time("yesterday")
+    (60.5, None)
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

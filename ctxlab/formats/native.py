@@ -1,0 +1,143 @@
+"""The native format is a meta line, then one message a line in OpenAI's chat shape.
+
+The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}`` with what is set of a
+recording's ``id``, ``model``, ``cluster``, ``tools``, ``probes``, ``compactions``, ``meta`` and
+``skipped``. A further meta line begins a further recording. A message line has OpenAI's keys and,
+where known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``, ``output``),
+``time``, ``file`` and ``extra``. A file that begins with a message has no meta line: its recording
+is called like the file. What was read is written again byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxlab.conversation import Compaction, Message, Probe, Recording
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.head import Head
+from ctxlab.jsontext import dump_json
+
+__all__ = ["FORMAT", "dumps", "read", "sniff", "write"]
+
+_VERSION = 1
+_SET = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+class _Meta(msgspec.Struct):
+    """The meta line as it must be."""
+
+    version: int
+    id: str | None = None
+    model: str | None = None
+    cluster: str | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    probes: tuple[Probe, ...] = ()
+    compactions: tuple[Compaction, ...] = ()
+    meta: dict[str, Any] = {}
+    skipped: dict[str, int] = {}
+
+
+@dataclass
+class _Open:
+    """The recording that is being read."""
+
+    meta: _Meta
+    messages: list[Message] = field(default_factory=list)
+
+    def close(self, name: str) -> Recording:
+        fields = {key: getattr(self.meta, key) for key in _SET}
+        return Recording(self.meta.id or name, tuple(self.messages), **fields)
+
+
+def sniff(head: Head) -> bool:
+    """Whether a file begins with a meta line of ctxlab or with a chat message."""
+    return any(
+        _is_meta(row) or (row.get("role") in _ROLES and "type" not in row and "content" in row)
+        for row in head.rows
+        if isinstance(row, dict)
+    )
+
+
+def read(source: Source) -> Iterator[Recording]:
+    """The recordings of a native file, one at each meta line."""
+    open_: _Open | None = None
+    for line, row in source.rows():
+        if _is_meta(row):
+            if open_ is not None:
+                yield open_.close(source.name)
+            open_ = _Open(_Meta(_VERSION))
+            with source.guard(line):
+                open_.meta = _meta(row)
+            continue
+        with source.guard(line):
+            message = _message(row)
+            open_ = open_ or _Open(_Meta(_VERSION))
+            open_.messages.append(message)
+    if open_ is not None:
+        yield open_.close(source.name)
+
+
+def dumps(recording: Recording) -> str:
+    """A recording as native text, its last line ended.
+
+    >>> print(dumps(Recording("a", (Message("user", "hi"),))), end="")
+    {"type":"meta","format":"ctxlab","version":1,"id":"a"}
+    {"role":"user","content":"hi"}
+    """
+    meta: dict[str, Any] = {"type": "meta", "format": "ctxlab", "version": _VERSION}
+    meta["id"] = recording.id
+    for key in _SET:
+        if value := getattr(recording, key):
+            meta[key] = msgspec.to_builtins(value)
+    return "".join(dump_json(row) + "\n" for row in (meta, *map(_row, recording.messages)))
+
+
+def write(recordings: Iterable[Recording], path: str | Path) -> None:
+    """Writes recordings to a file, one after the other."""
+    with Path(path).open("w", encoding="utf-8", newline="\n") as file:
+        for recording in recordings:
+            file.write(dumps(recording))
+
+
+FORMAT = Format("native", "ctxlab JSONL: a meta line, then a message a line", sniff, read, write)
+
+
+def _is_meta(row: Any) -> bool:
+    return isinstance(row, dict) and row.get("type") == "meta" and row.get("format") == "ctxlab"
+
+
+def _meta(row: Mapping[str, Any]) -> _Meta:
+    version = row.get("version")
+    if version != _VERSION:
+        raise ValueError(f"version {version!r} of the native format; this ctxlab reads {_VERSION}")
+    return msgspec.convert(row, _Meta)
+
+
+def _message(row: Any) -> Message:
+    if not isinstance(row, dict) or not isinstance(row.get("extra"), dict):
+        return Message.from_dict(row)
+    # Taken apart, so that a key in "extra" is never taken for one of the message's own.
+    message = Message.from_dict({key: value for key, value in row.items() if key != "extra"})
+    return message.replace(extra=message.extra | row["extra"])
+
+
+def _row(message: Message) -> dict[str, Any]:
+    row = message.to_dict()
+    if message.reasoning:
+        row["reasoning"] = message.reasoning
+    if (usage := message.usage) is not None:
+        row["usage"] = {key: getattr(usage, key) for key in usage.__struct_fields__}
+    if message.time is not None and (isinstance(message.time, int) or math.isfinite(message.time)):
+        row["time"] = message.time
+    if message.file is not None:
+        row["file"] = message.file
+    if message.extra:
+        row["extra"] = message.extra
+    return row

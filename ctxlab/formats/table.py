@@ -1,0 +1,52 @@
+"""The formats that ctxlab knows stand in one table; a new one is a new file and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from ctxlab.errors import SpecError
+from ctxlab.formats.base import Format
+from ctxlab.formats.head import Head
+
+__all__ = ["FORMATS", "recognise", "register", "sniff"]
+
+_MODULES = (
+    "native",
+    "tau_bench",
+    "mini_swe_agent",
+    "claude_code",
+)
+
+FORMATS: dict[str, Format] = {}
+"""Name → format, in the order in which a file is offered to them."""
+
+
+def register(format: Format) -> Format:
+    """Adds a format to the table; ``SpecError`` where its name is taken.
+
+    >>> register(FORMATS["native"])
+    Traceback (most recent call last):
+    ctxlab.errors.SpecError: a format called 'native' is already known
+    """
+    if format.name in FORMATS:
+        raise SpecError(f"a format called {format.name!r} is already known")
+    FORMATS[format.name] = format
+    return format
+
+
+def sniff(path: str | Path) -> Format | None:
+    """The format of a file by its content, never by its name; None where no reader knows it.
+
+    Raises ``ReadError`` where the file cannot be opened.
+    """
+    return recognise(Head.of(Path(path)))
+
+
+def recognise(head: Head) -> Format | None:
+    """The first format that knows a file which begins like this."""
+    return next((format for format in FORMATS.values() if format.sniff(head)), None)
+
+
+for _name in _MODULES:
+    register(import_module(f"ctxlab.formats.{_name}").FORMAT)

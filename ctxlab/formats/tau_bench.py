@@ -1,0 +1,66 @@
+"""tau-bench writes a JSON list of runs, each a chat of an agent with a simulated customer.
+
+An element is ``{task_id, reward, info, traj, trial}`` with the conversation in ``traj``, its system
+message included. The trials of a task are near-duplicates, so they share a cluster. Tool-call ids
+are used again within a conversation and stay as they are: a result belongs to the call before it.
+``meta`` keeps the reward and the ground truth (``info.task.actions``).
+
+Source: github.com/sierra-research/tau-bench, ``historical_trajectories``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ctxlab.conversation import Recording
+from ctxlab.errors import ReadError
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.head import Head
+from ctxlab.formats.loose import chat
+
+__all__ = ["FORMAT", "read", "sniff"]
+
+
+def sniff(head: Head) -> bool:
+    """Whether a file is a list of runs with a task and a trajectory."""
+    value = head.value
+    return isinstance(value, list) and any(
+        isinstance(run, dict) and "task_id" in run and isinstance(run.get("traj"), list)
+        for run in value
+    )
+
+
+def read(source: Source) -> Iterator[Recording]:
+    """One recording a run, called after its task and trial."""
+    runs = source.value()
+    if not isinstance(runs, list):
+        raise ReadError(source.path, None, "tau-bench is a list of runs")
+    for number, run in enumerate(runs):
+        recording = None
+        with source.guard(number, "element"):
+            recording = _recording(run, source.name)
+        if recording is not None:
+            yield recording
+
+
+FORMAT = Format("tau-bench", "tau-bench runs: a JSON list with traj, reward, trial", sniff, read)
+
+
+def _recording(run: Any, name: str) -> Recording:
+    if not isinstance(run, dict):
+        raise ValueError(f"a run is an object, not {type(run).__name__}")
+    if not isinstance(run.get("traj"), list):
+        raise ValueError("a run has its messages in traj, which is a list")
+    meta = {key: run[key] for key in ("task_id", "trial", "reward") if key in run}
+    info = run.get("info")
+    task = info.get("task") if isinstance(info, dict) else None
+    if isinstance(task, dict) and "actions" in task:
+        meta["actions"] = task["actions"]
+    cluster = f"{name}/task-{run.get('task_id')}"
+    return Recording(
+        id=f"{cluster}/trial-{run.get('trial', 0)}",
+        messages=chat(run["traj"]),
+        cluster=cluster,
+        meta=meta,
+    )

@@ -1,0 +1,156 @@
+"""The history is what was appended, counted once and grouped into units; nothing edits it.
+
+All configurations of an experiment share the history of a recording: its counts, its units and the
+rewrites that any of them asked for are made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, Protocol, TypeAlias, overload
+
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import Units
+
+__all__ = ["NEVER", "Entry", "Foresight", "Form", "History", "Rewrite", "Rewrites"]
+
+Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
+"""Makes another message of one, given the call that it answers; None leaves it as it is.
+
+It must be a pure, hashable function: a method of a frozen strategy, or a function of a module.
+"""
+
+NEVER = 1 << 60
+"""A request number that is never reached: the end of what has not ended."""
+
+
+class Form(str, Enum):
+    """What a message in a context is, compared with what was appended."""
+
+    VERBATIM = "verbatim"
+    "as it was appended"
+    TRUNCATED = "truncated"
+    "a part of it; asking again would give the same"
+    STUB = "stub"
+    "a line in its place, from which a tool can be called again"
+    POINTER = "pointer"
+    "a line of contents, from which it can be fetched"
+    SUMMARY = "summary"
+    "one message for many"
+    REWRITTEN = "rewritten"
+    "changed by a function that does not say how"
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether the agent is told enough to get the message back."""
+        return self is Form.STUB or self is Form.POINTER
+
+
+class Entry:
+    """A message in a context, its tokens, its form, and the history ``[start, stop)`` it stands for.
+
+    ``since`` and ``until`` are the requests between which it stood there; only a message that is not
+    verbatim has them, since verbatim entries are shared by all contexts of a history.
+    """
+
+    __slots__ = ("form", "message", "since", "start", "stop", "tokens", "until")
+
+    def __init__(
+        self, message: Message, tokens: int, form: Form, start: int, stop: int, since: int = 0
+    ) -> None:
+        self.message, self.tokens, self.form = message, tokens, form
+        self.start, self.stop, self.since, self.until = start, stop, since, NEVER
+
+    def __repr__(self) -> str:
+        stood = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}–{self.stop - 1}"
+        return f"<{self.form.value} {self.message.role} {stood}, {self.tokens} tokens>"
+
+
+class Foresight(Protocol):
+    """What an oracle may know: the passages of the history that the next action will use."""
+
+    def passages(self, position: int) -> Sequence[tuple[int, str, str]]:
+        """``(mentioned at, text needed, passage around it)`` for the message at ``position``."""
+
+
+class History(Sequence[Message]):
+    """Messages in the order in which they were appended, with what never changes about them."""
+
+    def __init__(self, counter: TokenCounter, messages: Iterable[Message] = ()) -> None:
+        self.counter = counter
+        self.entries: list[Entry] = []
+        "each message as a verbatim entry"
+        self.before: list[int] = [0]
+        "``before[i]``: tokens of the messages before position ``i``"
+        self.results: list[int] = []
+        "positions of the tool results"
+        self.users: list[int] = []
+        "positions of the user's messages"
+        self.head = 0
+        "how many messages at the beginning no strategy drops: system prompt and first user message"
+        self.foresight: Foresight | None = None
+        "set by a replay for controls that know the future"
+        self._units = Units()
+        self.starts = self._units.starts
+        "``starts[i]``: where the unit of message ``i`` begins; it is a safe cut if that is ``i``"
+        self.calls = self._units.calls
+        "position of a tool result → the call that it answers"
+        self._head_open = True
+        self._rewrites: dict[Rewrite, Rewrites] = {}
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        """The next message; it is counted here and never again."""
+        position = len(self.entries)
+        tokens = self.counter.message(message)
+        self.entries.append(Entry(message, tokens, Form.VERBATIM, position, position + 1))
+        self.before.append(self.before[-1] + tokens)
+        self._units.add(message)
+        if message.role == "tool":
+            self.results.append(position)
+        elif message.role == "user":
+            self.users.append(position)
+        if self._head_open:
+            self._head_open = message.role == "system"
+            self.head += message.role in ("system", "user")
+
+    def rewrites(self, function: Rewrite) -> Rewrites:
+        """What a rewrite makes of the messages, worked out once for all contexts."""
+        known = self._rewrites.get(function)
+        if known is None:
+            known = self._rewrites[function] = Rewrites(function, self)
+        return known
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return [entry.message for entry in self.entries[index]]
+        return self.entries[index].message
+
+
+class Rewrites:
+    """What one rewrite makes of the messages of a history, each worked out when it is first asked."""
+
+    def __init__(self, function: Rewrite, history: History) -> None:
+        self._function, self._history = function, history
+        self._known: dict[int, tuple[Message, Message | None, int]] = {}
+
+    def of(self, entry: Entry) -> tuple[Message | None, int]:
+        """The new message and its tokens; None and the old tokens where it stays as it is."""
+        known = self._known.get(id(entry.message))
+        if known is None:
+            message = entry.message
+            made = self._function(message, self._history.calls.get(entry.start))
+            tokens = entry.tokens if made is None else self._history.counter.message(made)
+            # The message is kept beside the answer, so that its id is not given to another.
+            known = self._known[id(message)] = (message, made, tokens)
+        return known[1], known[2]

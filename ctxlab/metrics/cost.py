@@ -1,0 +1,67 @@
+"""What the requests cost in input tokens when the provider caches their unchanged beginning.
+
+Each request's prefix that is message for message that of the request before is read from the cache, if
+it is long enough for the provider and the last request is recent enough; the rest is paid in full, or at
+the price of writing it to the cache where the provider asks one. Caching is counted in whole messages
+and from the last request only, which is the cautious side. Output is not counted: it is the recording's,
+the same under every strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.metrics.base import Array, Column, Score
+from ctxlab.models import CachePolicy, Model
+from ctxlab.replay import Tape, Trace, Watcher
+
+__all__ = ["Cost"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Input cost with prompt caching, the strategy's own model calls included."""
+
+    model: Model
+    "whose prices and cache rules apply"
+
+    columns = (
+        Column("cached", "tokens read from the provider's prompt cache", "tokens"),
+        Column("cost_usd", "input cost of the request, the strategy's own calls included", "USD"),
+    )
+    scores = (
+        Score("cost_usd", "input cost of all requests, own calls included", "USD", "sum", "cost_usd"),
+        Score("cached_share", "share of tokens read from the cache", "share", "ratio", "cached", "tokens"),
+    )
+    watchers = {}
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """See ``columns``."""
+        prices, cache = self.model.prices, self.model.cache
+        tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
+        prefix = np.array([trace.unchanged for trace in traces], dtype=np.float64)
+        # Tool definitions stand before the messages, so what is unchanged includes them.
+        prefix += tape.fixed - tape.counter.REPLY
+        prefix -= prefix % cache.granularity
+        prefix[(prefix < cache.minimum) | ~_warm(tape, cache)] = 0
+        write = np.where(tokens >= cache.minimum, prices.cache_write, prices.input)
+        own = np.zeros_like(tokens)
+        for row, trace in enumerate(traces):
+            for turn, prompt, completion in trace.context.spent:
+                own[row, turn] += prompt * prices.input + completion * prices.output
+        cost = prefix * prices.cache_read + (tokens - prefix) * write + own
+        return {"cached": prefix, "cost_usd": cost}
+
+
+def _warm(tape: Tape, cache: CachePolicy) -> npt.NDArray[np.bool_]:
+    """Which requests find the one before in the cache; where no time is recorded, it is taken to."""
+    messages = tape.recording.messages
+    times = [messages[position].time for position in tape.requests]
+    stamps = np.array([np.nan if time is None else time for time in times], dtype=np.float64)
+    warm = ~(np.diff(stamps, prepend=np.nan) > cache.lifetime)
+    warm[:1] = False
+    return warm if cache.kind != "none" else np.zeros_like(warm)

@@ -1,0 +1,247 @@
+"""Reference recall: whether what the agent used next was still in view.
+
+A need is *in view* where a message that is sent still contains the entity; it is a *pointer* where a
+stub or a line of contents stands for a message that held it, so that it can be fetched again; else it
+is *lost*. Needs of one argument are averaged first, then arguments, so that a file being written does
+not outweigh a hundred short arguments. This is availability: an upper bound on what a model can recall.
+
+How it is worked out: an edit is the only way for an entity to leave the view, so each mention has a
+request from which on it is no longer there. A need is in view where the latest such request of any
+earlier mention is still to come; a running maximum over mentions answers that for all needs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.context import Overlay
+from ctxlab.history import Entry
+from ctxlab.metrics.base import Array, Column, Score
+from ctxlab.needs import Needs
+from ctxlab.replay import Tape, Trace, Watcher
+
+__all__ = ["FAR", "Recall", "Tiers", "tiers"]
+
+FAR = 4000
+"""Tokens between the last mention of an entity and its use from which on the need counts as far."""
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """For every need, by configuration: shape ``(traces, needs)``."""
+
+    seen: Bools
+    "in view"
+    pointer: Bools
+    "not in view, but what held it can be fetched again"
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How much of what the next action uses is still in view, near and far."""
+
+    far: int = FAR
+    "tokens beyond which a need is far"
+
+    columns = (
+        Column("arguments", "arguments that use something said before", "arguments"),
+        Column("seen", "of these, in view (an argument counts in parts)", "arguments"),
+        Column("pointed", "of these, not in view but fetchable", "arguments"),
+        Column("far_arguments", "arguments that use something said long before", "arguments"),
+        Column("far_seen", "of these, in view", "arguments"),
+        Column("far_pointed", "of these, not in view but fetchable", "arguments"),
+        Column("near_arguments", "arguments that use something said recently", "arguments"),
+        Column("near_seen", "of these, in view", "arguments"),
+        Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
+    )
+    scores = (
+        Score("recall", "share of what is used next that is in view", "share", "ratio", "seen",
+              "arguments", interval=True),
+        Score("recall_near", "the same for what was last said recently", "share", "ratio",
+              "near_seen", "near_arguments", interval=True),
+        Score("recall_far", "the same for what was last said more than 4,000 tokens before", "share",
+              "ratio", "far_seen", "far_arguments", interval=True),
+        Score("pointer_rate", "share that is not in view but can be fetched again", "share", "ratio",
+              "pointed", "arguments"),
+        Score("lost_rate", "share that is neither in view nor fetchable", "share", "ratio", "lost",
+              "arguments"),
+        Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
+    )  # fmt: skip
+    watchers = {}
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """See ``columns``."""
+        needs = tape.needs
+        found = tiers(needs, traces)
+        far = needs.gap > self.far
+        every = np.ones(len(needs), dtype=bool)
+        share = partial(_per_request, needs, len(tape.requests))
+        none = np.ones((len(traces), len(needs)), dtype=bool)
+        return {
+            "arguments": share(every, none),
+            "seen": share(every, found.seen),
+            "pointed": share(every, found.pointer),
+            "far_arguments": share(far, none),
+            "far_seen": share(far, found.seen),
+            "far_pointed": share(far, found.pointer),
+            "near_arguments": share(~far, none),
+            "near_seen": share(~far, found.seen),
+            "lost": share(every, ~(found.seen | found.pointer)),
+        }
+
+
+def _per_request(needs: Needs, requests: int, chosen: Bools, hit: Bools) -> Array:
+    """Arguments hit, in parts, by request: ``(traces, requests)``; needs not chosen do not count."""
+    result = np.zeros((len(hit), requests))
+    if chosen.any():
+        counts = np.bincount(needs.argument[chosen], minlength=len(needs.arguments))
+        weight = np.where(chosen, 1 / np.maximum(counts[needs.argument], 1), 0.0)
+        first = np.flatnonzero(np.diff(needs.request, prepend=-1))
+        result[:, needs.request[first]] = np.add.reduceat(hit * weight, first, axis=1)
+    return result
+
+
+def tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
+    """Which needs are in view, and which can be fetched, in every trace of one recording."""
+    if not len(needs):
+        nothing = np.zeros((len(traces), 0), dtype=bool)
+        return Tiers(nothing, nothing)
+    # Traces that share a context are one replay under several budgets.
+    contexts = {id(trace.context): trace for trace in traces}
+    rows = {key: row for row, key in enumerate(contexts)}
+    found = _tiers(needs, list(contexts.values()))
+    order = [rows[id(trace.context)] for trace in traces]
+    return Tiers(found.seen[order], found.pointer[order])
+
+
+def _tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
+    book = _Book(needs)
+    requests = len(needs.positions)
+    life = np.array([trace.context.died for trace in traces])[:, needs.mentions]
+    np.minimum(life, requests, out=life)
+    for row, trace in zip(life, traces, strict=True):
+        book.prolong(row, trace)
+    seen = _latest(needs, life, requests) > needs.request
+    pointer = np.zeros_like(seen)
+    for row, trace in enumerate(traces):
+        stubbed = _stubbed(trace, requests)
+        if stubbed.any():
+            held = stubbed[needs.mentions][None]
+            pointer[row] = _latest(needs, held, requests)[0] > needs.request
+        for entry in trace.context.edited:
+            if entry.stop - entry.start != 1:
+                book.show(seen[row], entry)
+        if trace.forks:
+            book.look_at_forks(seen[row], pointer[row], life[row], stubbed, trace.forks)
+    return Tiers(seen, pointer & ~seen)
+
+
+def _stubbed(trace: Trace, requests: int) -> Ints:
+    """For each message, the request until which a stub or a line of contents stands for it."""
+    until = np.zeros(len(trace.context.died), dtype=np.int64)
+    for entry in trace.context.edited:
+        if entry.form.fetchable:
+            until[entry.start : entry.stop] = min(entry.until, requests)
+    return until
+
+
+def _latest(needs: Needs, life: Ints, requests: int) -> Ints:
+    """For each need, the latest request until which any earlier mention of it is there."""
+    # Each entity's mentions are lifted above those of the entity before, so that one running maximum
+    # over all of them starts anew at each entity.
+    lift = needs.segment * (requests + 1)
+    running = np.maximum.accumulate(life + lift, axis=1)
+    return (running[:, needs.upto] - lift[needs.upto]).astype(np.int64)
+
+
+class _Book:
+    """What the traces of one recording share: which edited message still contains which entity."""
+
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+        self.kept: dict[int, tuple[Entry, frozenset[int]]] = {}
+        self.rows: dict[int, list[int]] = {}
+        self.mentions: list[int] = needs.mentions.tolist()
+        for row, position in enumerate(self.mentions):
+            self.rows.setdefault(position, []).append(row)
+        # Plain lists: one figure at a time, they are several times faster than arrays.
+        self.segment: list[int] = needs.segment.tolist()
+        self.entity: list[int] = needs.entity.tolist()
+        self.upto: list[int] = needs.upto.tolist()
+        self.offset: list[int] = needs.offset.tolist()
+        self.starts: list[int] = needs.starts.tolist()
+
+    def contains(self, entry: Entry) -> frozenset[int]:
+        """The entities that an edited message still contains."""
+        key = id(entry.message)
+        known = self.kept.get(key)
+        if known is None:
+            among = None
+            if entry.stop - entry.start == 1:  # it can only contain what its original mentioned
+                among = [self.segment[row] for row in self.rows.get(entry.start, ())]
+            known = self.kept[key] = (entry, self.needs.kept_in(entry.message, among))
+        return known[1]
+
+    def prolong(self, life: Ints, trace: Trace) -> None:
+        """A mention lives on in the message that replaced its own, where that still contains it."""
+        requests = len(self.needs.positions)
+        for entry in trace.context.edited:
+            if entry.stop - entry.start == 1 and (kept := self.contains(entry)):
+                for row in self.rows.get(entry.start, ()):
+                    if self.segment[row] in kept and life[row] == entry.since:
+                        life[row] = min(entry.until, requests)
+
+    def show(self, seen: Bools, entry: Entry) -> None:
+        """A summary shows the entities that it contains for as long as it stands."""
+        kept = self.contains(entry)
+        if not kept:
+            return
+        needs, last = self.needs, len(self.needs.positions)
+        rows = slice(needs.starts[min(entry.since, last)], needs.starts[min(entry.until, last)])
+        known = np.zeros(len(needs.entities), dtype=bool)
+        known[list(kept)] = True
+        seen[rows] |= known[needs.entity[rows]]
+
+    def look_at_forks(
+        self, seen: Bools, pointer: Bools, life: Ints, stubbed: Ints, forks: Mapping[int, Overlay]
+    ) -> None:
+        """A request that was made for itself alone is looked at need by need."""
+        lives, stubs = life.tolist(), stubbed.tolist()
+        for request, overlay in forks.items():
+            # The latest edit of a message is the one that counts: later ones overwrite.
+            single = {start: entry for start, stop, entry in overlay if stop - start == 1}
+            wide = [edit for edit in reversed(overlay) if edit[1] - edit[0] != 1]
+            shown: set[int] = set()
+            for number, (_, _, entry) in enumerate(overlay):
+                if entry is not None and entry.stop - entry.start != 1 and _stands(overlay, number):
+                    shown |= self.contains(entry)
+            for i in range(self.starts[request], self.starts[request + 1]):
+                entity, fetch = self.entity[i], False
+                view = entity in shown
+                row, first = self.upto[i], self.offset[entity]
+                while row >= first and not view:
+                    position = self.mentions[row]
+                    row -= 1
+                    if any(start <= position < stop for start, stop, _ in wide):
+                        continue
+                    if position not in single:
+                        view = lives[row + 1] > request
+                        fetch = fetch or stubs[position] > request
+                    elif (made := single[position]) is not None:
+                        view = entity in self.contains(made)
+                        fetch = fetch or made.form.fetchable
+                seen[i], pointer[i] = view, fetch
+
+
+def _stands(overlay: Overlay, number: int) -> bool:
+    """Whether no later edit took away what edit ``number`` put there."""
+    start, stop, _ = overlay[number]
+    return not any(lo <= start and stop <= hi for lo, hi, _ in overlay[number + 1 :])

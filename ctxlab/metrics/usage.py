@@ -1,0 +1,60 @@
+"""How large the requests are, how often they overflow, and what the strategy spends itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ctxlab.metrics.base import Array, Column, Score
+from ctxlab.replay import Tape, Trace, Watcher
+
+__all__ = ["Usage"]
+
+
+class Usage:
+    """Tokens of every request against the limit less the reply reserve."""
+
+    columns = (
+        Column("tokens", "tokens of the request: messages, their overhead, tool definitions", "tokens"),
+        Column("messages", "messages of the request", "messages"),
+        Column("over", "tokens beyond the limit less the reserve", "tokens"),
+        Column("overflow", "whether the request is too large", "0 or 1"),
+        Column("panicked", "whether it had to be repaired in panic to fit", "0 or 1"),
+        Column("stuck", "whether what must never be dropped is itself too large", "0 or 1"),
+        Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
+    )
+    scores = (
+        Score("tokens_mean", "tokens a request, mean", "tokens", "ratio", "tokens"),
+        Score("tokens_peak", "tokens of the largest request", "tokens", "max", "tokens"),
+        Score("tokens_total", "tokens of all requests", "tokens", "sum", "tokens"),
+        Score("messages_mean", "messages a request, mean", "messages", "ratio", "messages"),
+        Score("overflow_rate", "share of requests that are too large", "share", "ratio", "overflow"),
+        Score("panic_rate", "share of requests repaired in panic", "share", "ratio", "panicked"),
+        Score("stuck_rate", "share that no dropping can make fit", "share", "ratio", "stuck"),
+        Score("strategy_tokens", "tokens of the strategy's own calls", "tokens", "sum", "strategy_tokens"),
+    )
+    watchers: Mapping[str, Watcher] = {}
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """See ``columns``."""
+        tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
+        room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
+        over = np.maximum(tokens - room[:, None], 0)
+        panicked, stuck, spent = (np.zeros_like(tokens) for _ in range(3))
+        marks = {"panic": panicked, "stuck": stuck}
+        for row, trace in enumerate(traces):
+            for turn, event in trace.context.events:
+                if event in marks:
+                    marks[event][row, turn] = 1
+            for turn, prompt, completion in trace.context.spent:
+                spent[row, turn] += prompt + completion
+        return {
+            "tokens": tokens,
+            "messages": np.array([trace.messages for trace in traces], dtype=np.float64),
+            "over": over,
+            "overflow": (over > 0).astype(np.float64),
+            "panicked": panicked,
+            "stuck": stuck,
+            "strategy_tokens": spent,
+        }

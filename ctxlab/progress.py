@@ -1,0 +1,39 @@
+"""Progress is shown where a person looks: on a terminal and in a notebook, never in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["track"]
+
+Item = TypeVar("Item")
+
+
+def track(
+    items: Iterable[Item], what: str, total: int | None = None, show: bool | None = None
+) -> Iterator[Item]:
+    """The items, one by one, with a bar on standard error that goes away when it is done.
+
+    ``total``: how many there are, where that is known. ``show``: None decides by who is looking.
+    """
+    if not (_watched() if show is None else show):
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(items, total=total, description=what)
+
+
+def _watched() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"

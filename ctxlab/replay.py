@@ -1,0 +1,146 @@
+"""A replay asks, before every recorded model call, what a strategy would have sent.
+
+It is off-policy: what the agent did next is what the recording says, whatever the strategy left out.
+The engine is one loop, ``play``; metrics are worked out from the trace that it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ctxlab.context import Budget, Context, Overlay
+from ctxlab.conversation import Recording
+from ctxlab.errors import CtxlabError, SpecError, StrategyError
+from ctxlab.history import History
+from ctxlab.needs import Needs
+from ctxlab.strategies.base import Strategy
+from ctxlab.tokens import TokenCounter
+from ctxlab.tooldefs import render_tools
+from ctxlab.validity import check, is_valid, sound_start
+
+__all__ = ["Tape", "Trace", "Watcher", "play", "play_all"]
+
+Watcher = Callable[[Context], Any]
+"""Told of every request as it would be sent; what it returns is kept in ``Trace.watched``."""
+
+
+class Tape:
+    """A recording made ready to be replayed: counted once, whatever the number of configurations."""
+
+    def __init__(self, recording: Recording, counter: TokenCounter) -> None:
+        self.recording = recording
+        self.counter = counter
+        self.history = History(counter, recording.messages)
+        self.requests = recording.requests
+        "positions of the recorded model calls"
+        self.fixed = counter.tools(recording.tools) + counter.REPLY
+        "tokens of every request that are no messages"
+        self.valid = is_valid(recording.messages[: self.requests[-1]]) if self.requests else True
+        "whether the recording itself, as far as any request holds it, is a valid conversation"
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What each request's next action uses, and where it had stood."""
+        return Needs(self.history, render_tools(list(self.recording.tools)))
+
+    @property
+    def length(self) -> int:
+        """Tokens of the largest request when everything is sent."""
+        last = self.requests[-1] if self.requests else 0
+        return self.history.before[last] + self.fixed
+
+    def budget(self, limit: float, reserve: int = 0) -> Budget:
+        """The budget for a limit in tokens, or for a fraction of the recording's own length.
+
+        A fraction is a float of at most 1; ``reserve`` is in tokens either way.
+        """
+        if limit <= 0:
+            raise SpecError(f"a limit is positive, not {limit}")
+        tokens = int(limit * self.length) if isinstance(limit, float) and limit <= 1 else int(limit)
+        return Budget(max(tokens, 1), reserve, self.fixed)
+
+
+@dataclass
+class Trace:
+    """What a replay leaves: for each request its size, and in ``context`` what happened to what."""
+
+    strategy: Strategy
+    budget: Budget
+    context: Context
+    tokens: list[int] = field(default_factory=list)
+    "tokens of each request"
+    messages: list[int] = field(default_factory=list)
+    "messages of each request"
+    unchanged: list[int] = field(default_factory=list)
+    "tokens of messages at its beginning that are those of the request before"
+    faults: list[int] = field(default_factory=list)
+    "how many rules of ``validity`` it breaks"
+    forks: dict[int, Overlay] = field(default_factory=dict)
+    "edits that were made for one request alone, by request"
+    watched: dict[str, list[Any]] = field(default_factory=dict)
+    "what each watcher returned for each request"
+
+
+def play(
+    tape: Tape, strategy: Strategy, budget: Budget, watchers: Mapping[str, Watcher] | None = None
+) -> Trace:
+    """Replays a recording through one strategy under one budget.
+
+    Raises ``StrategyError`` where the strategy fails, naming the recording and the message.
+    """
+    context = Context(budget, tape.history)
+    watching = watchers or {}
+    trace = Trace(strategy, budget, context, watched={name: [] for name in watching})
+    tape.history.foresight = tape.needs
+    for position, message in enumerate(tape.recording.messages):
+        if message.role == "assistant":
+            try:
+                sent = strategy(context)
+            except CtxlabError:
+                raise
+            except Exception as error:
+                where = f"message {position} of {tape.recording.id}"
+                kind = type(error).__name__
+                raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
+            trace.tokens.append(sent.tokens + budget.fixed)
+            trace.messages.append(len(sent.entries))
+            trace.unchanged.append(sent.unchanged)
+            if sent is not context:
+                trace.forks[context.turn] = sent.overlay or []
+            if tape.valid and not sent.strange:
+                trace.faults.append(not sound_start(entry.message for entry in sent.entries))
+            else:
+                trace.faults.append(len(check(sent.messages)))
+            for name, watch in watching.items():
+                trace.watched[name].append(watch(sent))
+            context.settle(sent)
+        context.advance()
+    return trace
+
+
+def play_all(
+    tape: Tape,
+    strategies: Sequence[Strategy],
+    budgets: Sequence[Budget],
+    watchers: Mapping[str, Watcher] | None = None,
+) -> list[Trace]:
+    """Every strategy under every budget, budgets outermost.
+
+    A strategy that never asks how much room there is does the same under each budget, so it is replayed
+    once.
+    """
+    traces: list[Trace] = []
+    blind: dict[int, Trace] = {}
+    for budget in budgets:
+        for number, strategy in enumerate(strategies):
+            if number in blind:
+                traces.append(replace(blind[number], budget=budget))
+                continue
+            trace = play(tape, strategy, budget, watchers)
+            traces.append(trace)
+            if not trace.context.looked and not watchers:
+                blind[number] = trace
+    return traces

@@ -1,0 +1,243 @@
+"""Results are tidy frames: a row a request, a row a run, and the leaderboard made from the runs.
+
+They are saved as parquet beside a manifest that suffices to run the experiment again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxlab.bootstrap import ratio_interval
+from ctxlab.errors import ReadError, SpecError
+from ctxlab.jsontext import dump_json, parse_json
+from ctxlab.metrics.base import Score
+from ctxlab.strategies.names import CONTROLS
+
+__all__ = ["Results", "Table"]
+
+_IDS = ["recording", "cluster", "strategy", "limit", "budget"]
+
+
+class Table:
+    """Collects the columns of an experiment, recording by recording, as arrays."""
+
+    def __init__(self, columns: Sequence[str], labels: Sequence[tuple[str, float]]) -> None:
+        self.columns, self.labels = list(columns), list(labels)
+        self.recordings: list[dict[str, Any]] = []
+        self._budgets: list[list[int]] = []
+        self._figures: list[Mapping[str, np.ndarray[Any, Any]]] = []
+        self._which: list[int] = []
+
+    def describe(self, recording: dict[str, Any]) -> None:
+        """The recording that comes next; it is listed even if it makes no request."""
+        self.recordings.append(recording)
+
+    def add(self, budgets: list[int], figures: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Its columns, of shape ``(configurations, requests)``."""
+        self._which.append(len(self.recordings) - 1)
+        self._budgets.append(budgets)
+        self._figures.append(figures)
+
+    def requests(self) -> pd.DataFrame:
+        """One row a request: recording by recording, configuration by configuration."""
+        if not self._figures:
+            raise SpecError("there is nothing to measure: no recording holds a model call")
+        first = self.columns[0]
+        configurations = len(self.labels)
+        sizes = np.array([figures[first].shape[1] for figures in self._figures])
+        per_run = np.repeat(sizes, configurations)
+        which = np.repeat(self._which, configurations)
+        labels = np.tile(np.arange(configurations), len(sizes))
+        strategies = list(dict.fromkeys(strategy for strategy, _ in self.labels))
+        codes = np.array([strategies.index(strategy) for strategy, _ in self.labels])
+        ids = [r["recording"] for r in self.recordings]
+        clusters = list(dict.fromkeys(r["cluster"] for r in self.recordings))
+        members = np.array([clusters.index(r["cluster"]) for r in self.recordings])
+        limits = np.array([limit for _, limit in self.labels], dtype=np.float64)
+        frame = {
+            "recording": pd.Categorical.from_codes(np.repeat(which, per_run), ids),
+            "cluster": pd.Categorical.from_codes(np.repeat(members[which], per_run), clusters),
+            "strategy": pd.Categorical.from_codes(np.repeat(codes[labels], per_run), strategies),
+            "limit": np.repeat(limits[labels], per_run),
+            "budget": np.repeat(np.concatenate(self._budgets), per_run),
+            "request": np.concatenate([np.arange(size) for size in per_run]),
+        }
+        for name in self.columns:
+            frame[name] = np.concatenate([figures[name].ravel() for figures in self._figures])
+        return pd.DataFrame(frame)
+
+
+@dataclass
+class Results:
+    """What an evaluation found; it shows itself as the leaderboard in a notebook."""
+
+    requests: pd.DataFrame
+    "a row a request of a run: who and where, then every column of every metric"
+    scores: tuple[Score, ...]
+    "what each column of the leaderboard means"
+    manifest: dict[str, Any]
+    "what it takes to run it again: ``spec``, ``recordings``, ``versions``"
+
+    @classmethod
+    def of(cls, table: Table, scores: Sequence[Score], manifest: Mapping[str, Any]) -> Results:
+        """From what an evaluation collected."""
+        whole = {**manifest, "recordings": table.recordings, "versions": _versions()}
+        return cls(table.requests(), tuple(scores), whole)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row a recording × strategy × limit: sums of its requests' columns, and its scores."""
+        groups = self.requests.groupby(_IDS, observed=True, sort=False)
+        columns = [c for c in self.requests.columns if c not in (*_IDS, "request")]
+        sums = groups[columns].sum()
+        frame = sums.copy()
+        frame.insert(0, "requests", groups.size())
+        for score in self.scores:
+            if score.how == "max":
+                frame[score.name] = groups[score.column].max()
+            else:
+                frame[score.name] = _score(score, frame)
+        return frame.reset_index()
+
+    def leaderboard(self, *, samples: int = 2000, seed: int = 0) -> pd.DataFrame:
+        """A row a strategy × limit over all recordings, in the order of the experiment.
+
+        Rates are ratios of sums, so long recordings weigh more. Beside every recall stand the bounds of
+        its 95 % percentile interval from a bootstrap that draws whole clusters, ``samples`` times.
+        """
+        runs = self.runs
+        groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
+        numbers = runs.select_dtypes("number").columns.drop(["limit", "budget"])
+        sums = groups[list(numbers)].sum()
+        frame = sums[["requests"]].copy()
+        for score in self.scores:
+            if score.how == "max":
+                frame[score.name] = groups[score.name].max()
+            else:
+                frame[score.name] = _score(score, sums)
+            if score.interval:
+                low, high = self._interval(score, list(frame.index), samples, seed)
+                frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+        frame = frame.reset_index()
+        frame.insert(0, "strategy", frame.pop("strategy").astype(str))
+        return frame
+
+    def _interval(
+        self, score: Score, order: list[tuple[float, str]], samples: int, seed: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        keys = ["limit", "strategy"]
+        sums = self.runs.pivot_table(
+            index="cluster", columns=keys, values=[score.column, score.per], aggfunc="sum",
+            observed=True, sort=False,
+        )  # fmt: skip
+        above, below = (sums[name][order].to_numpy() for name in (score.column, score.per))
+        return ratio_interval(above, below, samples=samples, seed=seed)
+
+    @property
+    def clusters(self) -> int:
+        """How many independent units the intervals are drawn over."""
+        return int(self.requests["cluster"].nunique())
+
+    def equals(self, other: Results) -> bool:
+        """Whether both hold the same figures, scores and manifest."""
+        same = self.scores == other.scores and self.manifest == other.manifest
+        return same and self.requests.equals(other.requests)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; returns the folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.requests.to_parquet(folder / "requests.parquet", index=False)
+        self.runs.to_parquet(folder / "runs.parquet", index=False)
+        scores = [vars(score) for score in self.scores]
+        text = dump_json({**self.manifest, "scores": scores})
+        (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Results:
+        """What ``save`` wrote, equal to what was saved. Raises ``ReadError`` where it is not there."""
+        folder = Path(folder)
+        try:
+            manifest = parse_json((folder / "manifest.json").read_bytes())
+            requests = pd.read_parquet(folder / "requests.parquet")
+            scores = tuple(Score(**score) for score in manifest.pop("scores"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ReadError(folder, None, f"no saved evaluation: {error}") from None
+        return cls(requests, scores, manifest)
+
+    def verdict(self, floor: float = 0.95) -> str:
+        """One sentence: the cheapest strategy that keeps far recall, or that none does.
+
+        It counts only what fits and what providers accept as often as the recordings themselves;
+        ``floor`` is a share of full history's far recall.
+        """
+        board = self.leaderboard()
+        if "recall_far" not in board or "cost_usd" not in board:
+            return "Far recall and cost were not measured, so no strategy can be recommended."
+        full = board[board["strategy"] == "full()"]
+        reference = full["recall_far"].max() if len(full) else 1.0
+        accepted = full["invalid_rate"].max() if len(full) else 0.0
+        if not board["far_arguments"].max() > 0:
+            return (
+                "Nothing that these agents used had last been said long before, so far recall "
+                "cannot tell the strategies apart."
+            )
+        name = board["strategy"].str.replace(r"\(.*", "", regex=True)
+        fits = (board["overflow_rate"] == 0) & (board["invalid_rate"] <= accepted + 1e-12)
+        fits &= ~(name.isin(CONTROLS) & ~board["strategy"].str.contains("|", regex=False))
+        keeps = fits & (board["recall_far"] >= floor * reference - 1e-12)
+        goal = f"keeps far recall at or above {floor:g} of full history's"
+        if keeps.any():
+            best = board[keeps].sort_values("cost_usd", kind="stable").iloc[0]
+            saved = ""
+            if len(full) and full["cost_usd"].max() > 0:
+                share = 1 - best["cost_usd"] / full["cost_usd"].max()
+                saved = f", {abs(share):.0%} {'less' if share >= 0 else 'more'} than full history"
+            return f"The cheapest strategy that {goal} is {_row(best)}{saved}."
+        if not fits.any():
+            return f"No strategy {goal}: none fits its limit at every request."
+        best = board[fits].sort_values("recall_far", kind="stable").iloc[-1]
+        return f"No strategy {goal}; the nearest is {_row(best)}."
+
+    def _repr_html_(self) -> str:
+        shown = self.leaderboard()
+        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound."
+        return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+def _score(score: Score, sums: pd.DataFrame) -> pd.Series[float]:
+    if score.how == "sum":
+        return sums[score.column]
+    below = sums[score.per] if score.per else sums["requests"]
+    return sums[score.column] / below.where(below > 0)
+
+
+def _row(row: Any) -> str:
+    limit = row["limit"]
+    window = f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
+    bounds = f"{row['recall_far_low']:.2f}–{row['recall_far_high']:.2f}"
+    return (
+        f"{row['strategy']} at {window}: far recall {row['recall_far']:.2f} ({bounds}), "
+        f"${row['cost_usd']:,.2f}"
+    )
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("ctxlab", "litellm", "numpy", "pandas", "tiktoken"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

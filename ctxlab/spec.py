@@ -1,0 +1,281 @@
+"""An experiment is one small table: what to replay, through which strategies, within which limits.
+
+It is written in TOML, said on the command line, or read back from a saved run; all three are a
+``Spec``::
+
+    data = ["logs/", "bundled:support-desk"]    # files, folders, globs, bundled data sets
+    strategies = ["lineup", "mine.last_ten"]    # left out: the default lineup
+    limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's own length
+    model = "gpt-5"                             # whose tokenizer, prices and prompt cache
+    reserve = 1000                              # tokens kept free for the reply
+    metrics = ["usage", "validity", "cost", "recall"]
+    floor = 0.95                                # far recall to keep, as a share of full history's
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxlab.conversation import Recording
+from ctxlab.errors import DataMissing, ReadError, SpecError, UnknownName
+from ctxlab.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.formats import FORMATS, OnError, OnSkip, load
+from ctxlab.jsontext import parse_json
+from ctxlab.metrics import METRICS
+from ctxlab.results import Results
+from ctxlab.strategies.names import LINEUP, parse
+from ctxlab.tokens import DEFAULT_MODEL
+
+__all__ = ["Spec", "bundled", "is_spec", "read_limit", "read_spec", "run"]
+
+_MANIFEST = "manifest.json"
+_BUNDLED = "bundled:"
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``run`` runs; its fields are the keys of an experiment file.
+
+    What is written in a short form is put into its long one. Raises ``SpecError``, which names the
+    field, for what makes no sense.
+
+    >>> Spec(data=("logs",), limits=("16k", "25%"), strategies=("full",)).limits
+    (16000, 0.25)
+    """
+
+    data: tuple[str, ...]
+    "files, folders, globs; ``bundled:NAME`` is a data set that comes with ctxlab"
+    folder: str = ""
+    "what relative ``data`` is relative to; empty: the current folder"
+    format: str | None = None
+    "read the data as this format, whatever it looks like"
+    on_error: OnError = "raise"
+    "what a broken line does: ``raise`` stops, ``skip`` leaves it out and counts it"
+    strategies: tuple[str, ...] = LINEUP
+    "as text; ``lineup`` stands for the default lineup"
+    limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
+    "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
+    model: str = DEFAULT_MODEL
+    reserve: int = 0
+    "tokens kept free for the reply"
+    metrics: tuple[str, ...] = tuple(METRICS)
+    floor: float = 0.95
+    "what far recall a strategy must keep to be named, as a share of full history's"
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise SpecError("data: name at least one file or folder")
+        put = msgspec.structs.force_setattr
+        put(self, "strategies", _checked("strategies", _names(self.strategies), parse))
+        limits = [read_limit(limit) for limit in self.limits]
+        # 1 and 1.0, a token and the whole length, are equal and yet not the same.
+        put(self, "limits", tuple({(type(limit), limit): limit for limit in limits}.values()))
+        put(self, "metrics", _checked("metrics", self.metrics, lambda m: _known("metric", m, METRICS)))
+        if not self.limits:
+            raise SpecError("limits: name at least one")
+        if self.format is not None:
+            _known("format", self.format, FORMATS)
+        if self.reserve < 0:
+            raise SpecError(f"reserve: tokens kept free are 0 or more, not {self.reserve}")
+        if not 0 <= self.floor <= 1:
+            raise SpecError(f"floor: a share from 0 to 1, not {self.floor:g}")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the data is. Raises ``DataMissing`` for a bundled data set that is not there."""
+        return tuple(_place(path, self.folder) for path in self.data)
+
+
+def read_spec(path: str | Path) -> Spec:
+    """The experiment in a TOML file, or the one that a saved run (its folder or manifest) repeats.
+
+    Relative ``data`` is relative to the file. Raises ``SpecError`` that names file and key, with the
+    nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
+    """
+    path = Path(path)
+    path = path / _MANIFEST if path.is_dir() else path
+    table = _table(path)
+    for key in table:
+        if key not in Spec.__struct_fields__:
+            raise SpecError(f"{path}: {UnknownName('key', key, Spec.__struct_fields__)}")
+    if "data" not in table:
+        raise SpecError(f"{path}: the key data is missing; it lists files and folders")
+    fields = {key: _listed(key, value) for key, value in table.items()}
+    folder = fields.get("folder", "")
+    if isinstance(folder, str):
+        fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
+    try:
+        return msgspec.convert(fields, Spec)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{path}: {_said(error)}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def is_spec(path: str | Path) -> bool:
+    """Whether a path is an experiment and no data: TOML, or the folder or manifest of a saved run."""
+    path = Path(path)
+    if path.is_dir():
+        return (path / _MANIFEST).is_file() and (path / "requests.parquet").is_file()
+    return path.suffix == ".toml" or path.name == _MANIFEST
+
+
+def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None) -> Results:
+    """Reads the data of an experiment, one recording at a time, and evaluates it.
+
+    ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names the
+    files that gave no recording. Raises what ``load`` and ``evaluate`` raise.
+    """
+    left_out: list[dict[str, str]] = []
+
+    def note(path: Path, reason: str) -> None:
+        left_out.append({"file": _as_given(path, spec), "reason": reason})
+        if on_skip is not None:
+            on_skip(path, reason)
+
+    recordings: Iterable[Recording] = load(
+        spec.paths, format=spec.format, on_error=spec.on_error, on_skip=note
+    )
+    results = evaluate(
+        recordings,
+        spec.strategies,
+        [read_limit(limit) for limit in spec.limits],
+        spec.model,
+        reserve=spec.reserve,
+        metrics=spec.metrics,
+        progress=progress,
+    )
+    # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
+    results.manifest["spec"] = _plain(spec)
+    results.manifest["left_out"] = left_out
+    for recording in results.manifest["recordings"]:
+        recording["source"] = _as_given(recording["source"], spec)
+    return results
+
+
+def bundled(name: str) -> Path:
+    """Where a file or folder that comes with ctxlab is: in the package, or in the clone around it.
+
+    Raises ``DataMissing`` where neither has it.
+    """
+    package = Path(str(files("ctxlab")))
+    for root in (package / "bundled", package.parent):
+        if (root / name).exists():
+            return root / name
+    raise DataMissing(f"{name} is not part of this installation of ctxlab; install it anew")
+
+
+def read_limit(limit: int | float | str) -> int | float:
+    """A limit in tokens (an int) or as a share of a recording's length (a float up to 1).
+
+    >>> [read_limit(limit) for limit in (8000, "16k", 0.25, "25%", "1.5M", 4000.0)]
+    [8000, 16000, 0.25, 0.25, 1500000, 4000]
+    """
+    value: float = math.nan
+    if isinstance(limit, str):
+        found = re.fullmatch(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)", limit.strip())
+        if found:
+            number, unit = re.sub("[_,]", "", found[1]), found[2].lower()
+            value = float(number) if "." in number or unit else int(number)
+            value *= {"k": 1000, "m": 1_000_000, "%": 0.01}.get(unit, 1)
+            value = round(value) if unit in ("k", "m") else round(value, 12)
+            if unit == "%":
+                value = value if value <= 1 else math.nan
+    elif not isinstance(limit, bool):
+        value = limit
+    if math.isfinite(value) and value > 0:
+        if isinstance(value, int) or value <= 1:
+            return value
+        if value == int(value):
+            return int(value)
+    raise SpecError(
+        f"limits: {limit!r} is none; write tokens (16000, 16k) or a share of each recording (0.25, 25%)"
+    )
+
+
+def _table(path: Path) -> Mapping[str, Any]:
+    """The keys of an experiment file or of a manifest's experiment."""
+    try:
+        text = path.read_bytes()
+        found = parse_json(text)["spec"] if path.suffix == ".json" else tomllib.loads(text.decode())
+        if not isinstance(found, dict):
+            raise TypeError
+    except OSError as error:
+        raise ReadError(path, None, error.strerror or str(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: not UTF-8 text") from None
+    except (ValueError, TypeError, KeyError):
+        raise SpecError(f"{path}: no manifest of a run: it has no spec") from None
+    return found
+
+
+def _listed(key: str, value: Any) -> Any:
+    """One value where a list belongs is a list of one."""
+    many = key in ("data", "strategies", "limits", "metrics")
+    return [value] if many and isinstance(value, (str, int, float)) else value
+
+
+def _said(error: msgspec.ValidationError) -> str:
+    """msgspec's ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
+    reason, _, where = str(error).partition(" - at `$")
+    key = where.strip("`.").replace("[...]", "")
+    reason = reason.replace("`", "").replace("array", "list")
+    return f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
+
+
+def _names(strategies: Iterable[str]) -> tuple[str, ...]:
+    every = (LINEUP if text == "lineup" else (text,) for text in strategies)
+    return tuple(dict.fromkeys(text for texts in every for text in texts))
+
+
+def _checked(key: str, names: tuple[str, ...], check: Callable[[str], object]) -> tuple[str, ...]:
+    if not names:
+        raise SpecError(f"{key}: name at least one")
+    for name in names:
+        try:
+            check(name)
+        except SpecError as error:
+            raise SpecError(f"{key}: {error}") from None
+    return names
+
+
+def _known(kind: str, name: str, table: Mapping[str, Any]) -> None:
+    if name not in table:
+        raise UnknownName(kind, name, table)
+
+
+def _place(path: str, folder: str) -> Path:
+    if _is_bundled(path):
+        return bundled(f"datasets/{path.removeprefix(_BUNDLED)}")
+    inside = not folder or os.path.abspath(folder) == os.getcwd()
+    return Path("" if inside else folder) / Path(path).expanduser()
+
+
+def _as_given(path: str | Path, spec: Spec) -> str:
+    """A file as it follows from ``data``, so that a run repeated elsewhere says the same."""
+    text = str(path)
+    if any(map(_is_bundled, spec.data)):
+        text = text.replace(os.path.join(bundled("datasets"), ""), _BUNDLED, 1)
+    return text.removeprefix(os.path.join(spec.folder, "")) if spec.folder else text
+
+
+def _is_bundled(path: str) -> bool:
+    return path.startswith(_BUNDLED)
+
+
+def _plain(spec: Spec) -> dict[str, Any]:
+    """As JSON has it, with a folder that can be found from anywhere where one is needed."""
+    found = all(_is_bundled(path) or Path(path).expanduser().is_absolute() for path in spec.data)
+    folder = "" if found else os.path.abspath(spec.folder or ".")
+    fields = msgspec.to_builtins(spec) | {"folder": folder}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}

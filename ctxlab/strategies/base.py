@@ -1,0 +1,141 @@
+"""A strategy is a callable that edits a context before each request; pipelines are strategies too.
+
+A strategy is a frozen dataclass of parameters, so it can be hashed, pickled, compared and printed as
+it is written. Its class is written in lower case, as the text form is: ``tool_stubs(keep=3)`` means the
+same in Python, in an experiment file and on the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, Protocol, runtime_checkable
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
+
+__all__ = ["Base", "Function", "Pipeline", "Strategy", "as_strategy"]
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Edits the context in place and returns it, or returns a fork for this request alone."""
+
+    def __call__(self, context: Context, /) -> Context: ...
+
+
+class Base:
+    """What strategies share: ``a | b``, and printing as written."""
+
+    def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
+        return Pipeline((*_parts(self), *_parts(as_strategy(other))))
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{f.name}={value!r}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if (value := getattr(self, f.name)) != f.default
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __call__(self, context: Context, /) -> Context:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, repr=False)
+class Pipeline(Base):
+    """Strategies one after the other; once one forks, those after it edit the fork."""
+
+    steps: tuple[Strategy, ...]
+
+    def __call__(self, context: Context, /) -> Context:
+        for step in self.steps:
+            context = step(context)
+        return context
+
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.steps))
+
+
+@dataclass(frozen=True, repr=False)
+class Function(Base):
+    """A plain function from a list of messages to a list of messages, as a strategy.
+
+    What it leaves alone is recognised by identity or equality; what it changes stands for the gap that
+    it fills. Its result lasts for one request, since it is given the whole conversation each time.
+    """
+
+    function: Callable[[list[Message]], Sequence[Message]]
+
+    def __call__(self, context: Context, /) -> Context:
+        fork = context.fork()
+        wanted = [
+            m if isinstance(m, Message) else Message.from_dict(m)
+            for m in self.function(fork.messages)
+        ]
+        for start, stop, new in reversed(list(_gaps(fork.messages, wanted))):
+            _fill(fork, start, stop, new)
+        return fork
+
+    def __repr__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+def as_strategy(what: Any) -> Strategy:
+    """A strategy as it is; a plain function of a list of messages wrapped in ``Function``.
+
+    >>> as_strategy(lambda messages: messages[-10:]) | as_strategy(lambda messages: messages)
+    <lambda> | <lambda>
+    """
+    if isinstance(what, _FUNCTIONS):
+        return Function(what)
+    if isinstance(what, type) or not callable(what):
+        raise SpecError(f"{what!r} is no strategy: expected tool_stubs(keep=3), a function, or text")
+    return what  # type: ignore[no-any-return]
+
+
+def _parts(strategy: Any) -> tuple[Strategy, ...]:
+    return strategy.steps if isinstance(strategy, Pipeline) else (strategy,)
+
+
+def _gaps(
+    old: Sequence[Message], new: Sequence[Message]
+) -> Iterator[tuple[int, int, Sequence[Message]]]:
+    """``old[start:stop]`` became ``made`` wherever the two differ; kept messages keep their order."""
+    places: dict[int, list[int]] = {}
+    for i, message in enumerate(old):
+        places.setdefault(id(message), []).append(i)
+    i = j = 0
+    for k, message in enumerate(new):
+        at = next((p for p in places.get(id(message), ()) if p >= i), None)
+        if at is None:
+            at = next((p for p in range(i, len(old)) if old[p] == message), None)
+        if at is None:
+            continue
+        if at > i or k > j:
+            yield i, at, new[j:k]
+        i, j = at + 1, k + 1
+    if i < len(old) or j < len(new):
+        yield i, len(old), new[j:]
+
+
+def _fill(fork: Context, start: int, stop: int, new: Sequence[Message]) -> None:
+    if stop - start == len(new):
+        for offset, message in enumerate(new):
+            fork.replace(start + offset, message, Form.REWRITTEN)
+        return
+    if start == stop or not new:
+        if start < stop:
+            fork.drop(start, stop)
+        for message in reversed(new):
+            fork.insert(start, message, Form.REWRITTEN)
+        return
+    fork.fold(start, stop, new[0], Form.REWRITTEN)
+    for message in reversed(new[1:]):
+        fork.insert(start + 1, message, Form.REWRITTEN)

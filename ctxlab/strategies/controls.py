@@ -1,0 +1,108 @@
+"""Controls bound what a strategy can score: nothing, chance, and perfect foresight.
+
+They are no strategies for an agent. A strategy that does not beat ``random_drop`` at the same limit
+knows nothing; none can beat ``oracle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.panic import panic
+
+__all__ = ["nothing", "oracle", "random_drop"]
+
+
+@dataclass(frozen=True, repr=False)
+class nothing(Base):
+    """Only the system prompt, the first user message, and the newest message with its call."""
+
+    def __call__(self, context: Context, /) -> Context:
+        head, tail = context.head, context.tail
+        if tail > head:
+            context.drop(head, tail)
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class random_drop(Base):
+    """Messages picked by chance go, with their pairs, until the rest fits."""
+
+    seed: int = 0
+    "same seed, same picks"
+
+    def __call__(self, context: Context, /) -> Context:
+        state = context.notes.get(self, self.seed)
+        while context.excess > 0:
+            head, tail = context.head, context.tail
+            if tail <= head:
+                break
+            # Knuth's MMIX generator: a number that can be kept in the context and compared.
+            state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+            start = head + (state >> 33) % (tail - head)
+            while start > head and not context.is_cut(start):
+                start -= 1
+            context.drop(start, context.next_cut(start + 1))
+        context.notes[self] = state
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class oracle(Base):
+    """Knows what the next action will use: a window, and the lines that will be needed from before it.
+
+    It bounds what any strategy can recall within the budget. Only a replay can run it.
+    """
+
+    def __call__(self, context: Context, /) -> Context:
+        if context.excess <= 0:
+            return context
+        if context.history.foresight is None:
+            raise SpecError("oracle knows the next action only in a replay")
+        needed = context.history.foresight.passages(context.length)
+        fork = context.fork()
+        head, tail = fork.head, fork.tail
+        base = fork.available - sum(entry.tokens for entry in fork.entries[:head])
+        message, cost, start = None, 0, head
+        while True:
+            start = _window(fork, max(start, head), tail, base - cost)
+            earliest = fork.entries[start].start if start < tail else fork.length
+            wanted = _excerpt(needed, fork.history.head, earliest)
+            if wanted == message:
+                break
+            message, cost = wanted, fork.history.counter.message(wanted) if wanted else 0
+        if start > head:
+            if message:
+                fork.fold(head, start, message)
+            else:
+                fork.drop(head, start)
+        elif message:
+            fork.insert(head, message)
+        if fork.excess > 0:
+            last = panic()
+            for index in range(fork.tail, len(fork.entries)):
+                fork.rewrite(index, last.shorten, Form.TRUNCATED)
+        return fork
+
+
+def _window(context: Context, start: int, tail: int, room: int) -> int:
+    """The earliest safe cut from ``start`` on whose entries fit into the room, else the tail."""
+    used, index = 0, len(context.entries)
+    while index > start:
+        used += context.entries[index - 1].tokens
+        if used > room:
+            break
+        index -= 1
+    return min(context.next_cut(index), tail)
+
+
+def _excerpt(needed: Sequence[tuple[int, str, str]], first: int, stop: int) -> Message | None:
+    """The passages last mentioned in ``[first, stop)`` of the history, as one message."""
+    lines = dict.fromkeys(passage for at, _, passage in needed if first <= at < stop)
+    return Message("user", "\n".join(lines)) if lines else None

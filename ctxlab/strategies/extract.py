@@ -1,0 +1,78 @@
+"""A summary can be written without a model: the lines that say what was asked, done and found.
+
+It is engine-written, as seed design "Workspace-scoped sessions" wants it: deterministic, bounded, and
+never a placeholder. What it leaves out it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from ctxlab.conversation import Message
+from ctxlab.strategies.text import clip
+
+__all__ = ["Summarizer", "extract"]
+
+Summarizer: TypeAlias = Callable[[str, Sequence[Message], int], str]
+"""``(summary so far, messages to add, characters allowed) → summary``."""
+
+_ASKED, _SAID, _CALLED, _FOUND = 300, 160, 160, 120
+
+
+def extract(previous: str, messages: Sequence[Message], limit: int) -> str:
+    """The summary so far with a line for each message, at most ``limit`` characters.
+
+    Where that is too long, lines of the middle go: the oldest quarter says what it is all about, the
+    newest say where it stands.
+
+    >>> extract("", [Message("user", "Fix the bug"), Message("assistant", "Done. It was easy.")], 400)
+    '- user: Fix the bug\\n- assistant: Done. It was easy.'
+    """
+    lines = [line for line in previous.splitlines() if line and not line.startswith(_LEFT_OUT)]
+    lines.extend(line for message in messages for line in _lines(message))
+    return "\n".join(_bounded(lines, limit))
+
+
+_LEFT_OUT = "- […"
+
+
+def _bounded(lines: Sequence[str], limit: int) -> Iterable[str]:
+    room = limit - len(_LEFT_OUT) - 24
+    if sum(map(len, lines)) + len(lines) <= limit:
+        return lines
+    oldest, used = 0, 0
+    while oldest < len(lines) and used + len(lines[oldest]) < room // 4:
+        used += len(lines[oldest]) + 1
+        oldest += 1
+    newest = len(lines)
+    while newest > oldest and used + len(lines[newest - 1]) < room:
+        newest -= 1
+        used += len(lines[newest]) + 1
+    gap = f"{_LEFT_OUT} {newest - oldest} lines left out]"
+    return [*lines[:oldest], gap, *lines[newest:]]
+
+
+@lru_cache(maxsize=4096)
+def _lines(message: Message) -> tuple[str, ...]:
+    return tuple(_said(message))
+
+
+def _said(message: Message) -> Iterator[str]:
+    if message.role == "tool":
+        if text := _line(message.text, _FOUND):
+            yield f"  → {text}"
+    elif message.role == "assistant":
+        if text := _line(message.text, _SAID):
+            yield f"- assistant: {text}"
+        for call in message.tool_calls:
+            said = ", ".join(_line(str(leaf), _CALLED // 2) for _, leaf in call.leaves())
+            yield clip(f"- {call.name}({said}", _CALLED - 1) + ")"
+    elif text := _line(message.text, _ASKED):
+        yield f"- {message.role}: {text}"
+
+
+def _line(text: str, limit: int) -> str:
+    """The beginning of a text on one line; what lies far behind it is not looked at."""
+    return clip(" ".join(text[: 8 * limit].split()), limit)

@@ -1,0 +1,139 @@
+"""The name table of strategies, and the text form that Python, files and the command line share."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.strategies.base import Pipeline, Strategy, as_strategy
+from ctxlab.strategies.controls import nothing, oracle, random_drop
+from ctxlab.strategies.full import full
+from ctxlab.strategies.observation_mask import observation_mask
+from ctxlab.strategies.panic import panic
+from ctxlab.strategies.rolling_summary import rolling_summary
+from ctxlab.strategies.tool_result_cap import tool_result_cap
+from ctxlab.strategies.tool_stubs import tool_stubs
+from ctxlab.strategies.windows import chunked_window, sliding_window
+
+__all__ = ["CONTROLS", "LINEUP", "STRATEGIES", "parse", "register"]
+
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    "full": full,
+    "sliding_window": sliding_window,
+    "chunked_window": chunked_window,
+    "tool_result_cap": tool_result_cap,
+    "tool_stubs": tool_stubs,
+    "observation_mask": observation_mask,
+    "rolling_summary": rolling_summary,
+    "panic": panic,
+    "nothing": nothing,
+    "random_drop": random_drop,
+    "oracle": oracle,
+}
+
+CONTROLS = frozenset({"full", "nothing", "random_drop", "oracle"})
+"""Names that bound a comparison and are never recommended."""
+
+LINEUP: tuple[str, ...] = (
+    "full",
+    "sliding_window()",
+    "chunked_window()",
+    "tool_result_cap()",
+    "tool_stubs()",
+    "observation_mask(keep=3)",
+    "observation_mask(keep=10)",
+    "rolling_summary()",
+    "panic()",
+    "tool_result_cap() | sliding_window() | panic()",
+    "observation_mask(keep=3) | sliding_window() | panic()",
+    "nothing",
+    "random_drop()",
+    "oracle",
+)
+"""What an evaluation compares when nothing is said: every idea by itself, the controls, and pipelines.
+
+A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window, which cuts
+in place, and leaves what is then still too large to panic.
+"""
+
+
+def register(name: str, strategy: Callable[..., Strategy]) -> None:
+    """Adds a strategy to the table; a name that is taken raises ``SpecError``."""
+    if name in STRATEGIES:
+        raise SpecError(f"a strategy is already called {name!r}")
+    STRATEGIES[name] = strategy
+
+
+def parse(text: str) -> Strategy:
+    """The strategy that a text stands for; ``repr`` of it gives the text back.
+
+    Only names, literals and ``|`` are understood: nothing is evaluated. A dotted path, such as
+    ``mypackage.tricks.last_ten``, imports a strategy or a plain function of one's own.
+
+    >>> parse("tool_stubs(keep=3)|panic")
+    tool_stubs(keep=3) | panic()
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise SpecError(
+            f"cannot read the strategy {text!r}; write it as tool_stubs(keep=3) | panic()"
+        ) from None
+    steps = [_step(node, text) for node in _alternatives(tree)]
+    return steps[0] if len(steps) == 1 else Pipeline(tuple(steps))
+
+
+def _alternatives(node: ast.expr) -> list[ast.expr]:
+    steps: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        steps.insert(0, node.right)
+        node = node.left
+    return [node, *steps]
+
+
+def _step(node: ast.expr, text: str) -> Strategy:
+    called = isinstance(node, ast.Call)
+    name = _dotted(node.func if isinstance(node, ast.Call) else node, text)
+    factory = STRATEGIES.get(name)
+    if factory is None:
+        factory = _import(name)
+        if not called and not isinstance(factory, type):
+            return as_strategy(factory)
+    args: list[Any] = []
+    keywords: dict[str, Any] = {}
+    if isinstance(node, ast.Call):
+        try:
+            args = [ast.literal_eval(a) for a in node.args]
+            keywords = {k.arg or "**": ast.literal_eval(k.value) for k in node.keywords}
+        except ValueError:
+            raise SpecError(f"parameters are plain values, in {text!r}") from None
+    try:
+        return as_strategy(factory(*args, **keywords))
+    except TypeError as error:
+        raise SpecError(f"{name}: {error}".replace("__init__() ", "")) from None
+
+
+def _dotted(node: ast.expr, text: str) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise SpecError(f"{ast.unparse(node)!r} is no strategy, in {text!r}")
+    return ".".join((node.id, *parts))
+
+
+def _import(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        raise UnknownName("strategy", name, STRATEGIES)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"cannot import the strategy {name!r}: {error}") from None
+    if not callable(found):
+        raise SpecError(f"{name} is no strategy but a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]

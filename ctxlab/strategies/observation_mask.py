@@ -1,0 +1,43 @@
+"""Masking keeps every step of an agent and leaves out what the older tools answered.
+
+Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found it as good as summaries
+at less cost; SWE-agent's ``LastNObservations`` before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.text import with_text
+
+__all__ = ["observation_mask"]
+
+
+@dataclass(frozen=True, repr=False)
+class observation_mask(Base):
+    """All tool results but the newest ``keep`` are replaced by a line that says how much was there."""
+
+    keep: int = 10
+    "tool results that stay"
+
+    def __call__(self, context: Context, /) -> Context:
+        results = context.history.results
+        upto = bisect_left(results, context.length) - self.keep
+        done = context.notes.get(self, 0)
+        for position in results[done : max(upto, 0)]:
+            index = context.find(position)
+            if index is not None and context.entries[index].message.role == "tool":
+                context.rewrite(index, self.mask, Form.STUB)
+        context.notes[self] = max(upto, done)
+        return context
+
+    def mask(self, message: Message, _: ToolCall | None) -> Message | None:
+        """The message with its content masked; None where that would not be shorter."""
+        text = message.text
+        masked = f"[output left out: {text.count(chr(10)) + 1} lines]"
+        return with_text(message, masked) if len(text) > len(masked) else None

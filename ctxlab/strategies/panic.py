@@ -1,0 +1,107 @@
+"""Panic mode makes an overflowing request fit, for that request alone.
+
+Source: seed design "Robustness", 10.8 (context overflow recovery).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context, Overlay
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.history import Entry, Form, Rewrite
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.text import with_text
+
+__all__ = ["panic"]
+
+
+@dataclass(frozen=True, repr=False)
+class panic(Base):
+    """Shortens large tool results in the middle, then drops the oldest messages that are not protected.
+
+    Never dropped are the system prompt, the first user message, a summary, and the last ``protect``
+    messages; pairs stay whole. Where these alone are too large, their tool results are shortened too,
+    and what still does not fit is reported as ``stuck``. Put it last in a pipeline.
+    """
+
+    protect: int = 4
+    "newest messages that are never dropped"
+    large: int = 2000
+    "characters from which on a tool result counts as large"
+    begin: int = 1000
+    "characters kept of its beginning"
+    end: int = 500
+    "characters kept of its end"
+
+    def __call__(self, context: Context, /) -> Context:
+        if context.excess <= 0:
+            return context
+        context.report("panic")
+        entries, least = context.entries, self._shortened(context)
+        first = context.head
+        while first < len(entries) and entries[first].form is Form.SUMMARY:
+            first += 1
+        last = max(first, min(context.tail, len(entries) - self.protect))
+        while last > first and not context.is_cut(last):
+            last -= 1
+        kept = sum([entry.tokens for entry in (*entries[:first], *entries[last:])])
+        # The earliest start from which the shortened middle still fits.
+        enough = least.sums[last] - (context.available - kept)
+        start = bisect_left(least.sums, enough, first, last)
+        start = min(context.next_cut(start), last)
+        fork = context.fork()
+        edits = least.edits(start, last)
+        if start > first:
+            edits.append((entries[first].start, entries[start - 1].stop, None))
+        fork.swap(first, last, least.entries[start:last], edits)
+        if fork.excess > 0:
+            for index in range(len(fork.entries)):
+                fork.rewrite(index, self.shorten, Form.TRUNCATED)
+        if fork.excess > 0:
+            context.report("stuck")
+        return fork
+
+    def _shortened(self, context: Context) -> _Shortened:
+        """The context with every large result shortened, kept up while it only grows."""
+        known = context.notes.get(self)
+        if known is None or known.version != context.version:
+            known = context.notes[self] = _Shortened(context.version)
+        known.extend(context, self.shorten)
+        return known  # type: ignore[no-any-return]
+
+    def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
+        """A large tool result with its middle left out; None where it is not large."""
+        text = message.text
+        if message.role != "tool" or len(text) <= self.large:
+            return None
+        return with_text(message, text[: self.begin] + "\n...[truncated]...\n" + text[-self.end :])
+
+
+class _Shortened:
+    """Entries of a context, the large ones shortened, with their running sum of tokens."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.entries: list[Entry] = []
+        self.sums = [0]
+        self._large: list[int] = []
+        self._edits: Overlay = []
+
+    def extend(self, context: Context, rewrite: Rewrite) -> None:
+        """What was appended since."""
+        shorter = context.history.rewrites(rewrite)
+        for entry in context.entries[len(self.entries) :]:
+            made, tokens = shorter.of(entry)
+            if made is not None:
+                self._large.append(len(self.entries))
+                entry = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
+                self._edits.append((entry.start, entry.stop, entry))
+            self.entries.append(entry)
+            self.sums.append(self.sums[-1] + tokens)
+
+    def edits(self, start: int, stop: int) -> Overlay:
+        """The shortened entries among ``[start, stop)``, as edits of a fork."""
+        large = self._large
+        return self._edits[bisect_left(large, start) : bisect_left(large, stop)]

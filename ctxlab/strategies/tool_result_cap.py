@@ -1,0 +1,47 @@
+"""Capping cuts each tool result when it arrives, as an agent loop does before it appends one.
+
+Source: seed design "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.text import with_text
+
+__all__ = ["tool_result_cap"]
+
+
+@dataclass(frozen=True, repr=False)
+class tool_result_cap(Base):
+    """No tool result is longer than ``chars`` characters; the rest of it is never sent.
+
+    Cutting at arrival changes nothing that was sent before, so the prompt cache is kept whole.
+    """
+
+    chars: int = 4000
+    "characters of a tool result that are kept"
+    marker: str = "\n\n[truncated]"
+    "what stands after a cut; it comes on top of ``chars``"
+
+    def __call__(self, context: Context, /) -> Context:
+        results = context.history.results
+        upto = bisect_left(results, context.length)
+        for position in results[context.notes.get(self, 0) : upto]:
+            index = context.find(position)
+            if index is not None and context.entries[index].form is Form.VERBATIM:
+                context.rewrite(index, self.cut, Form.TRUNCATED)
+        context.notes[self] = upto
+        return context
+
+    def cut(self, message: Message, _: ToolCall | None) -> Message | None:
+        """The message with its text cut; None where it is short enough."""
+        text = message.text
+        if len(text) <= self.chars:
+            return None
+        return with_text(message, text[: self.chars] + self.marker)

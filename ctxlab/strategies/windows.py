@@ -1,0 +1,72 @@
+"""Windows keep the newest part of a conversation; they differ in when and where they cut.
+
+The system prompt and the first user message, the task, stay. A cut never parts a tool call from its
+results. Both kinds cut in place: what a window has left behind never comes back, since a longer
+conversation only moves it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.strategies.base import Base
+
+__all__ = ["chunked_window", "sliding_window"]
+
+
+@dataclass(frozen=True, repr=False)
+class sliding_window(Base):
+    """The newest messages that fit, cut anew before every request.
+
+    Without parameters it fills the budget. The prompt cache is lost at nearly every cut, since each
+    moves the beginning of the window.
+    """
+
+    tokens: int | None = None
+    "tokens that the whole request's messages may have; None: what the budget allows"
+    messages: int | None = None
+    "how many messages to keep at most, the task not counted; None: any number"
+
+    def __call__(self, context: Context, /) -> Context:
+        room = context.available if self.tokens is None else min(self.tokens, context.available)
+        excess, entries = context.tokens - room, context.entries
+        if excess <= 0 and self.messages is None:
+            return context
+        head, tail = context.head, context.tail
+        stop = head
+        if self.messages is not None:
+            stop = min(tail, max(head, len(entries) - self.messages))
+            excess -= sum(entry.tokens for entry in entries[head:stop])
+        while excess > 0 and stop < tail:
+            excess -= entries[stop].tokens
+            stop += 1
+        stop = context.next_cut(stop)
+        if stop > head:
+            context.drop(head, stop)
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class chunked_window(Base):
+    """Whole chunks of ``max_history`` messages, from the newest back until ``max_history`` are there.
+
+    It is how a store that keeps a session in chunk files resumes it. Between two cuts the beginning of
+    the request stays the same, so a prompt cache lives; the price is that up to twice
+    ``max_history`` messages are sent.
+    """
+
+    max_history: int = 40
+    "messages a chunk, and the fewest to keep"
+
+    def __call__(self, context: Context, /) -> Context:
+        # The oldest chunk that is still needed begins at the last boundary that leaves max_history.
+        boundary = (context.length // self.max_history - 1) * self.max_history
+        if boundary <= 0 or context.notes.get(self) == boundary:
+            return context
+        context.notes[self] = boundary
+        head, tail = context.head, context.tail
+        stop = min(context.next_cut(context.index_from(boundary)), tail)
+        if stop > head:
+            context.drop(head, stop)
+        return context

@@ -1,0 +1,202 @@
+"""Every message is counted once, and the sum is what one pass over the rendered request gives.
+
+The rendering follows OpenAI's chat layout: three control tokens around each block, a role that is
+text, three more to open the reply (OpenAI cookbook, "How to count tokens with tiktoken"). A block
+boundary is a control token, which no merge crosses: that is why counts of single messages add up
+exactly. For other providers the vocabulary is not public; ``TokenCounter.exact`` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ctxlab.conversation import Message
+from ctxlab.images import family_of, image_tokens
+from ctxlab.jsontext import dump_json
+from ctxlab.tooldefs import render_tools
+from ctxlab.vocabulary import encoding, encoding_for
+
+__all__ = [
+    "CONTROLS",
+    "DEFAULT_MODEL",
+    "TokenCounter",
+    "count_tokens",
+    "render",
+    "render_message",
+]
+
+DEFAULT_MODEL = "gpt-5"
+
+CONTROLS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")
+"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``: non-characters, which no honest
+text holds, so that a log that quotes the real ones is still counted as text."""
+
+_IMAGE_PARTS = frozenset({"image_url", "input_image", "image"})
+
+# tiktoken's regular expression overflows its stack on about 600,000 white-space characters in a row
+# and raises a BaseException; such a run is counted in pieces.
+_RUN = 100_000
+_LONG_BLANK = re.compile(r"\s{%d,}" % _RUN)
+
+# Texts above this length are not kept for being seen again: they would hold on to memory.
+_KEEP = 20_000
+
+
+class TokenCounter:
+    """Counts tokens as one model would, each distinct text once.
+
+    >>> counter = TokenCounter("gpt-4o")
+    >>> counter.text("hello world"), counter.message(Message("user", "hello world"))
+    (2, 6)
+    >>> counter.request([Message("user", "hello world")])
+    9
+    >>> TokenCounter("claude-opus-4-5").exact
+    False
+    """
+
+    REPLY = 3
+    """Tokens that open the reply, once a request."""
+
+    def __init__(self, model: str = DEFAULT_MODEL) -> None:
+        self.model = model
+        self.encoding_name, self.exact = encoding_for(model)
+        self.family = family_of(model)
+        self._encode = encoding(self.encoding_name).encode_ordinary
+        self._short = lru_cache(maxsize=8192)(self._count)
+
+    @property
+    def note(self) -> str:
+        """How far the counts can be trusted, as a sentence."""
+        if self.exact:
+            return f"tokens are counted with {self.encoding_name}, the vocabulary of {self.model}"
+        return (
+            f"the vocabulary of {self.model} is not public: tokens are approximated with "
+            f"{self.encoding_name} and may be 20 % low or worse"
+        )
+
+    def text(self, text: str) -> int:
+        """Tokens of a text on its own; special tokens in it are text."""
+        return self._short(text) if len(text) <= _KEEP else self._count(text)
+
+    def message(self, message: Message) -> int:
+        """Tokens of a message with its overhead, its calls and its images."""
+        content, calls = message.content, message.tool_calls
+        total = 0
+        if content or not calls:
+            header = message.role if message.name is None else f"{message.role}:{message.name}"
+            body = content if isinstance(content, str) else _body(message)
+            total = 3 + self._short(header) + (self.text(body) if body else 0)
+            if isinstance(content, tuple):
+                total += sum(image_tokens(p, self.family) for p in content if _is_image(p))
+        for call in calls:
+            total += 3 + self._short(_to(call.name)) + self.text(call.arguments)
+        return total
+
+    def tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
+        """Tokens of the tool definitions as the provider would write them into the prompt."""
+        text = render_tools([dict(t) for t in tools], self.family) if tools else ""
+        return 3 + self.text(text) if text else 0
+
+    def request(
+        self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> int:
+        """Tokens of a whole request: messages, tool definitions, the opening of the reply."""
+        return sum(map(self.message, messages)) + self.tools(tools) + self.REPLY
+
+    def _count(self, text: str) -> int:
+        if len(text) < _RUN:
+            return len(self._encode(text))
+        return sum(len(self._encode(piece)) for piece in _pieces(text))
+
+
+def count_tokens(
+    what: str | Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]],
+    model: str = DEFAULT_MODEL,
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> int:
+    """Tokens of a text, of one message, or of a request.
+
+    Messages may be dicts in OpenAI's shape. A text counts for itself, a message with its overhead, a
+    list of messages as a request with its tool definitions.
+
+    >>> count_tokens("hello world", "gpt-4o")
+    2
+    >>> count_tokens([{"role": "user", "content": "hello world"}], "gpt-4o")
+    9
+    """
+    counter = _counter(model)
+    if isinstance(what, str):
+        return counter.text(what)
+    if isinstance(what, Message):
+        return counter.message(what)
+    if isinstance(what, Mapping):
+        return counter.message(Message.from_dict(what))
+    messages = (m if isinstance(m, Message) else Message.from_dict(m) for m in what)
+    return counter.request(messages, tools)
+
+
+@lru_cache(maxsize=8)
+def _counter(model: str) -> TokenCounter:
+    return TokenCounter(model)
+
+
+def render(
+    messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = (), family: str = "openai"
+) -> str:
+    """The request as one text with ``CONTROLS``; encoding it in one pass gives the request's tokens.
+
+    Images are no text: their tokens come on top. Tool definitions stand first, in a block of their own,
+    which agrees with what OpenAI's API bills for them.
+    """
+    start, sep, end = CONTROLS
+    text = render_tools([dict(t) for t in tools], family) if tools else ""
+    head = f"{start}{sep}{text}{end}" if text else ""
+    body = "".join(map(render_message, messages))
+    # The reply opens with start, "assistant", sep: a role is one token in the chat vocabularies.
+    return f"{head}{body}{start}assistant{sep}"
+
+
+def render_message(message: Message) -> str:
+    """One message as text between ``CONTROLS``: a block for the content, one for each call."""
+    start, sep, end = CONTROLS
+    blocks = []
+    if message.content or not message.tool_calls:
+        header = message.role if message.name is None else f"{message.role}:{message.name}"
+        blocks.append(f"{start}{header}{sep}{_body(message)}{end}")
+    blocks.extend(f"{start}{_to(c.name)}{sep}{c.arguments}{end}" for c in message.tool_calls)
+    return "".join(blocks)
+
+
+def _to(name: str) -> str:
+    return f"assistant to=functions.{name}"
+
+
+def _is_image(part: Mapping[str, Any]) -> bool:
+    return part.get("type") in _IMAGE_PARTS
+
+
+def _body(message: Message) -> str:
+    """The content as text: parts one a line, a part of unknown kind as its JSON."""
+    if message.content is None or isinstance(message.content, str):
+        return message.content or ""
+    return "\n".join(map(_part_text, message.content))
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    text = part.get("text")
+    if isinstance(text, str):
+        return text
+    return "" if _is_image(part) else dump_json(part)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text cut inside its runs of white space, so that no piece holds too long a run."""
+    last = 0
+    for run in _LONG_BLANK.finditer(text):
+        for cut in range(run.start() + _RUN, run.end(), _RUN):
+            yield text[last:cut]
+            last = cut
+    yield text[last:]

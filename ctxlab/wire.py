@@ -1,0 +1,91 @@
+"""A message on the wire is read strictly in what matters and forgivingly in what recordings vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ctxlab.conversation import ROLES, Message, Role, ToolCall, Usage
+from ctxlab.jsontext import dump_json
+
+__all__ = ["content_from", "message_from_dict", "tool_call_from_dict"]
+
+_ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
+_KNOWN = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
+
+
+def message_from_dict(wire: Mapping[str, Any]) -> Message:
+    """A message from OpenAI's chat shape; ``ValueError`` says which key is wrong and why."""
+    if not isinstance(wire, Mapping):
+        raise ValueError(f"a message is an object, not {type(wire).__name__}")
+    role = wire.get("role")
+    role = _ALIASES.get(role, role) if isinstance(role, str) else role
+    if role not in ROLES:
+        raise ValueError(f"role is {role!r}; expected one of {', '.join(ROLES)}")
+    calls = wire.get("tool_calls") or ()
+    if not isinstance(calls, (list, tuple)):
+        raise ValueError(f"tool_calls is a list, not {type(calls).__name__}")
+    extra = {k: v for k, v in wire.items() if k not in _KNOWN}
+    if isinstance(wire.get("extra"), Mapping):
+        extra.update(wire["extra"])
+    reasoning = wire.get("reasoning") or extra.pop("reasoning_content", None)
+    try:
+        usage = msgspec.convert(wire["usage"], Usage) if wire.get("usage") else None
+    except msgspec.ValidationError as error:
+        raise ValueError(f"usage: {error}") from None
+    return Message(
+        role=cast(Role, role),
+        content=content_from(wire.get("content")),
+        tool_calls=tuple(tool_call_from_dict(c) for c in calls),
+        tool_call_id=_text(wire, "tool_call_id"),
+        name=_text(wire, "name"),
+        reasoning=reasoning if isinstance(reasoning, str) else None,
+        usage=usage,
+        time=_number(wire, "time"),
+        file=_text(wire, "file"),
+        extra=extra,
+    )
+
+
+def content_from(content: Any) -> str | tuple[dict[str, Any], ...] | None:
+    """A message's content: text, parts, or nothing."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, (list, tuple)):
+        parts = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
+        if all(isinstance(p, dict) for p in parts):
+            return tuple(parts)
+    raise ValueError(f"content is text or a list of parts, not {type(content).__name__}")
+
+
+def tool_call_from_dict(wire: Any) -> ToolCall:
+    """A tool call, wrapped in ``function`` as OpenAI writes it or bare as others do."""
+    if isinstance(wire, ToolCall):
+        return wire
+    if not isinstance(wire, Mapping):
+        raise ValueError(f"a tool call is an object, not {type(wire).__name__}")
+    function = wire.get("function")
+    body = function if isinstance(function, Mapping) else wire
+    name = body.get("name")
+    if not isinstance(name, str):
+        raise ValueError(f"a tool call has a name, not {name!r}")
+    arguments = body.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = dump_json({} if arguments is None else arguments)
+    return ToolCall(str(wire.get("id") or ""), name, arguments)
+
+
+def _text(wire: Mapping[str, Any], key: str) -> str | None:
+    value = wire.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"{key} is text, not {type(value).__name__}")
+
+
+def _number(wire: Mapping[str, Any], key: str) -> float | None:
+    value = wire.get(key)
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{key} is a number, not {type(value).__name__}")
