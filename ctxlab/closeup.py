@@ -20,7 +20,7 @@ from ctxlab.history import Form
 from ctxlab.metrics import METRICS
 from ctxlab.metrics.recall import FAR, tiers
 from ctxlab.models import Model, find_model
-from ctxlab.replay import Tape, Trace, play
+from ctxlab.tape import Tape, Trace, play
 from ctxlab.strategies import Strategy, as_strategy, parse
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 

@@ -43,12 +43,6 @@ class Budget:
     "tokens of every request that are no messages: tool definitions and the opening of the reply"
 
     @property
-    def budget(self) -> Budget:
-        """Limit and reserve."""
-        self.looked = True
-        return self._budget
-
-    @property
     def available(self) -> int:
         """Tokens left for messages; 0 where the fixed part alone is too large."""
         return max(0, self.limit - self.reserve - self.fixed)
@@ -148,11 +142,15 @@ class Context:
         return self.index_from(self.history.starts[self.length - 1]) if self.length else 0
 
     def index_from(self, position: int) -> int:
-        """Index of the first entry that stands for ``position`` of the history or for what follows."""
+        """Index of the first entry that stands for ``position`` of the history or for what follows.
+
+        What was inserted there stands before it.
+        """
         entries = self.entries
-        if position <= len(entries) and (position == 0 or entries[position - 1].stop == position):
-            # Nothing before it was dropped or folded. Inserted entries stand before the position.
-            return position
+        if position < len(entries):
+            entry = entries[position]
+            if entry.start == position < entry.stop:
+                return position  # nothing before it was dropped or folded
         index = bisect_right(entries, position, key=_START)
         if index and entries[index - 1].stop > position:
             return index - 1
@@ -179,6 +177,7 @@ class Context:
 
     def append(self, message: Message) -> None:
         """The next message of the conversation."""
+        self._refuse_fork()
         if self.length == len(self.history):
             self.history.append(message)
         elif self.history[self.length] is not message:
@@ -187,8 +186,7 @@ class Context:
 
     def advance(self) -> None:
         """The next message that the history already holds."""
-        if self.overlay is not None:
-            raise EditError("a fork lasts for one request: append to the context it came from")
+        self._refuse_fork()
         entry = self.history.entries[self.length]
         self.entries.append(entry)
         self.tokens += entry.tokens
@@ -205,6 +203,7 @@ class Context:
 
         Returns whether it made anything.
         """
+        self._refuse_outside(index)
         message, tokens = self.history.rewrites(function).of(self.entries[index])
         if message is None:
             return False
@@ -233,6 +232,7 @@ class Context:
         self.entries.insert(index, entry)
         self.tokens += tokens
         self._made(entry)
+        self._judge(entry)
 
     def swap(self, start: int, stop: int, entries: Sequence[Entry], edits: Overlay) -> None:
         """In a fork, many edits at once: other entries in the place of ``[start, stop)``.
@@ -278,6 +278,7 @@ class Context:
     # --- bookkeeping ---------------------------------------------------------------------------
 
     def _replace(self, index: int, message: Message, tokens: int, form: Form) -> None:
+        self._refuse_outside(index)
         old = self.entries[index]
         entry = Entry(message, tokens, form, old.start, old.stop, self.turn)
         self._touch(index)
@@ -287,7 +288,8 @@ class Context:
             self._end(old, gone=False)
         was = old.message
         if (message.role, message.tool_call_id) != (was.role, was.tool_call_id) or (
-            len(message.tool_calls) != len(was.tool_calls) or not (message.content or was.tool_calls)
+            [call.id for call in message.tool_calls] != [call.id for call in was.tool_calls]
+            or not (message.content or was.tool_calls)
         ):
             self.strange = True
         self._made(entry)
@@ -314,9 +316,23 @@ class Context:
             return
         entries[start:stop] = (entry,)
         self.tokens += entry.tokens
-        if entry.message.role == "tool" or entry.message.tool_calls or not entry.message.content:
-            self.strange = True
         self._made(entry)
+        self._judge(entry)
+
+    def _judge(self, entry: Entry) -> None:
+        """A message of the strategy's own may stand anywhere if it is plain text between units."""
+        message = entry.message
+        plain = message.role in ("user", "assistant") and message.content and not message.tool_calls
+        if not plain or not self._parts_nothing(entry.start):
+            self.strange = True
+
+    def _refuse_fork(self) -> None:
+        if self.overlay is not None:
+            raise EditError("a fork lasts for one request: append to the context it came from")
+
+    def _refuse_outside(self, index: int) -> None:
+        if not 0 <= index < len(self.entries):
+            raise EditError(f"no entry {index}: there are {len(self.entries)}")
 
     def _made(self, entry: Entry) -> None:
         if self.overlay is None:

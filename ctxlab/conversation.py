@@ -7,13 +7,14 @@ look at them. They hold what was recorded and nothing about how it is managed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ctxlab.jsontext import leaves, parse_json
 
 __all__ = [
+    "ROLES",
     "Compaction",
     "Message",
     "Part",
@@ -134,7 +135,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def replace(self, **changes: Any) -> Message:
         """A copy with some fields changed."""
-        return cast(Message, msgspec.structs.replace(self, **changes))
+        return msgspec.structs.replace(self, **changes)
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):

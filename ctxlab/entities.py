@@ -38,7 +38,9 @@ _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
 _CHUNK = re.compile(r"[\w./@~+#:-]*[\w/]")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?\S*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
-_HASH = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HASH = re.compile(
+    r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+)
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 # Three digits in a row make mia_li_3668 an id; read_utf8 is a name of code.
 _SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)+_*|__\w+__)")
@@ -48,9 +50,56 @@ _FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
 _PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
 _NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
 _ENDINGS = frozenset(
-    "c cc cfg cpp cs css csv env go h hpp html ini ipynb java js json jsonl jsx kt lock log lua md mjs"
-    " patch php pl proto py pyi rb rs rst sh sql svg swift tex toml ts tsv tsx txt vue xml yaml yml"
-    .split()
+    [
+        "c",
+        "cc",
+        "cfg",
+        "cpp",
+        "cs",
+        "css",
+        "csv",
+        "env",
+        "go",
+        "h",
+        "hpp",
+        "html",
+        "ini",
+        "ipynb",
+        "java",
+        "js",
+        "json",
+        "jsonl",
+        "jsx",
+        "kt",
+        "lock",
+        "log",
+        "lua",
+        "md",
+        "mjs",
+        "patch",
+        "php",
+        "pl",
+        "proto",
+        "py",
+        "pyi",
+        "rb",
+        "rs",
+        "rst",
+        "sh",
+        "sql",
+        "svg",
+        "swift",
+        "tex",
+        "toml",
+        "ts",
+        "tsv",
+        "tsx",
+        "txt",
+        "vue",
+        "xml",
+        "yaml",
+        "yml",
+    ]
 )
 _SHORTEST = 3
 _LONGEST = 200
@@ -102,8 +151,8 @@ def _classify(chunk: str) -> tuple[Entity, ...]:
     parts = [part for part in re.split(r"::|[:#]", chunk) if part]
     if len(parts) > 1:
         return tuple(entity for part in parts for entity in _classify(part))
-    kind = _kind(chunk)
-    return (Entity(kind, chunk),) if kind else ()
+    found = _kind(chunk)
+    return (Entity(found, chunk),) if found else ()
 
 
 def _kind(token: str) -> str | None:

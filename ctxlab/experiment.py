@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import SpecError, UnknownName
+from ctxlab.executors import execute
 from ctxlab.metrics import METRICS, Metric
+from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
 from ctxlab.progress import track
-from ctxlab.replay import Tape, Watcher, play_all
+from ctxlab.tape import Tape, Watcher, play_all
 from ctxlab.results import Results, Table
 from ctxlab.strategies import Strategy, as_strategy, parse
 from ctxlab.strategies.names import LINEUP
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
-__all__ = ["DEFAULT_LIMITS", "evaluate"]
+__all__ = ["DEFAULT_LIMITS", "Grid", "evaluate"]
 
 DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
 """Fractions of each recording's own length: a limit means little apart from the data."""
@@ -40,22 +40,24 @@ def evaluate(
     reserve: int = 0,
     metrics: Iterable[str | Metric] = tuple(METRICS),
     data: Sequence[str] = (),
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Replays recordings through every strategy under every limit, and measures each request.
 
     ``recordings`` may be an iterator of any length; one is held at a time. ``limits`` are tokens, or
     fractions (floats up to 1) of each recording's own length. ``reserve``: tokens kept free for the
-    reply. ``data`` says where the recordings are from, for the manifest. Raises ``SpecError`` for what is
+    reply. ``data`` says where the recordings are from, for the manifest. ``workers``: processes; None
+    takes every core where that is safe. Raises ``SpecError`` for what is
     written wrongly and ``StrategyError`` where a strategy fails.
     """
     grid = Grid.make(strategies, limits, model, reserve, metrics)
     table = Table(grid.columns, grid.labels)
-    for recording in track(recordings, "replaying", _length(recordings), progress):
-        tape = Tape(recording, grid.counter)
-        table.describe(_described(tape))
-        if tape.requests:
-            table.add(*grid.run(tape))
+    outcomes = execute(grid.run, recordings, workers)
+    for described, budgets, figures in track(outcomes, "replaying", _length(recordings), progress):
+        table.describe(described)
+        if figures:
+            table.add(budgets, figures)
     return Results.of(table, grid.scores, grid.manifest(data))
 
 
@@ -87,7 +89,9 @@ class Grid:
             raise SpecError("an experiment needs at least one strategy and one limit")
         for bound in bounds:
             if not isinstance(bound, (int, float)) or bound <= 0:
-                raise SpecError(f"a limit is a positive number of tokens or a fraction, not {bound!r}")
+                raise SpecError(
+                    f"a limit is a positive number of tokens or a fraction, not {bound!r}"
+                )
         known = find_model(model)
         chosen = tuple(metrics)
         made = tuple(_metric(m, known) for m in chosen)
@@ -110,17 +114,20 @@ class Grid:
         """What the leaderboard shows, in order."""
         return [score for metric in self.metrics for score in metric.scores]
 
-    def run(self, tape: Tape) -> tuple[list[int], dict[str, np.ndarray[Any, Any]]]:
-        """Budgets and columns, ``(configurations, requests)`` each, of one recording."""
+    def run(self, recording: Recording) -> tuple[dict[str, Any], list[int], dict[str, Array]]:
+        """One recording: what it is, and budgets and columns, ``(configurations, requests)`` each."""
+        tape = Tape(recording, self.counter)
+        if not tape.requests:
+            return _described(tape), [], {}
         watchers: dict[str, Watcher] = {}
         for metric in self.metrics:
             watchers.update(metric.watchers)
         budgets = [tape.budget(limit, self.reserve) for limit in self.limits]
         traces = play_all(tape, self.strategies, budgets, watchers)
-        figures: dict[str, np.ndarray[Any, Any]] = {}
+        figures: dict[str, Array] = {}
         for metric in self.metrics:
             figures.update(metric.measure(tape, traces))
-        return [trace.budget.limit for trace in traces], figures
+        return _described(tape), [trace.budget.limit for trace in traces], figures
 
     def manifest(self, data: Sequence[str]) -> dict[str, Any]:
         """What is needed to run the experiment again, and what it was run with."""

@@ -98,7 +98,7 @@ class History(Sequence[Message]):
         self.calls = self._units.calls
         "position of a tool result → the call that it answers"
         self._head_open = True
-        self._rewrites: dict[Rewrite, Rewrites] = {}
+        self._rewrites: dict[tuple[Any, Any], Rewrites] = {}
         for message in messages:
             self.append(message)
 
@@ -119,9 +119,12 @@ class History(Sequence[Message]):
 
     def rewrites(self, function: Rewrite) -> Rewrites:
         """What a rewrite makes of the messages, worked out once for all contexts."""
-        known = self._rewrites.get(function)
+        # Bound methods of equal strategies are not equal by themselves.
+        owner = getattr(function, "__self__", None)
+        key = (getattr(function, "__func__", function), owner)
+        known = self._rewrites.get(key)
         if known is None:
-            known = self._rewrites[function] = Rewrites(function, self)
+            known = self._rewrites[key] = Rewrites(function, self)
         return known
 
     def __len__(self) -> int:
@@ -146,11 +149,13 @@ class Rewrites:
 
     def of(self, entry: Entry) -> tuple[Message | None, int]:
         """The new message and its tokens; None and the old tokens where it stays as it is."""
-        known = self._known.get(id(entry.message))
+        message = entry.message
+        # One message may be said twice, in answer to different calls: its position tells them apart.
+        key = entry.start if entry.form is Form.VERBATIM else -id(message)
+        known = self._known.get(key)
         if known is None:
-            message = entry.message
             made = self._function(message, self._history.calls.get(entry.start))
             tokens = entry.tokens if made is None else self._history.counter.message(made)
             # The message is kept beside the answer, so that its id is not given to another.
-            known = self._known[id(message)] = (message, made, tokens)
+            known = self._known[key] = (message, made, tokens)
         return known[1], known[2]

@@ -20,7 +20,7 @@ from ctxlab.history import History
 
 __all__ = ["Argument", "Need", "Needs"]
 
-Ints = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int64]
 
 _PASSAGE = 160
 
@@ -120,27 +120,27 @@ class Needs:
         self.request, self.argument, self.entity, self.gap, counts = table
         self.entities: list[Entity] = [entities[number] for number in numbers]
         mentions = [found[number] for number in numbers]
-        self.offset: Ints = np.cumsum([0, *map(len, mentions)])
-        self.mentions: Ints = np.array([p for places in mentions for p in places], dtype=np.int64)
-        self.upto: Ints = self.offset[self.entity] + counts - 1
+        self.offset: _Ints = np.cumsum([0, *map(len, mentions)])
+        self.mentions: _Ints = np.array([p for places in mentions for p in places], dtype=np.int64)
+        self.upto: _Ints = self.offset[self.entity] + counts - 1
 
     def __len__(self) -> int:
         return len(self.request)
 
     @cached_property
-    def starts(self) -> Ints:
+    def starts(self) -> _Ints:
         """``starts[r]``: the first need of request ``r``; one more at the end."""
         return np.searchsorted(self.request, np.arange(len(self.positions) + 1))
 
     @cached_property
-    def segment(self) -> Ints:
+    def segment(self) -> _Ints:
         """``segment[m]``: the entity of mention ``m``."""
         return np.repeat(np.arange(len(self.entities)), np.diff(self.offset))
 
     def places(self, need: int) -> list[int]:
         """Positions that mention a need's entity before its use, oldest first."""
         first = self.offset[self.entity[need]]
-        return self.mentions[first : self.upto[need] + 1].tolist()
+        return [int(place) for place in self.mentions[first : self.upto[need] + 1]]
 
     def need(self, i: int) -> Need:
         """Need ``i`` in words."""
@@ -235,10 +235,11 @@ def _mentions(
             foreign.append(position)
     given = words_of(tools) if tools else set()
     found: list[list[int]] = []
+    nowhere: list[int] = []
     for entity, own, end in zip(entities, words, last_use, strict=True):
         needle = entity.text
         # The rarest word of an entity sieves best; one with no ASCII word can be in foreign text only.
-        places = min((postings.get(word, ()) for word in own), key=len, default=foreign)
+        places = min((postings.get(word, nowhere) for word in own), key=len, default=foreign)
         places = places[: bisect_left(places, end)]
         if len(own) == 1 and needle.encode("ascii", "replace") in own:
             kept = places  # it is a word, and words have been found whole

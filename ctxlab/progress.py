@@ -8,12 +8,12 @@ from typing import TypeVar
 
 __all__ = ["track"]
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 def track(
-    items: Iterable[Item], what: str, total: int | None = None, show: bool | None = None
-) -> Iterator[Item]:
+    items: Iterable[_Item], what: str, total: int | None = None, show: bool | None = None
+) -> Iterator[_Item]:
     """The items, one by one, with a bar on standard error that goes away when it is done.
 
     ``total``: how many there are, where that is known. ``show``: None decides by who is looking.

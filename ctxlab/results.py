@@ -62,9 +62,9 @@ class Table:
         members = np.array([clusters.index(r["cluster"]) for r in self.recordings])
         limits = np.array([limit for _, limit in self.labels], dtype=np.float64)
         frame = {
-            "recording": pd.Categorical.from_codes(np.repeat(which, per_run), ids),
-            "cluster": pd.Categorical.from_codes(np.repeat(members[which], per_run), clusters),
-            "strategy": pd.Categorical.from_codes(np.repeat(codes[labels], per_run), strategies),
+            "recording": _labelled(np.repeat(which, per_run), ids),
+            "cluster": _labelled(np.repeat(members[which], per_run), clusters),
+            "strategy": _labelled(np.repeat(codes[labels], per_run), strategies),
             "limit": np.repeat(limits[labels], per_run),
             "budget": np.repeat(np.concatenate(self._budgets), per_run),
             "request": np.concatenate([np.arange(size) for size in per_run]),
@@ -89,7 +89,10 @@ class Results:
     def of(cls, table: Table, scores: Sequence[Score], manifest: Mapping[str, Any]) -> Results:
         """From what an evaluation collected."""
         whole = {**manifest, "recordings": table.recordings, "versions": _versions()}
-        return cls(table.requests(), tuple(scores), whole)
+        # A score of two metrics, such as the cached share of tokens, needs both of them.
+        had = {*table.columns, ""}
+        measured = tuple(s for s in scores if s.column in had and s.per in had)
+        return cls(table.requests(), measured, whole)
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -180,8 +183,10 @@ class Results:
         ``floor`` is a share of full history's far recall.
         """
         board = self.leaderboard()
-        if "recall_far" not in board or "cost_usd" not in board:
-            return "Far recall and cost were not measured, so no strategy can be recommended."
+        if not {"recall_far", "cost_usd", "overflow_rate", "invalid_rate"} <= set(board):
+            return (
+                "Not all of usage, validity, cost and recall were measured: nothing to recommend."
+            )
         full = board[board["strategy"] == "full()"]
         reference = full["recall_far"].max() if len(full) else 1.0
         accepted = full["invalid_rate"].max() if len(full) else 0.0
@@ -211,6 +216,10 @@ class Results:
         shown = self.leaderboard()
         note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound."
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+def _labelled(codes: np.ndarray[Any, Any], names: list[Any]) -> pd.Categorical:
+    return pd.Categorical.from_codes(codes.tolist(), pd.Index(names))
 
 
 def _score(score: Score, sums: pd.DataFrame) -> pd.Series[float]:

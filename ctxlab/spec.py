@@ -76,9 +76,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         put = msgspec.structs.force_setattr
         put(self, "strategies", _checked("strategies", _names(self.strategies), parse))
         limits = [read_limit(limit) for limit in self.limits]
-        # 1 and 1.0, a token and the whole length, are equal and yet not the same.
-        put(self, "limits", tuple({(type(limit), limit): limit for limit in limits}.values()))
-        put(self, "metrics", _checked("metrics", self.metrics, lambda m: _known("metric", m, METRICS)))
+        put(self, "limits", tuple(dict.fromkeys(limits)))
+        metrics = tuple(dict.fromkeys(self.metrics))
+        put(self, "metrics", _checked("metrics", metrics, lambda m: _known("metric", m, METRICS)))
         if not self.limits:
             raise SpecError("limits: name at least one")
         if self.format is not None:
@@ -97,8 +97,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 def read_spec(path: str | Path) -> Spec:
     """The experiment in a TOML file, or the one that a saved run (its folder or manifest) repeats.
 
-    Relative ``data`` is relative to the file. Raises ``SpecError`` that names file and key, with the
-    nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
+    Relative ``data`` is relative to the file. Raises ``SpecError`` that names file and key, with
+    the nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
     """
     path = Path(path)
     path = path / _MANIFEST if path.is_dir() else path
@@ -121,7 +121,7 @@ def read_spec(path: str | Path) -> Spec:
 
 
 def is_spec(path: str | Path) -> bool:
-    """Whether a path is an experiment and no data: TOML, or the folder or manifest of a saved run."""
+    """Whether a path is an experiment, not data: TOML, or the folder or manifest of a saved run."""
     path = Path(path)
     if path.is_dir():
         return (path / _MANIFEST).is_file() and (path / "requests.parquet").is_file()
@@ -131,8 +131,8 @@ def is_spec(path: str | Path) -> bool:
 def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None) -> Results:
     """Reads the data of an experiment, one recording at a time, and evaluates it.
 
-    ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names the
-    files that gave no recording. Raises what ``load`` and ``evaluate`` raise.
+    ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names
+    the files that gave no recording. Raises what ``load`` and ``evaluate`` raise.
     """
     left_out: list[dict[str, str]] = []
 
@@ -197,7 +197,8 @@ def read_limit(limit: int | float | str) -> int | float:
         if value == int(value):
             return int(value)
     raise SpecError(
-        f"limits: {limit!r} is none; write tokens (16000, 16k) or a share of each recording (0.25, 25%)"
+        f"limits: {limit!r} is no limit; write tokens (16000, 16k) or a share of each recording's "
+        "length (0.25, 25%)"
     )
 
 
@@ -226,7 +227,7 @@ def _listed(key: str, value: Any) -> Any:
 
 
 def _said(error: msgspec.ValidationError) -> str:
-    """msgspec's ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
+    """What msgspec says, ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
     reason, _, where = str(error).partition(" - at `$")
     key = where.strip("`.").replace("[...]", "")
     reason = reason.replace("`", "").replace("array", "list")
@@ -256,7 +257,11 @@ def _known(kind: str, name: str, table: Mapping[str, Any]) -> None:
 
 def _place(path: str, folder: str) -> Path:
     if _is_bundled(path):
-        return bundled(f"datasets/{path.removeprefix(_BUNDLED)}")
+        name = path.removeprefix(_BUNDLED)
+        known = {found.parent.name for found in bundled("datasets").glob("*/*.jsonl")}
+        if known and name.partition("/")[0] not in known:
+            raise UnknownName("bundled data set", name, known)
+        return bundled("datasets") / name
     inside = not folder or os.path.abspath(folder) == os.getcwd()
     return Path("" if inside else folder) / Path(path).expanduser()
 
@@ -278,4 +283,4 @@ def _plain(spec: Spec) -> dict[str, Any]:
     found = all(_is_bundled(path) or Path(path).expanduser().is_absolute() for path in spec.data)
     folder = "" if found else os.path.abspath(spec.folder or ".")
     fields = msgspec.to_builtins(spec) | {"folder": folder}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

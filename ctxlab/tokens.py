@@ -67,6 +67,9 @@ class TokenCounter:
         self._encode = encoding(self.encoding_name).encode_ordinary
         self._short = lru_cache(maxsize=8192)(self._count)
 
+    def __reduce__(self) -> tuple[type[TokenCounter], tuple[str]]:
+        return TokenCounter, (self.model,)  # a vocabulary is megabytes: send its name
+
     @property
     def note(self) -> str:
         """How far the counts can be trusted, as a sentence."""
@@ -100,9 +103,7 @@ class TokenCounter:
         text = render_tools([dict(t) for t in tools], self.family) if tools else ""
         return 3 + self.text(text) if text else 0
 
-    def request(
-        self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
-    ) -> int:
+    def request(self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
         """Tokens of a whole request: messages, tool definitions, the opening of the reply."""
         return sum(map(self.message, messages)) + self.tools(tools) + self.REPLY
 

@@ -6,7 +6,7 @@ messages and knows nothing of how they were made, so that it can judge every str
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ctxlab.conversation import Message, ToolCall
@@ -19,7 +19,6 @@ __all__ = [
     "check",
     "is_valid",
     "safe_cuts",
-    "sound_start",
 ]
 
 
@@ -32,10 +31,10 @@ class Rule(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A rule that a message breaks; ``index`` is the message's place in the request."""
+    """A rule that a message breaks; ``place`` is the index of the message."""
 
     rule: str
-    index: int
+    place: int
 
 
 _BOTH = frozenset({"openai", "anthropic"})
@@ -50,7 +49,9 @@ RULES: dict[str, Rule] = {
         Rule("empty_request", _BOTH, "a request holds a message that is not the system prompt"),
         Rule("empty_message", _ANTHROPIC, "a user or assistant message is not empty"),
         Rule("late_system", _ANTHROPIC, "system messages stand before all others"),
-        Rule("starts_with_user", _ANTHROPIC, "the first message after the system prompt is the user's"),
+        Rule(
+            "starts_with_user", _ANTHROPIC, "the first message but the system prompt is the user's"
+        ),
     )
 }
 """By name. A rule that only one provider has is still counted: a strategy should suit both."""
@@ -63,9 +64,9 @@ def check(messages: Sequence[Message], provider: str | None = None) -> list[Viol
     belongs to the message right before its block: ids that are used again later do not matter.
 
     >>> check([Message("user", "hi"), Message("tool", "42", tool_call_id="c1")])
-    [Violation(rule='orphaned_result', index=1)]
+    [Violation(rule='orphaned_result', place=1)]
     """
-    found = sorted(_violations(messages), key=lambda v: v.index)
+    found = sorted(_violations(messages), key=lambda v: v.place)
     if provider is None:
         return found
     return [v for v in found if provider in RULES[v.rule].providers]
@@ -74,11 +75,6 @@ def check(messages: Sequence[Message], provider: str | None = None) -> list[Viol
 def is_valid(messages: Sequence[Message], provider: str | None = None) -> bool:
     """Whether a provider would accept the messages as one request."""
     return not check(messages, provider)
-
-
-def sound_start(messages: Iterable[Message]) -> bool:
-    """Whether the first message that is not the system prompt is the user's."""
-    return next((m.role == "user" for m in messages if m.role != "system"), False)
 
 
 def _violations(messages: Sequence[Message]) -> Iterator[Violation]:

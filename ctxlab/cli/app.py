@@ -29,11 +29,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("eval")(eval.command)
-app.command("describe")(describe.command)
-app.command("strategies")(tables.strategies)
-app.command("formats")(tables.formats)
-app.command("metrics")(tables.metrics)
+app.command("eval", short_help="Replay recordings and measure every request.")(eval.command)
+app.command("describe", short_help="Say what recordings hold.")(describe.command)
+app.command("strategies", short_help="List the strategies.")(tables.strategies)
+app.command("formats", short_help="List the formats of recordings.")(tables.formats)
+app.command("metrics", short_help="List what is measured.")(tables.metrics)
 
 
 def _version(asked: bool) -> None:

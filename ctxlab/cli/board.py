@@ -11,6 +11,7 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab.cli import show
+from ctxlab.cli.speak import many
 from ctxlab.metrics import FAR
 from ctxlab.results import Results
 from ctxlab.strategies.names import CONTROLS
@@ -44,10 +45,12 @@ _FIGURES = (
 
 
 def board_json(results: Results) -> str:
-    """The leaderboard as one JSON array of objects keyed by its columns, limits as they were given."""
-    given = _given(results)
-    rows = results.leaderboard().to_dict("records")
-    return show.as_json({**row, "limit": given.get(row["limit"], row["limit"])} for row in rows)
+    """The leaderboard as one JSON array of objects keyed by its columns, limits as given."""
+    board, given = results.leaderboard(), _given(results)
+    columns = {str(name): list(board[name]) for name in board}
+    columns["limit"] = [given.get(limit, limit) for limit in columns["limit"]]
+    rows = zip(*columns.values(), strict=True)
+    return show.as_json(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def board_text(results: Results, floor: float) -> str:
@@ -118,11 +121,11 @@ def _rows(
 def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
     manifest = results.manifest
     heard = sum(r["requests"] > 0 for r in manifest["recordings"])
-    behind = (heard, "recording"), (results.clusters, "cluster"), (board["requests"].max(), "request")
-    recordings, clusters, requests = (f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in behind)
+    requests = int(board["requests"].max())
     yield (
-        f"{recordings} in {clusters}, {requests}, replayed off-policy: what the agent did next is "
-        "what the recording says."
+        f"{many(heard, 'recording')} in {many(results.clusters, 'cluster')}, "
+        f"{many(requests, 'request')}, replayed off-policy: what the agent did next is what the "
+        "recording says."
     )
     reserve = manifest["spec"].get("reserve", 0)
     less = f" less {reserve:,} for the reply" if reserve else ""
@@ -132,8 +135,8 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
         ("cached_share", "cache: tokens read from the prompt cache"),
         ("recall", "recall: what the agent used next that was still in view (availability: an "
          "upper bound)"),
-        ("recall_far", f"far: what was last said over {FAR:,} tokens before, with its interval over "
-         "clusters"),
+        ("recall_far", f"far: what was last said over {FAR:,} tokens before, with its interval "
+         "over clusters"),
         ("pointer_rate", "point: not in view but can be fetched again"),
         ("lost_rate", "lost: neither"),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from ctxlab.cli.speak import note, say
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:
-    from ctxlab.replay import Tape
+    from ctxlab.tape import Tape
 
 __all__ = ["command"]
 
@@ -22,6 +22,7 @@ Facts: TypeAlias = dict[str, Any]
 """What is known of one recording, by column."""
 
 _ROWS = 30
+_QUIET = ("comp.", "invalid", "left\nout")
 _LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
@@ -53,7 +54,7 @@ def command(
     from ctxlab.cli import show
     from ctxlab.formats import load
     from ctxlab.progress import track
-    from ctxlab.replay import Tape
+    from ctxlab.tape import Tape
     from ctxlab.spec import Spec
     from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
@@ -114,17 +115,23 @@ def _text(found: Sequence[Facts], every: bool, counted: str) -> str:
     from ctxlab.cli import show
 
     groups = _groups(found, every)
-    heads = ["recording" if len(groups) == len(found) else "recordings", "format", "messages",
-             "requests", "tokens", "tool\n%", "largest\nresult", "needs\n(far)", "comp.", "invalid",
-             "left\nout"]  # fmt: skip
     shown = list(groups.items())[: None if every else _ROWS]
-    rows = [(_cells(name, some), "") for name, some in shown]
-    if len(shown) < len(groups):
-        rows.append(([f"… {len(groups) - len(shown):,} more groups (--all)"], "dim"))
+    lines = [_cells(name, some) for name, some in shown]
     if len(groups) > 1:
-        rows.append((_cells(f"all {len(found):,}", found), "bold"))
-    notes = [Text(line) for line in (*_skipped(found), *_hints(found), f"{counted[0].upper()}{counted[1:]}.")]
-    return show.drawn(show.table(heads, rows, {0, 1}), Text(), *notes)
+        lines.append(_cells(f"all {len(found):,}", found))
+    # A column that says the same of all is left out, and what it says stands below.
+    kept = [h for h in lines[-1] if not (h in _QUIET and {c[h] for c in lines} <= {"0", ""})]
+    formats = {str(facts["format"]) for facts in found}
+    kept = [head for head in kept if head != "format" or len(formats) > 1]
+    rows = [([line[head] for head in kept], "") for line in lines]
+    if len(groups) > 1:
+        rows[-1] = (rows[-1][0], "bold")
+    if len(shown) < len(groups):
+        rows.insert(-1, ([f"… {len(groups) - len(shown):,} more groups (--all)"], "dim"))
+    left = {number for number, head in enumerate(kept) if head in ("recording", "format")}
+    said = [] if len(formats) > 1 else [f"Format: {formats.pop()}."]
+    said += [*_hints(found), *_skipped(found), f"{counted[0].upper()}{counted[1:]}."]
+    return show.drawn(show.table(kept, rows, left), Text(), *map(Text, said))
 
 
 def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
@@ -146,7 +153,7 @@ def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
     return groups
 
 
-def _cells(name: str, some: Sequence[Facts]) -> list[str]:
+def _cells(name: str, some: Sequence[Facts]) -> dict[str, str]:
     from ctxlab.cli.show import compact, percent
     from ctxlab.cli.speak import one_line
 
@@ -157,19 +164,19 @@ def _cells(name: str, some: Sequence[Facts]) -> list[str]:
     of = f" ({len(some):,})" if len(some) > 1 and not name.startswith("all ") else ""
     invalid = sum(not facts["valid"] for facts in some)
     left_out = sum(sum(facts["skipped"].values()) for facts in some)
-    return [
-        one_line(name) + of,
-        formats[0] if len(formats) == 1 else f"{len(formats)} formats",
-        f"{total('messages'):,}",
-        f"{total('requests'):,}",
-        compact(total("tokens")),
-        percent(total("tool_tokens") / max(total("tokens"), 1)),
-        compact(max(facts["largest_result"] for facts in some)),
-        f"{compact(total('needs'))} ({compact(total('far_needs'))})",
-        str(total("compactions")),
-        ("yes" if invalid else "") if len(some) == 1 else str(invalid),
-        f"{left_out:,}",
-    ]
+    return {
+        "recording": one_line(name) + of,
+        "format": formats[0] if len(formats) == 1 else f"{len(formats)} formats",
+        "messages": f"{total('messages'):,}",
+        "requests": f"{total('requests'):,}",
+        "tokens": compact(total("tokens")),
+        "tool\n%": percent(total("tool_tokens") / max(total("tokens"), 1)),
+        "largest\nresult": compact(max(facts["largest_result"] for facts in some)),
+        "needs\n(far)": f"{compact(total('needs'))} ({compact(total('far_needs'))})",
+        "comp.": str(total("compactions")),
+        "invalid": ("yes" if invalid else "") if len(some) == 1 else str(invalid),
+        "left\nout": f"{left_out:,}",
+    }
 
 
 def _skipped(found: Sequence[Facts]) -> Iterator[str]:
@@ -178,7 +185,7 @@ def _skipped(found: Sequence[Facts]) -> Iterator[str]:
         # The numbers of the lines stand behind a reason; here it counts once.
         reasons.update({why.partition(" (")[0]: n for why, n in facts["skipped"].items()})
     if reasons:
-        listed = [f"{count:,} {reason}" for reason, count in reasons.most_common(8)]
+        listed = [f"{count:,} × {reason}" for reason, count in reasons.most_common(8)]
         more = ["…"] if len(reasons) > 8 else []
         yield f"Left out inside files: {', '.join(listed + more)}."
 

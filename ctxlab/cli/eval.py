@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ctxlab.cli.speak import note, say
+from ctxlab.cli.speak import many, note, say
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.jsontext import parse_json
 
@@ -22,23 +22,30 @@ def command(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SPEC.toml | RUN | PATH…]",
+            metavar="SPEC.toml|RUN|PATH",
             help="An experiment file or a saved run, or recordings: files, folders, globs, "
             "bundled:NAME. Recordings beside an experiment take the place of its own. "
             "Nothing: the bundled experiment.",
+            show_default=False,
         ),
     ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            "--strategy", "-s", metavar="S", help="Such as 'tool_stubs(keep=3) | panic'; lineup "
+            "--strategy",
+            "-s",
+            metavar="S",
+            help="Such as 'tool_stubs(keep=3) | panic'; lineup "
             "stands for the default ones. May be repeated, as all that follow with one value each.",
         ),
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            "--limit", "-l", metavar="N", help="Context window: tokens (16000, 16k) or a share of "
+            "--limit",
+            "-l",
+            metavar="N",
+            help="Context window: tokens (16000, 16k) or a share of "
             "each recording's own length (0.25, 25%). May be repeated.",
         ),
     ] = None,
@@ -92,11 +99,14 @@ def command(
         "format": format,
         "on_error": on_error,
     }
-    spec, saved = _spec(paths or [], {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in changes.items()
-        if value not in (None, [])
-    })
+    spec, saved = _spec(
+        paths or [],
+        {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in changes.items()
+            if value not in (None, [])
+        },
+    )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # a place that cannot be had fails now, not later
     left_out: Counter[str] = Counter()
@@ -150,8 +160,7 @@ def _say_left_out(files: Counter[str], recordings: list[dict[str, Any]]) -> None
         if count := found.total():
             reasons = [reason for reason, _ in found.most_common(3)]
             more = f" and {len(found) - 3} more reasons" if len(found) > 3 else ""
-            plural = "" if count == 1 else "s"
-            said.append(f"{count:,} {kind}{plural} ({'; '.join(reasons)}{more})")
+            said.append(f"{many(count, kind)} ({'; '.join(reasons)}{more})")
     if said:
         note(f"left out: {', '.join(said)}; ctxlab describe lists them")
 
@@ -167,6 +176,6 @@ def _say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:
         changed = sum(seen.get(id) != digest for id, digest in known.items())
         new = len(seen.keys() - known.keys())
         note(
-            f"warning: the recordings are not those of {run}: of {len(known)}, {changed} changed or "
-            f"are gone; {new} are new"
+            f"warning: the recordings are not those of {run}: of its {len(known)}, {changed} "
+            f"changed or are gone, and {new} are new"
         )

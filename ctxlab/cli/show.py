@@ -58,7 +58,9 @@ def drawn(*parts: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
-def table(heads: Sequence[str], rows: Iterable[Row], left: Collection[int] = (0,), wraps: int = 0) -> Table:
+def table(
+    heads: Sequence[str], rows: Iterable[Row], left: Collection[int] = (0,), wraps: int = 0
+) -> Table:
     """A table of figures; the columns numbered in ``left`` are text, and number ``wraps`` wraps."""
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, head in enumerate(heads):
@@ -118,14 +120,15 @@ def percent(rate: float) -> str:
 def dollars(amount: float) -> str:
     """Dollars in three figures.
 
-    >>> [dollars(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 123.4, 12_340)]
-    ['0', '<.001', '0.012', '1.82', '123', '12.3k']
+    >>> [dollars(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 32, 123.4, 12_340)]
+    ['0', '<.001', '0.012', '1.82', '32.0', '123', '12.3k']
     """
     if math.isnan(amount) or amount == 0 or amount >= 999.5:
         return compact(amount)
     if amount < 0.001:
         return "<.001"
-    return f"{amount:.3f}" if amount < 0.1 else f"{amount:.2f}" if amount < 10 else f"{amount:.3g}"
+    places = 3 if amount < 0.1 else 2 if amount < 10 else 1 if amount < 99.95 else 0
+    return f"{amount:.{places}f}"
 
 
 def share(value: float) -> str:
@@ -136,7 +139,7 @@ def share(value: float) -> str:
     """
     if math.isnan(value):
         return "–"
-    return "1.0" if value >= 1 - 1e-9 else f"{math.floor(round(value * 100, 6)) / 100:.2f}"[1:]
+    return "1.0" if value >= 1 - 1e-9 else f"{min(value, 0.99):.2f}"[1:]
 
 
 def span(value: float, low: float, high: float) -> str:
@@ -162,4 +165,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-

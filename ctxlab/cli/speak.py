@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-__all__ = ["note", "one_line", "say"]
+__all__ = ["many", "note", "one_line", "say"]
 
 
 def say(text: str) -> None:
@@ -27,6 +27,15 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """One sentence on standard error, behind the program's name."""
     print(f"ctxlab: {one_line(text)}", file=sys.stderr)
+
+
+def many(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> many(1, "file"), many(4164, "request")
+    ('1 file', '4,164 requests')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context import Context
-from ctxlab.replay import Tape, Trace, Watcher
+from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Array", "Column", "Metric", "PerRequest", "Score", "per_request"]
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.models import CachePolicy, Model
-from ctxlab.replay import Tape, Trace, Watcher
+from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Cost"]
 
@@ -34,10 +35,19 @@ class Cost:
         Column("cost_usd", "input cost of the request, the strategy's own calls included", "USD"),
     )
     scores = (
-        Score("cost_usd", "input cost of all requests, own calls included", "USD", "sum", "cost_usd"),
-        Score("cached_share", "share of tokens read from the cache", "share", "ratio", "cached", "tokens"),
+        Score(
+            "cost_usd", "input cost of all requests, own calls included", "USD", "sum", "cost_usd"
+        ),
+        Score(
+            "cached_share",
+            "share of tokens read from the cache",
+            "share",
+            "ratio",
+            "cached",
+            "tokens",
+        ),
     )
-    watchers = {}
+    watchers: ClassVar[Mapping[str, Watcher]] = {}
 
     def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
         """See ``columns``."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,24 +24,24 @@ from ctxlab.context import Overlay
 from ctxlab.history import Entry
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.needs import Needs
-from ctxlab.replay import Tape, Trace, Watcher
+from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["FAR", "Recall", "Tiers", "tiers"]
 
 FAR = 4000
 """Tokens between the last mention of an entity and its use from which on the need counts as far."""
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Tiers:
     """For every need, by configuration: shape ``(traces, needs)``."""
 
-    seen: Bools
+    seen: _Bools
     "in view"
-    pointer: Bools
+    pointer: _Bools
     "not in view, but what held it can be fetched again"
 
 
@@ -75,7 +76,7 @@ class Recall:
               "arguments"),
         Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
     )  # fmt: skip
-    watchers = {}
+    watchers: ClassVar[Mapping[str, Watcher]] = {}
 
     def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
         """See ``columns``."""
@@ -98,7 +99,7 @@ class Recall:
         }
 
 
-def _per_request(needs: Needs, requests: int, chosen: Bools, hit: Bools) -> Array:
+def _per_request(needs: Needs, requests: int, chosen: _Bools, hit: _Bools) -> Array:
     """Arguments hit, in parts, by request: ``(traces, requests)``; needs not chosen do not count."""
     result = np.zeros((len(hit), requests))
     if chosen.any():
@@ -144,7 +145,7 @@ def _tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
     return Tiers(seen, pointer & ~seen)
 
 
-def _stubbed(trace: Trace, requests: int) -> Ints:
+def _stubbed(trace: Trace, requests: int) -> _Ints:
     """For each message, the request until which a stub or a line of contents stands for it."""
     until = np.zeros(len(trace.context.died), dtype=np.int64)
     for entry in trace.context.edited:
@@ -153,7 +154,7 @@ def _stubbed(trace: Trace, requests: int) -> Ints:
     return until
 
 
-def _latest(needs: Needs, life: Ints, requests: int) -> Ints:
+def _latest(needs: Needs, life: _Ints, requests: int) -> _Ints:
     """For each need, the latest request until which any earlier mention of it is there."""
     # Each entity's mentions are lifted above those of the entity before, so that one running maximum
     # over all of them starts anew at each entity.
@@ -190,7 +191,7 @@ class _Book:
             known = self.kept[key] = (entry, self.needs.kept_in(entry.message, among))
         return known[1]
 
-    def prolong(self, life: Ints, trace: Trace) -> None:
+    def prolong(self, life: _Ints, trace: Trace) -> None:
         """A mention lives on in the message that replaced its own, where that still contains it."""
         requests = len(self.needs.positions)
         for entry in trace.context.edited:
@@ -199,7 +200,7 @@ class _Book:
                     if self.segment[row] in kept and life[row] == entry.since:
                         life[row] = min(entry.until, requests)
 
-    def show(self, seen: Bools, entry: Entry) -> None:
+    def show(self, seen: _Bools, entry: Entry) -> None:
         """A summary shows the entities that it contains for as long as it stands."""
         kept = self.contains(entry)
         if not kept:
@@ -211,7 +212,12 @@ class _Book:
         seen[rows] |= known[needs.entity[rows]]
 
     def look_at_forks(
-        self, seen: Bools, pointer: Bools, life: Ints, stubbed: Ints, forks: Mapping[int, Overlay]
+        self,
+        seen: _Bools,
+        pointer: _Bools,
+        life: _Ints,
+        stubbed: _Ints,
+        forks: Mapping[int, Overlay],
     ) -> None:
         """A request that was made for itself alone is looked at need by need."""
         lives, stubs = life.tolist(), stubbed.tolist()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ctxlab.metrics.base import Array, Column, Score
-from ctxlab.replay import Tape, Trace, Watcher
+from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Usage"]
 
@@ -16,7 +17,9 @@ class Usage:
     """Tokens of every request against the limit less the reply reserve."""
 
     columns = (
-        Column("tokens", "tokens of the request: messages, their overhead, tool definitions", "tokens"),
+        Column(
+            "tokens", "tokens of the request: messages, their overhead, tool definitions", "tokens"
+        ),
         Column("messages", "messages of the request", "messages"),
         Column("over", "tokens beyond the limit less the reserve", "tokens"),
         Column("overflow", "whether the request is too large", "0 or 1"),
@@ -29,12 +32,20 @@ class Usage:
         Score("tokens_peak", "tokens of the largest request", "tokens", "max", "tokens"),
         Score("tokens_total", "tokens of all requests", "tokens", "sum", "tokens"),
         Score("messages_mean", "messages a request, mean", "messages", "ratio", "messages"),
-        Score("overflow_rate", "share of requests that are too large", "share", "ratio", "overflow"),
+        Score(
+            "overflow_rate", "share of requests that are too large", "share", "ratio", "overflow"
+        ),
         Score("panic_rate", "share of requests repaired in panic", "share", "ratio", "panicked"),
         Score("stuck_rate", "share that no dropping can make fit", "share", "ratio", "stuck"),
-        Score("strategy_tokens", "tokens of the strategy's own calls", "tokens", "sum", "strategy_tokens"),
+        Score(
+            "strategy_tokens",
+            "tokens of the strategy's own calls",
+            "tokens",
+            "sum",
+            "strategy_tokens",
+        ),
     )
-    watchers: Mapping[str, Watcher] = {}
+    watchers: ClassVar[Mapping[str, Watcher]] = {}
 
     def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
         """See ``columns``."""

@@ -8,11 +8,12 @@ by message (``ctxlab.validity.check``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ctxlab.metrics.base import Array, Column, Score
-from ctxlab.replay import Tape, Trace, Watcher
+from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Validity"]
 
@@ -25,9 +26,11 @@ class Validity:
         Column("invalid", "whether a provider would refuse the request", "0 or 1"),
     )
     scores = (
-        Score("invalid_rate", "share of requests a provider would refuse", "share", "ratio", "invalid"),
+        Score(
+            "invalid_rate", "share of requests a provider would refuse", "share", "ratio", "invalid"
+        ),
     )
-    watchers: Mapping[str, Watcher] = {}
+    watchers: ClassVar[Mapping[str, Watcher]] = {}
 
     def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
         """See ``columns``."""

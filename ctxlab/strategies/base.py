@@ -96,7 +96,9 @@ def as_strategy(what: Any) -> Strategy:
     if isinstance(what, _FUNCTIONS):
         return Function(what)
     if isinstance(what, type) or not callable(what):
-        raise SpecError(f"{what!r} is no strategy: expected tool_stubs(keep=3), a function, or text")
+        raise SpecError(
+            f"{what!r} is no strategy: expected tool_stubs(keep=3), a function, or text"
+        )
     return what  # type: ignore[no-any-return]
 
 

@@ -16,6 +16,8 @@ from ctxlab.history import Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.panic import panic
 
+_LAST_RESORT = panic()
+
 __all__ = ["nothing", "oracle", "random_drop"]
 
 
@@ -85,9 +87,8 @@ class oracle(Base):
         elif message:
             fork.insert(head, message)
         if fork.excess > 0:
-            last = panic()
             for index in range(fork.tail, len(fork.entries)):
-                fork.rewrite(index, last.shorten, Form.TRUNCATED)
+                fork.rewrite(index, _LAST_RESORT.shorten, Form.TRUNCATED)
         return fork
 
 

@@ -65,11 +65,11 @@ class panic(Base):
 
     def _shortened(self, context: Context) -> _Shortened:
         """The context with every large result shortened, kept up while it only grows."""
-        known = context.notes.get(self)
+        known: _Shortened | None = context.notes.get(self)
         if known is None or known.version != context.version:
             known = context.notes[self] = _Shortened(context.version)
         known.extend(context, self.shorten)
-        return known  # type: ignore[no-any-return]
+        return known
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """A large tool result with its middle left out; None where it is not large."""

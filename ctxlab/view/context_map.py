@@ -33,9 +33,11 @@ def context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     requests = len(replay.tape.requests)
     if not requests:
         raise SpecError(f"{replay.tape.recording.id} holds no model call, so there is no request")
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8.6, 5.2), layout="constrained")
     messages = replay.tape.requests[-1]
+    if ax is None:
+        # Wide enough that at matplotlib's own resolution each message has a pixel.
+        width = min(max(8.6, messages / 85), 16)
+        _, ax = plt.subplots(figsize=(width, 5.2), layout="constrained")
     states = replay.states[:, :messages]
     colors = np.array([to_rgb(palette.STATES[state]) for state in STATES])
     ax.imshow(colors[states], aspect="auto", interpolation="nearest")

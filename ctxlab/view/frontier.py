@@ -50,8 +50,9 @@ def frontier(
     ``limit`` chooses among the limits of the evaluation; None shows all. ``x`` and ``y`` are
     columns of the leaderboard; where ``y`` has an interval it is drawn. Hollow points cannot be
     used as they are: some of their requests overflow, or more are invalid than of full history;
-    the steps leave them out. Controls are grey. Raises ``SpecError`` for a column or limit that is
-    not there.
+    the steps leave them out. Controls are grey. The key stands outside the axes, so a figure
+    of one's own is best made with ``layout="constrained"``. Raises ``SpecError`` for a column or
+    limit that is not there.
     """
     import matplotlib.pyplot as plt
 
@@ -193,7 +194,7 @@ def _legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     ]
     used = board[board["control"] == ""]
     if (used["color"] == INK).any():
-        looks.append(("any limit", INK, INK, "o"))
+        looks.append(("several limits", INK, INK, "o"))
     if not used["fits"].all():
         looks.append(("overflows or is invalid", INK, "white", "o"))
     if len(used) < len(board):
@@ -266,8 +267,15 @@ def _caption(results: Results, board: pd.DataFrame, y: str) -> str:
 
 
 def _colors(board: pd.DataFrame) -> dict[float, str]:
+    """A colour for each limit; a scale where there are more limits than colours."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     limits = sorted(board["limit"].unique())
-    return {limit: CYCLE[i % len(CYCLE)] for i, limit in enumerate(limits)}
+    if len(limits) <= len(CYCLE):
+        return dict(zip(limits, CYCLE, strict=False))
+    scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
+    return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
 
 
 def _plain(strategy: str) -> str:

@@ -6,9 +6,9 @@ first has the choice; a label that had to go further away is tied to its point b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import cos, hypot, pi, sin
+from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +18,17 @@ from ctxlab.view.palette import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 __all__ = ["Label", "place"]
 
+# In points, and in radians from the right; to the right and the left reads best.
 _DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
 _ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
 _TIED = 11.0
 
-Boxes = npt.NDArray[np.float64]
-"""Rows of left, bottom, right, top, in pixels."""
+Array = npt.NDArray[np.float64]
+"""Pixels: points as x and y, boxes as left, bottom, right and top."""
 
 
 @dataclass(frozen=True)
@@ -45,66 +47,74 @@ def place(ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, 
 
     ``bars`` are the vertical lines ``(x, low, high)`` that are better not covered, in data units.
     """
-    from matplotlib.patheffects import withStroke
-
     if not labels:
         return
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
     pixel = figure.dpi / 72
-    window = ax.get_window_extent()
-    frame = np.array([window.x0, window.y0, window.x1, window.y1])
     points = ax.transData.transform([(label.x, label.y) for label in labels])
     taken = np.concatenate([points - 4 * pixel, points + 4 * pixel], axis=1)
-    ends = [[ax.transData.transform((x, y)) for y in (low, high)] for x, low, high in bars]
-    lines = np.array([(*low, *high) for low, high in ends]).reshape(-1, 4)
-    lines += np.array([-1, 0, 1, 0]) * pixel
-    for label, (px, py) in zip(labels, points, strict=True):
-        text = ax.annotate(
-            label.text,
-            (label.x, label.y),
-            xytext=(0, 0),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=label.color,
-            weight=label.weight,
-            zorder=6,
-            path_effects=[withStroke(linewidth=2, foreground="white")],
-        )
-        text.set_in_layout(False)
-        size = text.get_window_extent()
-        width, height = size.width + 2 * pixel, size.height + pixel
-        best = (np.inf, 0.0, 0.0, np.zeros(4))
-        for distance in _DISTANCES:
-            for rank, angle in enumerate(_ANGLES):
-                # The label touches a circle round its point, on the side that faces it.
-                dx = cos(angle) * (distance * pixel + width / 2)
-                dy = sin(angle) * (distance * pixel + height / 2)
-                left, bottom = px + dx - width / 2, py + dy - height / 2
-                box = np.array([left, bottom, left + width, bottom + height])
-                outside = width * height - _overlap(box, frame[None])
-                cost = 4 * _overlap(box, taken) + 0.5 * _overlap(box, lines) + 20 * outside
-                cost += (distance + 0.2 * rank) * pixel * pixel
-                if cost < best[0]:
-                    best = (cost, dx / pixel, dy / pixel, box)
-        _, dx, dy, box = best
-        text.set_position((dx, dy))
+    low = ax.transData.transform([(x, low) for x, low, _ in bars] or np.zeros((0, 2)))
+    high = ax.transData.transform([(x, high) for x, _, high in bars] or np.zeros((0, 2)))
+    thick = np.array([pixel, 0])
+    lines = np.concatenate([low - thick, high + thick], axis=1)
+    frame = np.array([ax.get_window_extent().extents])
+    for label, point in zip(labels, points, strict=True):
+        text = _write(ax, label)
+        extent = text.get_window_extent()
+        size = np.array([extent.width + 2 * pixel, extent.height + pixel])
+        best = (np.inf, np.zeros(2), np.zeros(4))
+        for rank, offset in enumerate(_offsets(size, pixel)):
+            corner = point + offset - size / 2
+            box = np.concatenate([corner, corner + size])
+            cost = 4 * _overlap(box, taken) + 0.5 * _overlap(box, lines)
+            cost += 20 * (size.prod() - _overlap(box, frame)) + 0.5 * rank * pixel * pixel
+            if cost < best[0]:
+                best = (cost, offset, box)
+        _, offset, box = best
+        text.set_position(tuple(offset / pixel))
         taken = np.vstack([taken, box])
-        gap = hypot(max(abs(dx) - width / pixel / 2, 0), max(abs(dy) - height / pixel / 2, 0))
-        if gap > _TIED:
-            _tie(ax, label, dx, dy, width / pixel, height / pixel)
+        _tie(ax, label, offset / pixel, size / pixel)
 
 
-def _tie(ax: Axes, label: Label, dx: float, dy: float, width: float, height: float) -> None:
-    """A thin line from the point to the nearest edge of its label."""
-    end = (dx - np.clip(dx, -width / 2, width / 2), dy - np.clip(dy, -height / 2, height / 2))
+def _offsets(size: Array, pixel: float) -> Iterator[Array]:
+    """Where the middle of a label may be, seen from its point, in pixels; the best first."""
+    for distance in _DISTANCES:
+        for angle in _ANGLES:
+            # The label touches an ellipse round its point on the side that faces it.
+            yield np.array([cos(angle), sin(angle)]) * (distance * pixel + size / 2)
+
+
+def _write(ax: Axes, label: Label) -> Annotation:
+    from matplotlib.patheffects import withStroke
+
+    text = ax.annotate(
+        label.text,
+        (label.x, label.y),
+        xytext=(0, 0),
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=label.color,
+        weight=label.weight,
+        zorder=6,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
+    )
+    text.set_in_layout(False)
+    return text
+
+
+def _tie(ax: Axes, label: Label, offset: Array, size: Array) -> None:
+    """A thin line from a point to the nearest edge of its label, where that is not beside it."""
+    end = offset - np.clip(offset, -size / 2, size / 2)
+    if np.hypot(*end) <= _TIED:
+        return
     line = ax.annotate(
         "",
         (label.x, label.y),
-        xytext=end,
+        xytext=tuple(end),
         textcoords="offset points",
         arrowprops={"arrowstyle": "-", "lw": 0.6, "color": GREY, "shrinkA": 0, "shrinkB": 3},
         zorder=4,
@@ -112,7 +122,7 @@ def _tie(ax: Axes, label: Label, dx: float, dy: float, width: float, height: flo
     line.set_in_layout(False)
 
 
-def _overlap(box: Boxes, others: Boxes) -> float:
+def _overlap(box: Array, others: Array) -> float:
     """The area that a box shares with others, summed, in square pixels."""
     wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
     high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])

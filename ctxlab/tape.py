@@ -14,14 +14,14 @@ from typing import Any
 from ctxlab.context import Budget, Context, Overlay
 from ctxlab.conversation import Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
-from ctxlab.history import History
+from ctxlab.history import Entry, History
 from ctxlab.needs import Needs
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
-from ctxlab.validity import check, is_valid, sound_start
+from ctxlab.validity import check, is_valid
 
-__all__ = ["Tape", "Trace", "Watcher", "play", "play_all"]
+__all__ = ["Tape", "Trace", "Watcher", "play", "play_all", "sound_start"]
 
 Watcher = Callable[[Context], Any]
 """Told of every request as it would be sent; what it returns is kept in ``Trace.watched``."""
@@ -111,7 +111,7 @@ def play(
             if sent is not context:
                 trace.forks[context.turn] = sent.overlay or []
             if tape.valid and not sent.strange:
-                trace.faults.append(not sound_start(entry.message for entry in sent.entries))
+                trace.faults.append(not sound_start(sent.entries))
             else:
                 trace.faults.append(len(check(sent.messages)))
             for name, watch in watching.items():
@@ -119,6 +119,15 @@ def play(
             context.settle(sent)
         context.advance()
     return trace
+
+
+def sound_start(entries: Sequence[Entry]) -> bool:
+    """Whether the first message that is not the system prompt is the user's: the one rule left."""
+    for entry in entries:
+        role = entry.message.role
+        if role != "system":
+            return role == "user"
+    return False
 
 
 def play_all(

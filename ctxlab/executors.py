@@ -1,0 +1,98 @@
+"""Recordings are independent, so an evaluation can use every core: one recording is one task.
+
+Results come back in the order of the recordings, and no more of them are in flight than the workers
+need, so that a stream of any length stays a stream.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from ctxlab.errors import CtxlabError, SpecError
+
+__all__ = ["execute", "usable_workers"]
+
+_Task = TypeVar("_Task")
+_Answer = TypeVar("_Answer")
+
+_work: Callable[[Any], Any] | None = None  # in a worker: what it does
+
+
+def execute(
+    work: Callable[[_Task], _Answer], tasks: Iterable[_Task], workers: int | None = None
+) -> Iterator[_Answer]:
+    """``work(task)`` for every task, in order, on ``workers`` processes.
+
+    None uses every core where a process can be forked cheaply and safely, else none but this one.
+    Raises what ``work`` raises; ``SpecError`` where it cannot be sent to another process.
+    """
+    count = usable_workers() if workers is None else workers
+    if count < 1:
+        raise SpecError(f"workers is at least 1, not {workers}")
+    if count == 1:
+        yield from map(work, tasks)
+        return
+    ahead: deque[Future[_Answer]] = deque()
+    with _pool(work, count) as pool:
+        try:
+            for task in tasks:
+                ahead.append(pool.submit(_call, task))
+                if len(ahead) > 2 * count:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        except BrokenProcessPool:
+            raise CtxlabError(
+                "a worker process ended unexpectedly, perhaps for want of memory; try --workers 1"
+            ) from None
+        except (AttributeError, TypeError) as error:
+            if "pickle" not in str(error):
+                raise
+            raise SpecError(
+                f"this cannot be sent to a worker process: {error}; try workers=1"
+            ) from None
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def usable_workers() -> int:
+    """Cores that an evaluation takes by itself: all, where forking is cheap and safe, else one."""
+    # A thread of this program's own may hold a lock at the moment of the fork; macOS forbids it anyway.
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return 1
+    return len(os.sched_getaffinity(0))
+
+
+def _pool(work: Callable[[Any], Any], count: int) -> ProcessPoolExecutor:
+    method = "fork" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(method)
+    return _Quiet(count, context, initializer=_begin, initargs=(work,))
+
+
+class _Quiet(ProcessPoolExecutor):
+    """Forks without CPython's warning about threads: those that are there are numpy's, and idle."""
+
+    def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+            return super().submit(*args, **kwargs)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+
+
+def _call(task: Any) -> Any:
+    assert _work is not None
+    return _work(task)
