@@ -2,18 +2,32 @@
 
 from .closeup import (
     Replay as Replay,
+)
+from .closeup import (
     replay as replay,
 )
 from .context import (
     Budget as Budget,
+)
+from .context import (
     Context as Context,
 )
 from .conversation import (
     Compaction as Compaction,
+)
+from .conversation import (
     Message as Message,
+)
+from .conversation import (
     Probe as Probe,
+)
+from .conversation import (
     Recording as Recording,
+)
+from .conversation import (
     ToolCall as ToolCall,
+)
+from .conversation import (
     Usage as Usage,
 )
 from .errors import (
@@ -27,6 +41,8 @@ from .formats import (
 )
 from .history import (
     Form as Form,
+)
+from .history import (
     History as History,
 )
 from .metrics import (
@@ -34,6 +50,8 @@ from .metrics import (
 )
 from .models import (
     Model as Model,
+)
+from .models import (
     find_model as find_model,
 )
 from .results import (
@@ -41,22 +59,50 @@ from .results import (
 )
 from .strategies import (
     Pipeline as Pipeline,
+)
+from .strategies import (
     Strategy as Strategy,
+)
+from .strategies import (
     chunked_window as chunked_window,
+)
+from .strategies import (
     full as full,
+)
+from .strategies import (
     nothing as nothing,
+)
+from .strategies import (
     observation_mask as observation_mask,
+)
+from .strategies import (
     oracle as oracle,
+)
+from .strategies import (
     panic as panic,
+)
+from .strategies import (
     parse as parse,
+)
+from .strategies import (
     random_drop as random_drop,
+)
+from .strategies import (
     rolling_summary as rolling_summary,
+)
+from .strategies import (
     sliding_window as sliding_window,
+)
+from .strategies import (
     tool_result_cap as tool_result_cap,
+)
+from .strategies import (
     tool_stubs as tool_stubs,
 )
 from .tokens import (
     TokenCounter as TokenCounter,
+)
+from .tokens import (
     count_tokens as count_tokens,
 )
 from .validity import (
@@ -64,6 +110,8 @@ from .validity import (
 )
 from .view import (
     context_map as context_map,
+)
+from .view import (
     frontier as frontier,
 )
 

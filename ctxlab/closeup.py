@@ -20,8 +20,8 @@ from ctxlab.history import Form
 from ctxlab.metrics import METRICS
 from ctxlab.metrics.recall import FAR, tiers
 from ctxlab.models import Model, find_model
-from ctxlab.tape import Tape, Trace, play
 from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.tape import Tape, Trace, play
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["STATES", "Replay", "replay"]
@@ -89,9 +89,10 @@ class Replay:
             rows = slice(entry.since, min(entry.until, requests))
             block = states[rows, entry.start : entry.stop]
             block[block != _CODES["verbatim"]] = _CODES[entry.form.value]
-        for request, overlay in self.trace.forks.items():
-            for start, stop, made in overlay:
-                states[request, start:stop] = _CODES[made.form.value if made else "dropped"]
+        for request, entries in self.trace.forks.items():
+            states[request] = _CODES["dropped"]
+            for entry in entries:
+                states[request, entry.start : entry.stop] = _CODES[entry.form.value]
         states[np.arange(messages)[None, :] >= positions[:, None]] = _CODES["absent"]
         return states
 

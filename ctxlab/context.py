@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any
 
 from ctxlab.conversation import Message
@@ -21,10 +21,7 @@ from ctxlab.tokens import TokenCounter
 
 _START = attrgetter("start")
 
-__all__ = ["Budget", "Context", "Overlay"]
-
-Overlay = list[tuple[int, int, Entry | None]]
-"""A fork's edits: history ``[start, stop)`` and what stands for it, None where it is dropped."""
+__all__ = ["Budget", "Context"]
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,8 @@ class Context:
         "an edit was made after which a valid history need no longer make a valid request"
         self.version = 0
         "how many edits were made; appending is none"
-        self.overlay: Overlay | None = None
-        "in a fork: its own edits"
+        self.forked = False
+        "it is a fork: its edits last for one request, so nothing is noted of them"
         self._mark = 0  # entries[:_mark] stand as they did in the previous request …
         self._prefix = 0  # … and these are their tokens
         self._sent: list[Entry] | None = None  # the previous request, where that was a fork
@@ -127,9 +124,12 @@ class Context:
         """Tokens at the beginning that are the same messages as in the previous request."""
         if self._sent is None:
             return self._prefix
-        same = list(map(is_, self._sent, self.entries))
-        count = same.index(False) if False in same else len(same)
-        return sum([entry.tokens for entry in self.entries[:count]])
+        tokens = 0
+        for before, now in zip(self._sent, self.entries, strict=False):
+            if before is not now and before.message != now.message:
+                break
+            tokens += now.tokens
+        return tokens
 
     @property
     def head(self) -> int:
@@ -234,20 +234,21 @@ class Context:
         self._made(entry)
         self._judge(entry)
 
-    def swap(self, start: int, stop: int, entries: Sequence[Entry], edits: Overlay) -> None:
-        """In a fork, many edits at once: other entries in the place of ``[start, stop)``.
+    def shrink(self, start: int, stop: int, entries: Sequence[Entry]) -> None:
+        """In a fork, many edits at once: the last of ``[start, stop)`` stay, as ``entries``; others go.
 
-        ``edits`` says what they amount to, in the terms of ``overlay``.
+        Each of ``entries`` is the old one or stands for the same part of the history.
         """
-        if self.overlay is None:
+        if not self.forked:
             raise EditError("only a fork can be edited in bulk")
+        old = self.entries[start:stop]
+        if old and len(entries) < len(old):
+            gone = old[: len(old) - len(entries)]
+            if not (self._parts_nothing(gone[0].start) and self._parts_nothing(gone[-1].stop)):
+                self.strange = True
         self._touch(start)
         self.entries[start:stop] = entries
         self.tokens = sum([entry.tokens for entry in self.entries])
-        self.overlay += edits
-        for begin, end, made in edits:
-            if made is None and not (self._parts_nothing(begin) and self._parts_nothing(end)):
-                self.strange = True
 
     def fork(self) -> Context:
         """A copy whose edits last for one request; a fork of a fork keeps the edits so far."""
@@ -256,7 +257,7 @@ class Context:
         fork.__dict__.update(self.__dict__)
         fork.entries = self.entries.copy()
         fork.notes = self.notes.copy()
-        fork.overlay = list(self.overlay or ())
+        fork.forked = True
         return fork
 
     def report(self, event: str) -> None:
@@ -284,7 +285,7 @@ class Context:
         self._touch(index)
         self.entries[index] = entry
         self.tokens += tokens - old.tokens
-        if self.overlay is None:
+        if not self.forked:
             self._end(old, gone=False)
         was = old.message
         if (message.role, message.tool_call_id) != (was.role, was.tool_call_id) or (
@@ -306,13 +307,11 @@ class Context:
             self.tokens -= sum([old.tokens for old in removed])
         if not (self._parts_nothing(removed[0].start) and self._parts_nothing(removed[-1].stop)):
             self.strange = True
-        if self.overlay is None:
+        if not self.forked:
             for old in removed:
                 self._end(old, gone=True)
         if entry is None:
             del entries[start:stop]
-            if self.overlay is not None:
-                self.overlay.append((removed[0].start, removed[-1].stop, None))
             return
         entries[start:stop] = (entry,)
         self.tokens += entry.tokens
@@ -327,7 +326,7 @@ class Context:
             self.strange = True
 
     def _refuse_fork(self) -> None:
-        if self.overlay is not None:
+        if self.forked:
             raise EditError("a fork lasts for one request: append to the context it came from")
 
     def _refuse_outside(self, index: int) -> None:
@@ -335,10 +334,8 @@ class Context:
             raise EditError(f"no entry {index}: there are {len(self.entries)}")
 
     def _made(self, entry: Entry) -> None:
-        if self.overlay is None:
+        if not self.forked:
             self.edited.append(entry)
-        else:
-            self.overlay.append((entry.start, entry.stop, entry))
 
     def _end(self, old: Entry, gone: bool) -> None:
         if old.form is not Form.VERBATIM:

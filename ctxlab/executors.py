@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pickle import PicklingError
 from typing import Any, TypeVar
 
 from ctxlab.errors import CtxlabError, SpecError
@@ -42,6 +44,7 @@ def execute(
         yield from map(work, tasks)
         return
     ahead: deque[Future[_Answer]] = deque()
+    others = set(multiprocessing.active_children())
     with _pool(work, count) as pool:
         try:
             for task in tasks:
@@ -54,15 +57,18 @@ def execute(
             raise CtxlabError(
                 "a worker process ended unexpectedly, perhaps for want of memory; try --workers 1"
             ) from None
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, TypeError, PicklingError) as error:
             if "pickle" not in str(error):
                 raise
             raise SpecError(
                 f"this cannot be sent to a worker process: {error}; try workers=1"
             ) from None
-        finally:
-            for future in ahead:
-                future.cancel()
+        except BaseException:
+            # Cancelled, or nobody listens any more: what is under way is not worth waiting for.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
 
 
 def usable_workers() -> int:
@@ -91,6 +97,7 @@ class _Quiet(ProcessPoolExecutor):
 def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which ends its workers
 
 
 def _call(task: Any) -> Any:

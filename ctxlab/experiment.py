@@ -19,10 +19,10 @@ from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
 from ctxlab.progress import track
-from ctxlab.tape import Tape, Watcher, play_all
 from ctxlab.results import Results, Table
 from ctxlab.strategies import Strategy, as_strategy, parse
 from ctxlab.strategies.names import LINEUP
+from ctxlab.tape import Tape, Watcher, play_all
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["DEFAULT_LIMITS", "Grid", "evaluate"]

@@ -7,7 +7,7 @@ rewrites that any of them asked for are made once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, overload
 
 from ctxlab.conversation import Message, ToolCall
@@ -26,7 +26,7 @@ NEVER = 1 << 60
 """A request number that is never reached: the end of what has not ended."""
 
 
-class Form(str, Enum):
+class Form(StrEnum):
     """What a message in a context is, compared with what was appended."""
 
     VERBATIM = "verbatim"

@@ -261,7 +261,7 @@ def _place(path: str, folder: str) -> Path:
         known = {found.parent.name for found in bundled("datasets").glob("*/*.jsonl")}
         if known and name.partition("/")[0] not in known:
             raise UnknownName("bundled data set", name, known)
-        return bundled("datasets") / name
+        return bundled("datasets") / (name if "/" in name else f"{name}/*.jsonl")
     inside = not folder or os.path.abspath(folder) == os.getcwd()
     return Path("" if inside else folder) / Path(path).expanduser()
 

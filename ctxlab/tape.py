@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ctxlab.context import Budget, Context, Overlay
+from ctxlab.context import Budget, Context
 from ctxlab.conversation import Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
@@ -78,8 +78,8 @@ class Trace:
     "tokens of messages at its beginning that are those of the request before"
     faults: list[int] = field(default_factory=list)
     "how many rules of ``validity`` it breaks"
-    forks: dict[int, Overlay] = field(default_factory=dict)
-    "edits that were made for one request alone, by request"
+    forks: dict[int, list[Entry]] = field(default_factory=dict)
+    "what was sent by a request that was made for itself alone"
     watched: dict[str, list[Any]] = field(default_factory=dict)
     "what each watcher returned for each request"
 
@@ -109,7 +109,7 @@ def play(
             trace.messages.append(len(sent.entries))
             trace.unchanged.append(sent.unchanged)
             if sent is not context:
-                trace.forks[context.turn] = sent.overlay or []
+                trace.forks[context.turn] = sent.entries
             if tape.valid and not sent.strange:
                 trace.faults.append(not sound_start(sent.entries))
             else:

@@ -39,7 +39,7 @@ _IMAGE_PARTS = frozenset({"image_url", "input_image", "image"})
 # tiktoken's regular expression overflows its stack on about 600,000 white-space characters in a row
 # and raises a BaseException; such a run is counted in pieces.
 _RUN = 100_000
-_LONG_BLANK = re.compile(r"\s{%d,}" % _RUN)
+_LONG_BLANK = re.compile(rf"\s{{{_RUN},}}")
 
 # Texts above this length are not kept for being seen again: they would hold on to memory.
 _KEEP = 20_000

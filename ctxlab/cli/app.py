@@ -80,21 +80,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
-            print("Cancelled", file=sys.stderr)
-            return _CANCELLED
+            code = _CANCELLED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
             return _failed(error)
+    if code == _CANCELLED:  # which some versions of typer return and others raise
+        print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
 def _find_strategies_here() -> None:
-    """A strategy of one's own is imported from the current folder, as ``python -m`` would do."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
+    """A strategy of one's own is imported from the current folder, after all that is installed."""
+    if "" not in sys.path:
+        sys.path.append("")
 
 
 def _failed(error: Exception) -> int:

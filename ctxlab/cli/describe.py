@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-Facts: TypeAlias = dict[str, Any]
+_Facts: TypeAlias = dict[str, Any]
 """What is known of one recording, by column."""
 
 _ROWS = 30
@@ -54,8 +54,8 @@ def command(
     from ctxlab.cli import show
     from ctxlab.formats import load
     from ctxlab.progress import track
-    from ctxlab.tape import Tape
     from ctxlab.spec import Spec
+    from ctxlab.tape import Tape
     from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
     counter = TokenCounter(model or DEFAULT_MODEL)
@@ -77,7 +77,7 @@ def command(
     say(show.as_json(found) if json else _text(found, all, counter.note))
 
 
-def _facts(tape: Tape) -> Facts:
+def _facts(tape: Tape) -> _Facts:
     """The columns of ``--json``."""
     from ctxlab.metrics import FAR
 
@@ -109,7 +109,7 @@ def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
         note(f"left out: {len(left_out) - _ROWS:,} files more")
 
 
-def _text(found: Sequence[Facts], every: bool, counted: str) -> str:
+def _text(found: Sequence[_Facts], every: bool, counted: str) -> str:
     from rich.text import Text
 
     from ctxlab.cli import show
@@ -134,9 +134,9 @@ def _text(found: Sequence[Facts], every: bool, counted: str) -> str:
     return show.drawn(show.table(kept, rows, left), Text(), *map(Text, said))
 
 
-def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
+def _groups(found: Sequence[_Facts], every: bool) -> dict[str, list[_Facts]]:
     """A line each; where that is too many, by cluster, by file or by folder, whichever is few."""
-    keys: list[Callable[[Facts], str]] = [lambda r: r["recording"]]
+    keys: list[Callable[[_Facts], str]] = [lambda r: r["recording"]]
     if not every and len(found) > _ROWS:
         above = os.path.commonpath([Path(r["source"]).parent for r in found])
         keys = [
@@ -145,7 +145,7 @@ def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
             lambda r: os.path.join(os.path.relpath(Path(r["source"]).parent, above), ""),
         ]
     for key in keys:
-        groups: dict[str, list[Facts]] = {}
+        groups: dict[str, list[_Facts]] = {}
         for facts in found:
             groups.setdefault(key(facts), []).append(facts)
         if len(groups) <= _ROWS:
@@ -153,7 +153,7 @@ def _groups(found: Sequence[Facts], every: bool) -> dict[str, list[Facts]]:
     return groups
 
 
-def _cells(name: str, some: Sequence[Facts]) -> dict[str, str]:
+def _cells(name: str, some: Sequence[_Facts]) -> dict[str, str]:
     from ctxlab.cli.show import compact, percent
     from ctxlab.cli.speak import one_line
 
@@ -179,7 +179,7 @@ def _cells(name: str, some: Sequence[Facts]) -> dict[str, str]:
     }
 
 
-def _skipped(found: Sequence[Facts]) -> Iterator[str]:
+def _skipped(found: Sequence[_Facts]) -> Iterator[str]:
     reasons: Counter[str] = Counter()
     for facts in found:
         # The numbers of the lines stand behind a reason; here it counts once.
@@ -190,7 +190,7 @@ def _skipped(found: Sequence[Facts]) -> Iterator[str]:
         yield f"Left out inside files: {', '.join(listed + more)}."
 
 
-def _hints(found: Sequence[Facts]) -> Iterator[str]:
+def _hints(found: Sequence[_Facts]) -> Iterator[str]:
     """Which limits would bite, and whether there is anything to forget."""
     import numpy as np
 

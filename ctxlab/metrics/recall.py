@@ -20,8 +20,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.context import Overlay
-from ctxlab.history import Entry
+from ctxlab.history import Entry, Form
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.needs import Needs
 from ctxlab.tape import Tape, Trace, Watcher
@@ -126,32 +125,20 @@ def tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
 def _tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
     book = _Book(needs)
     requests = len(needs.positions)
-    life = np.array([trace.context.died for trace in traces])[:, needs.mentions]
-    np.minimum(life, requests, out=life)
+    died = np.array([trace.context.died for trace in traces])
+    life = np.minimum(died[:, needs.mentions], requests)
     for row, trace in zip(life, traces, strict=True):
         book.prolong(row, trace)
     seen = _latest(needs, life, requests) > needs.request
     pointer = np.zeros_like(seen)
     for row, trace in enumerate(traces):
-        stubbed = _stubbed(trace, requests)
-        if stubbed.any():
-            held = stubbed[needs.mentions][None]
-            pointer[row] = _latest(needs, held, requests)[0] > needs.request
+        book.point(pointer[row], trace)
         for entry in trace.context.edited:
             if entry.stop - entry.start != 1:
                 book.show(seen[row], entry)
-        if trace.forks:
-            book.look_at_forks(seen[row], pointer[row], life[row], stubbed, trace.forks)
+        for request, entries in trace.forks.items():
+            book.look_at(seen[row], pointer[row], request, entries)
     return Tiers(seen, pointer & ~seen)
-
-
-def _stubbed(trace: Trace, requests: int) -> _Ints:
-    """For each message, the request until which a stub or a line of contents stands for it."""
-    until = np.zeros(len(trace.context.died), dtype=np.int64)
-    for entry in trace.context.edited:
-        if entry.form.fetchable:
-            until[entry.start : entry.stop] = min(entry.until, requests)
-    return until
 
 
 def _latest(needs: Needs, life: _Ints, requests: int) -> _Ints:
@@ -168,7 +155,7 @@ class _Book:
 
     def __init__(self, needs: Needs) -> None:
         self.needs = needs
-        self.kept: dict[int, tuple[Entry, frozenset[int]]] = {}
+        self.kept: dict[tuple[int, int, int], tuple[Entry, frozenset[int]]] = {}
         self.rows: dict[int, list[int]] = {}
         self.mentions: list[int] = needs.mentions.tolist()
         for row, position in enumerate(self.mentions):
@@ -182,7 +169,7 @@ class _Book:
 
     def contains(self, entry: Entry) -> frozenset[int]:
         """The entities that an edited message still contains."""
-        key = id(entry.message)
+        key = (id(entry.message), entry.start, entry.stop)
         known = self.kept.get(key)
         if known is None:
             among = None
@@ -211,43 +198,44 @@ class _Book:
         known[list(kept)] = True
         seen[rows] |= known[needs.entity[rows]]
 
-    def look_at_forks(
-        self,
-        seen: _Bools,
-        pointer: _Bools,
-        life: _Ints,
-        stubbed: _Ints,
-        forks: Mapping[int, Overlay],
+    def point(self, pointer: _Bools, trace: Trace) -> None:
+        """A stub or a line of contents leads back to the message that it stands for."""
+        needs, requests = self.needs, len(self.needs.positions)
+        until = np.zeros(len(trace.context.died), dtype=np.int64)
+        late: list[Entry] = []
+        for entry in trace.context.edited:
+            if not entry.form.fetchable:
+                continue
+            if entry.since == trace.context.died[entry.start]:
+                until[entry.start : entry.stop] = min(entry.until, requests)
+            else:  # the message had been cut before it was stubbed: there is a time between
+                late.append(entry)
+        if until.any():
+            pointer |= _latest(needs, until[needs.mentions][None], requests)[0] > needs.request
+        for entry in late:
+            for row in self.rows.get(entry.start, ()):
+                inside = (needs.request >= entry.since) & (needs.request < entry.until)
+                pointer |= inside & (needs.entity == self.segment[row]) & (needs.upto >= row)
+
+    def look_at(
+        self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
     ) -> None:
         """A request that was made for itself alone is looked at need by need."""
-        lives, stubs = life.tolist(), stubbed.tolist()
-        for request, overlay in forks.items():
-            # The latest edit of a message is the one that counts: later ones overwrite.
-            single = {start: entry for start, stop, entry in overlay if stop - start == 1}
-            wide = [edit for edit in reversed(overlay) if edit[1] - edit[0] != 1]
-            shown: set[int] = set()
-            for number, (_, _, entry) in enumerate(overlay):
-                if entry is not None and entry.stop - entry.start != 1 and _stands(overlay, number):
-                    shown |= self.contains(entry)
-            for i in range(self.starts[request], self.starts[request + 1]):
-                entity, fetch = self.entity[i], False
-                view = entity in shown
-                row, first = self.upto[i], self.offset[entity]
-                while row >= first and not view:
-                    position = self.mentions[row]
-                    row -= 1
-                    if any(start <= position < stop for start, stop, _ in wide):
-                        continue
-                    if position not in single:
-                        view = lives[row + 1] > request
-                        fetch = fetch or stubs[position] > request
-                    elif (made := single[position]) is not None:
-                        view = entity in self.contains(made)
-                        fetch = fetch or made.form.fetchable
-                seen[i], pointer[i] = view, fetch
-
-
-def _stands(overlay: Overlay, number: int) -> bool:
-    """Whether no later edit took away what edit ``number`` put there."""
-    start, stop, _ = overlay[number]
-    return not any(lo <= start and stop <= hi for lo, hi, _ in overlay[number + 1 :])
+        at: dict[int, Entry] = {}
+        shown: set[int] = set()
+        for entry in entries:
+            if entry.stop - entry.start == 1:
+                at[entry.start] = entry
+            else:
+                shown |= self.contains(entry)
+        for i in range(self.starts[request], self.starts[request + 1]):
+            entity, fetch = self.entity[i], False
+            view = entity in shown
+            row, first = self.upto[i], self.offset[entity]
+            while row >= first and not view:
+                found = at.get(self.mentions[row])
+                if found is not None:
+                    view = found.form is Form.VERBATIM or entity in self.contains(found)
+                    fetch = fetch or found.form.fetchable
+                row -= 1
+            seen[i], pointer[i] = view, fetch

@@ -31,10 +31,20 @@ class Strategy(Protocol):
 
 
 class Base:
-    """What strategies share: ``a | b``, and printing as written."""
+    """What strategies share: ``a | b``, printing as written, and no parameter below zero."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, (int, float)) and value < 0:
+                name = type(self).__name__
+                raise SpecError(f"{name}: {field.name} is {value!r}; it cannot be negative")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
         return Pipeline((*_parts(self), *_parts(as_strategy(other))))
+
+    def __ror__(self, other: Callable[..., Any]) -> Pipeline:
+        return Pipeline((*_parts(as_strategy(other)), *_parts(self)))
 
     def __repr__(self) -> str:
         shown = (

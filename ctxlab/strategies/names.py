@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ctxlab.errors import SpecError, UnknownName
-from ctxlab.strategies.base import Pipeline, Strategy, as_strategy
+from ctxlab.strategies.base import Base, Pipeline, Strategy, as_strategy
 from ctxlab.strategies.controls import nothing, oracle, random_drop
 from ctxlab.strategies.full import full
 from ctxlab.strategies.observation_mask import observation_mask
@@ -55,8 +55,8 @@ LINEUP: tuple[str, ...] = (
 )
 """What an evaluation compares when nothing is said: every idea by itself, the controls, and pipelines.
 
-A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window, which cuts
-in place, and leaves what is then still too large to panic.
+A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window, which
+cuts in place, and leaves what is then still too large to panic.
 """
 
 
@@ -100,7 +100,9 @@ def _step(node: ast.expr, text: str) -> Strategy:
     factory = STRATEGIES.get(name)
     if factory is None:
         factory = _import(name)
-        if not called and not isinstance(factory, type):
+        if not (isinstance(factory, type) and issubclass(factory, Base)):
+            if called:  # a text must not be able to call whatever can be imported
+                raise SpecError(f"{name} takes no parameters: it is no class of ctxlab's Base")
             return as_strategy(factory)
     args: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -113,7 +115,8 @@ def _step(node: ast.expr, text: str) -> Strategy:
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:
-        raise SpecError(f"{name}: {error}".replace("__init__() ", "")) from None
+        what = str(error).rpartition("__init__() ")[2]
+        raise SpecError(f"{name} {what}; see `ctxlab strategies` for its parameters") from None
 
 
 def _dotted(node: ast.expr, text: str) -> str:

@@ -13,7 +13,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.text import is_text, with_text
 
 __all__ = ["observation_mask"]
 
@@ -40,4 +40,6 @@ class observation_mask(Base):
         """The message with its content masked; None where that would not be shorter."""
         text = message.text
         masked = f"[output left out: {text.count(chr(10)) + 1} lines]"
-        return with_text(message, masked) if len(text) > len(masked) else None
+        if len(text) <= len(masked) and is_text(message):
+            return None
+        return with_text(message, masked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context, Overlay
+from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Entry, Form, Rewrite
 from ctxlab.strategies.base import Base
@@ -52,10 +52,7 @@ class panic(Base):
         start = bisect_left(least.sums, enough, first, last)
         start = min(context.next_cut(start), last)
         fork = context.fork()
-        edits = least.edits(start, last)
-        if start > first:
-            edits.append((entries[first].start, entries[start - 1].stop, None))
-        fork.swap(first, last, least.entries[start:last], edits)
+        fork.shrink(first, last, least.entries[start:last])
         if fork.excess > 0:
             for index in range(len(fork.entries)):
                 fork.rewrite(index, self.shorten, Form.TRUNCATED)
@@ -80,14 +77,12 @@ class panic(Base):
 
 
 class _Shortened:
-    """Entries of a context, the large ones shortened, with their running sum of tokens."""
+    """Entries of a context, the large ones shortened, and ``sums[i]``: tokens of the first ``i``."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.entries: list[Entry] = []
         self.sums = [0]
-        self._large: list[int] = []
-        self._edits: Overlay = []
 
     def extend(self, context: Context, rewrite: Rewrite) -> None:
         """What was appended since."""
@@ -95,13 +90,6 @@ class _Shortened:
         for entry in context.entries[len(self.entries) :]:
             made, tokens = shorter.of(entry)
             if made is not None:
-                self._large.append(len(self.entries))
                 entry = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
-                self._edits.append((entry.start, entry.stop, entry))
             self.entries.append(entry)
             self.sums.append(self.sums[-1] + tokens)
-
-    def edits(self, start: int, stop: int) -> Overlay:
-        """The shortened entries among ``[start, stop)``, as edits of a fork."""
-        large = self._large
-        return self._edits[bisect_left(large, start) : bisect_left(large, stop)]

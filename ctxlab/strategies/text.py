@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxlab.conversation import Message
 
-__all__ = ["clip", "with_text"]
+__all__ = ["clip", "is_text", "with_text"]
 
 
 def clip(text: str, limit: int, mark: str = "…") -> str:
@@ -19,3 +19,10 @@ def clip(text: str, limit: int, mark: str = "…") -> str:
 def with_text(message: Message, text: str) -> Message:
     """The message with another text as its content; images and other parts go."""
     return message.replace(content=text)
+
+
+def is_text(message: Message) -> bool:
+    """Whether the content is text alone, so that its length says what it costs; an image costs more."""
+    return not isinstance(message.content, tuple) or all(
+        part.get("type") == "text" for part in message.content
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context import Context
+from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Base
 
 __all__ = ["chunked_window", "sliding_window"]
@@ -58,6 +59,11 @@ class chunked_window(Base):
 
     max_history: int = 40
     "messages a chunk, and the fewest to keep"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_history < 1:
+            raise SpecError("chunked_window: max_history is 0; a chunk holds at least one message")
 
     def __call__(self, context: Context, /) -> Context:
         # The oldest chunk that is still needed begins at the last boundary that leaves max_history.

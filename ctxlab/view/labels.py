@@ -27,7 +27,7 @@ _DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
 _ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
 _TIED = 11.0
 
-Array = npt.NDArray[np.float64]
+_Array = npt.NDArray[np.float64]
 """Pixels: points as x and y, boxes as left, bottom, right and top."""
 
 
@@ -78,7 +78,7 @@ def place(ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, 
         _tie(ax, label, offset / pixel, size / pixel)
 
 
-def _offsets(size: Array, pixel: float) -> Iterator[Array]:
+def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
     """Where the middle of a label may be, seen from its point, in pixels; the best first."""
     for distance in _DISTANCES:
         for angle in _ANGLES:
@@ -106,7 +106,7 @@ def _write(ax: Axes, label: Label) -> Annotation:
     return text
 
 
-def _tie(ax: Axes, label: Label, offset: Array, size: Array) -> None:
+def _tie(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
     """A thin line from a point to the nearest edge of its label, where that is not beside it."""
     end = offset - np.clip(offset, -size / 2, size / 2)
     if np.hypot(*end) <= _TIED:
@@ -122,7 +122,7 @@ def _tie(ax: Axes, label: Label, offset: Array, size: Array) -> None:
     line.set_in_layout(False)
 
 
-def _overlap(box: Array, others: Array) -> float:
+def _overlap(box: _Array, others: _Array) -> float:
     """The area that a box shares with others, summed, in square pixels."""
     wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
     high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])

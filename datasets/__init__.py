@@ -1,0 +1,1 @@
+"""Recordings that the project makes itself, and the code that makes them."""

@@ -1,0 +1,16 @@
+"""Texts live in TOML files beside the code, so that neither gets in the other's way."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+__all__ = ["load_words"]
+
+_FOLDER = Path(__file__).parent / "words"
+
+
+def load_words(name: str) -> dict[str, Any]:
+    """All of ``words/NAME.toml``."""
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))

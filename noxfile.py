@@ -1,0 +1,86 @@
+"""Sessions: one verb each. ``nox -l`` lists them; ``nox`` alone runs tests, lint and types."""
+
+import tomllib
+from pathlib import Path
+
+import nox
+
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYTHONS = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["tests", "lint", "types"]
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Runs the test suite on every Python that is there."""
+    session.install(".[test,notebooks]")
+    session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Checks style and formatting."""
+    session.install("ruff>=0.9")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Checks the types strictly, documented usage included."""
+    session.install(".[dev]")
+    session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Runs every example in docstrings and in the README."""
+    session.install(".[test]")
+    session.run("pytest", "ctxlab", "tests/test_readme.py", *session.posargs)
+
+
+@nox.session
+def notebooks(session: nox.Session) -> None:
+    """Executes the notebooks, offline."""
+    session.install(".[test,notebooks]")
+    session.run("pytest", "tests/test_notebooks.py", *session.posargs)
+
+
+@nox.session
+def evals(session: nox.Session) -> None:
+    """Runs the experiments in evals/ and saves each under runs/."""
+    session.install(".")
+    for spec in sorted(Path("evals").glob("*.toml")):
+        session.run("ctxlab", "eval", str(spec), "--out", f"runs/{spec.stem}", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measures speed and memory against peers in one run, and prints the ratios."""
+    session.install(".[bench]")
+    session.run("python", "tests/bench", *session.posargs)
+
+
+@nox.session
+def datasets(session: nox.Session) -> None:
+    """Rebuilds the bundled recordings; ``-- --check`` only compares them, byte for byte."""
+    session.install(".")
+    session.run("python", "-m", "datasets.make", *session.posargs)
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """Runs the tests with the oldest versions of the dependencies that pyproject allows."""
+    oldest = [spec.replace(">=", "==") for spec in PROJECT["dependencies"]]
+    session.install(*oldest, *PROJECT["optional-dependencies"]["test"])
+    session.install("--no-deps", ".")
+    session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """Runs the property tests with many more examples."""
+    session.install(".[test,notebooks]")
+    session.run("pytest", "-n", "auto", *session.posargs, env={"CTXLAB_EXAMPLES": "thorough"})

@@ -1,0 +1,80 @@
+"""Bar 4: what a request counts is what one pass of tiktoken over the whole rendered request gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import tiktoken
+from replay import corpus
+from table import Line
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, Recording
+from ctxlab.images import image_tokens
+from ctxlab.strategies import parse
+from ctxlab.strategies.names import LINEUP
+from ctxlab.tape import Tape, play
+from ctxlab.tokens import CONTROLS, TokenCounter, render
+from ctxlab.vocabulary import encoding
+
+__all__ = ["exact"]
+
+_SHARE = 0.25
+
+
+def exact(quick: bool) -> Iterator[Line]:
+    """Some requests of every strategy of the line-up over every recording."""
+    name, recordings = corpus()
+    if not recordings:
+        yield Line("requests that count wrong", "no recordings: set CTXLAB_DATA or make datasets/")
+        return
+    requests, tokens, wrong = 0, 0, []
+    for counted, found, where in _compared(recordings, 1 if quick else 3):
+        requests, tokens = requests + 1, tokens + found
+        if counted != found:
+            wrong.append(f"{where}: {counted:,} for {found:,}")
+    yield Line(f"{name}: {requests:,} requests", f"{tokens:,} tokens")
+    yield Line("requests that count wrong", f"{len(wrong)} of {requests:,}", len(wrong), at_most=0)
+    for each in wrong[:5]:
+        yield Line(f"  {each}", "")
+
+
+def _compared(recordings: Sequence[Recording], some: int) -> Iterator[tuple[int, int, str]]:
+    """``(tokens as counted, tokens of one pass, where)`` of ``some`` requests of each replay."""
+    counter, one_pass = TokenCounter("gpt-4o"), _one_pass()
+    for recording in recordings:
+        tape = Tape(recording, counter)
+        count = len(tape.requests)
+        for number, text in enumerate(LINEUP if count else ()):
+            # Each strategy is looked at in other places, so that all together see the whole recording.
+            turns = {count * (number + i * len(LINEUP)) // (some * len(LINEUP)) for i in range(some)}
+            trace = play(tape, parse(text), tape.budget(_SHARE), {"sent": _keep(turns)})
+            for turn in turns:
+                found = one_pass(trace.watched["sent"][turn], recording.tools)
+                yield trace.tokens[turn], found, f"{text}, request {turn} of {recording.id}"
+
+
+def _keep(turns: Collection[int]) -> Callable[[Context], list[Message] | None]:
+    return lambda context: context.messages if context.turn in turns else None
+
+
+def _one_pass() -> Callable[[Sequence[Message], Sequence[dict[str, Any]]], int]:
+    """Counts a request with o200k and three more special tokens, as tiktoken's README extends one."""
+    base = encoding("o200k_base")
+    special = {text: base.max_token_value + 1 + i for i, text in enumerate(CONTROLS)}
+    extended = tiktoken.Encoding(
+        "o200k_chat",
+        pat_str=base._pat_str,
+        mergeable_ranks=base._mergeable_ranks,
+        special_tokens=special,
+    )
+
+    def count(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> int:
+        text = render(messages, tools)
+        tokens = len(extended.encode(text, allowed_special=set(special), disallowed_special=()))
+        parts = (p for m in messages if isinstance(m.content, tuple) for p in m.content)
+        pictures = (p for p in parts if p.get("type") in ("image_url", "input_image", "image"))
+        return tokens + sum(image_tokens(picture, "openai") for picture in pictures)
+
+    return count

@@ -1,0 +1,106 @@
+"""Bar 3: a message costs the same in a long conversation as in a short one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from time import perf_counter
+
+from replay import LIMIT
+from synthetic import conversation
+from table import Line, alternate, ratio
+
+from ctxlab.conversation import Message, Recording
+from ctxlab.strategies import Strategy, parse, sliding_window
+from ctxlab.strategies.names import LINEUP
+from ctxlab.tape import Tape, play
+from ctxlab.tokens import TokenCounter
+
+__all__ = ["replays"]
+
+_JUDGED = (
+    "full",
+    "sliding_window()",
+    "chunked_window()",
+    "tool_result_cap()",
+    "tool_stubs()",
+    "observation_mask(keep=3)",
+    "observation_mask(keep=10)",
+    "rolling_summary()",
+)
+"""Strategies that need to look at nothing but what is new."""
+
+
+def replays(quick: bool) -> Iterator[Line]:
+    """A window with its counting, then every strategy of the line-up with nothing but its replay."""
+    medium, long = (6000, 20_000) if quick else (10_000, 100_000)
+    recordings = {n: conversation(n) for n in (1000, 3000, medium, long)}
+
+    def window(n: int) -> Callable[[], object]:
+        def step() -> None:
+            tape = Tape(recordings[n], TokenCounter("gpt-4o"))
+            play(tape, sliding_window(tokens=LIMIT), tape.budget(LIMIT))
+
+        return step
+
+    window(1000)()
+    short, middle = alternate(3 if quick else 9, window(1000), window(3000))
+    figures = f"{median(middle):.3f} s / {median(short):.3f} s"
+    yield Line("window 32k, counted: 3,000 messages over 1,000", figures, ratio(middle, short), 3.6)
+    middle, whole = alternate(1 if quick else 3, window(3000), window(long))
+    at = {3000: middle, long: whole}
+    yield _a_message(f"window 32k, counted, a message: {long:,} over 3,000", at, True)
+
+    ready = {n: _Ready(recording) for n, recording in recordings.items()}
+    rounds = 2 if quick else 5
+    yield Line(f"replay alone, 32k, a message: at 1,000, 3,000, {medium:,}", "last / second")
+    for text in LINEUP:
+        yield _a_message(text, _alone(text, ready, (1000, 3000, medium), rounds), False)
+    yield Line(f"replay alone, 32k, a message: at 3,000, {long:,}", "last / first")
+    for text in _JUDGED:
+        yield _a_message(text, _alone(text, ready, (3000, long), rounds), True)
+
+
+def _a_message(what: str, seconds: dict[int, list[float]], judged: bool) -> Line:
+    """The longest conversation against the one before it."""
+    micro = {n: [1e6 * s / n for s in taken] for n, taken in seconds.items()}
+    *_, short, long = micro.values()
+    figures = ", ".join(f"{median(taken):,.1f}" for taken in micro.values())
+    return Line(what, f"{figures} µs", ratio(long, short), 1.5 if judged else None)
+
+
+class _Ready:
+    """A recording, its tokens counted and its needs indexed, so that a replay is timed by itself."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.counter = recording, _Known(recording.messages)
+        self.needs = Tape(recording, self.counter).needs
+
+    def seconds(self, strategy: Strategy) -> float:
+        tape = Tape(self.recording, self.counter)  # a new one, which no strategy has rewritten yet
+        vars(tape)["needs"] = self.needs
+        start = perf_counter()
+        play(tape, strategy, tape.budget(LIMIT))
+        return perf_counter() - start
+
+
+class _Known(TokenCounter):
+    """Knows the tokens of these messages."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        super().__init__("gpt-4o")
+        self._known = {id(message): super(_Known, self).message(message) for message in messages}
+
+    def message(self, message: Message) -> int:
+        tokens = self._known.get(id(message))
+        return super().message(message) if tokens is None else tokens
+
+
+def _alone(
+    text: str, ready: dict[int, _Ready], lengths: Sequence[int], rounds: int
+) -> dict[int, list[float]]:
+    taken: dict[int, list[float]] = {n: [] for n in lengths}
+    for _ in range(rounds):
+        for n in lengths:
+            taken[n].append(ready[n].seconds(parse(text)))
+    return taken

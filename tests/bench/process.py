@@ -1,0 +1,98 @@
+"""Bars 5 and 6: whole processes, how soon they are there and how much memory they take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+from synthetic import conversation
+from table import Line, alternate
+
+from ctxlab.errors import DataMissing
+from ctxlab.formats import native
+from ctxlab.spec import bundled
+
+__all__ = ["memory", "start"]
+
+_CLI = (sys.executable, "-c", "from ctxlab.cli import main; main()")
+
+# ru_maxrss of a child begins with its parent's, which is large here; Linux has the child's own.
+_PEAK = """
+import resource, sys
+def peak():
+    try:
+        status = open("/proc/self/status").read()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    except OSError:
+        unit = 2**20 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+"""
+_STREAM = """
+from ctxlab.formats import load
+messages = sum(len(recording.messages) for recording in load(sys.argv[1]))
+print(peak())
+"""
+_HOLD = """
+import json
+rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+print(peak())
+"""
+
+
+def start(quick: bool) -> Iterator[Line]:
+    """Bar 5: help, and the evaluation that comes with ctxlab, each a process of its own."""
+    bare, help_ = alternate(
+        3 if quick else 9, _process(sys.executable, "-c", "pass"), _process(*_CLI, "--help")
+    )
+    allowed = [3 * seconds + 0.15 for seconds in bare]
+    ratios = [seconds / most for seconds, most in zip(help_, allowed, strict=True)]
+    figures = f"{median(help_):.2f} s / (3 × {median(bare):.3f} s + 0.15 s)"
+    yield Line("ctxlab --help over 3 × python -c pass + 0.15 s", figures, median(ratios), 1.0)
+    try:
+        found = any(bundled("datasets").glob("*/*.jsonl"))
+    except DataMissing:
+        found = False
+    if not found:
+        yield Line("ctxlab eval, bundled recordings, at most 5 s", "not there: no bundled recordings")
+        return
+    (seconds,) = alternate(1 if quick else 3, _process(*_CLI, "eval"))
+    yield Line("ctxlab eval, bundled recordings, at most 5 s", f"{median(seconds):.2f} s / 5 s",
+               median(seconds) / 5, 1.0)  # fmt: skip
+
+
+def memory(quick: bool) -> Iterator[Line]:
+    """Bar 6: a file of many recordings, read one after the other or held as a list of rows."""
+    size = 20_000_000 if quick else 200_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "many.jsonl"
+        recordings = _write(file, size)
+        stream, hold = _peak_of(_STREAM, file), _peak_of(_HOLD, file)
+        figures = f"{stream:,.0f} MB / {hold:,.0f} MB"
+        what = f"{size / 1e6:.0f} MB, {recordings:,} recordings: load over json.loads"
+        # A small file is outweighed by Python itself.
+        yield Line(what, figures, stream / hold, None if quick else 0.25)
+
+
+def _write(file: Path, size: int) -> int:
+    """Fills a file with recordings of 300 messages; returns how many."""
+    text = [native.dumps(conversation(300, seed)).encode() for seed in range(50)]
+    count = 0
+    with file.open("wb") as out:
+        while out.tell() < size:
+            out.write(text[count % len(text)])
+            count += 1
+    return count
+
+
+def _peak_of(program: str, file: Path) -> float:
+    """The most memory that a program of its own has held, in MB."""
+    command = [sys.executable, "-c", _PEAK + program, str(file)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _process(*command: str) -> Callable[[], object]:
+    return lambda: subprocess.run(command, check=True, capture_output=True)

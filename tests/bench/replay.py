@@ -1,0 +1,147 @@
+"""Bars 1, 2 and 7: a replay costs little more than tokenising every message once."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import median
+
+from peers import Peer, peers
+from synthetic import conversation
+from table import Line, alternate, ratio
+
+from ctxlab.conversation import Message, Recording
+from ctxlab.executors import usable_workers
+from ctxlab.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.formats import load
+from ctxlab.strategies import sliding_window
+from ctxlab.strategies.names import LINEUP
+from ctxlab.tape import Tape, play
+from ctxlab.tokens import TokenCounter
+from ctxlab.vocabulary import encoding
+
+__all__ = ["corpus", "floor", "grid", "window"]
+
+LIMIT = 32_000
+_ROOT = Path(__file__).parents[2]
+_REAL = ("claude-code-entireio", "mini-swe-agent")
+_SETUP = ("ctxlab.vocabulary", "ctxlab.models")  # they know nothing of any recording
+_Cache = type(encoding)
+
+
+def corpus() -> tuple[str, list[Recording]]:
+    """What is replayed: real recordings where they are, else those that come with ctxlab."""
+    data = Path(os.environ.get("CTXLAB_DATA") or _ROOT.parent / "shared" / "data")
+    real = [data / name for name in _REAL if (data / name).is_dir()]
+    bundled = sorted((_ROOT / "datasets").glob("*/*.jsonl"))
+    folders = real or bundled
+    name = " + ".join(path.name for path in real) or "the bundled recordings"
+    return name, list(load(folders)) if folders else []
+
+
+def floor(messages: Sequence[Message]) -> Callable[[], int]:
+    """Every text and all arguments tokenised once, by one thread, and nothing else."""
+    encode = encoding("o200k_base").encode_ordinary
+
+    def run() -> int:
+        tokens = 0
+        for message in messages:
+            tokens += len(encode(message.text))
+            for call in message.tool_calls:
+                tokens += len(encode(call.arguments))
+        return tokens
+
+    return run
+
+
+def grid(quick: bool) -> Iterator[Line]:
+    """Bars 1 and 7 over the recordings of ``corpus``, loaded beforehand."""
+    name, recordings = corpus()
+    if not recordings:
+        yield Line("the default grid", "no recordings: set CTXLAB_DATA or make datasets/")
+        return
+    messages = list(chain.from_iterable(r.messages for r in recordings))
+    once = floor(messages)
+    yield Line(f"{name}: {len(messages):,} messages", f"{once():,} tokens")
+    configurations = len(LINEUP) * len(DEFAULT_LIMITS)
+    yield Line("configurations, all metrics", f"{configurations}", configurations, at_least=24)
+
+    def run(workers: int | None) -> None:
+        evaluate(recordings, workers=workers, progress=False)
+
+    run(1)  # what is made once a process, such as the vocabulary and the table of prices
+    floors, alone, default = [], [], []
+    for _ in range(2 if quick else 7):
+        for seconds, step in (
+            (floors, once),
+            (default, lambda: run(None)),
+            (alone, lambda: run(1)),
+        ):
+            _forget()
+            seconds += alternate(1, step)[0]
+    cores = usable_workers()
+    yield _against(f"default settings, first time ({cores} processes)", default, floors, 2.0)
+    yield _against("one process, first time", alone, floors)
+    figures = f"{median(alone):.2f} s / {median(default):.2f} s"
+    yield Line(f"one process against {cores} (bar 7: ≥ 1.6)", figures, ratio(alone, default))
+
+
+def window(quick: bool) -> Iterator[Line]:
+    """Bar 2: one window over a long conversation, against what others do at each turn."""
+    recording = conversation(3000)
+    strategy = sliding_window(tokens=LIMIT)
+    once = floor(recording.messages)
+    turns = recording.requests
+    yield Line(f"{len(recording.messages):,} messages, {len(turns):,} turns", f"{once():,} tokens")
+
+    def run(kind: type[Tape]) -> Callable[[], object]:
+        def step() -> None:
+            tape = kind(recording, TokenCounter("gpt-4o"))
+            play(tape, strategy, tape.budget(LIMIT))
+
+        return step
+
+    floors, whole, bare = alternate(5 if quick else 11, once, run(Tape), run(_Bare))
+    yield _against("Tape + play, counting included", whole, floors, 1.3)
+    yield _against("the same without the index of needs", bare, floors)
+
+    sample = 4 if quick else 12
+    some = [turns[len(turns) * (2 * i + 1) // (2 * sample)] for i in range(sample)]
+    bars = {"tiktoken counter": 500, "approximate": 30, "litellm": 200}
+    rounds = 1 if quick else 3
+    yield Line(f"peers: on {len(some)} turns, scaled to all {len(turns):,}", "peer / ctxlab")
+    for name, peer in peers(recording, LIMIT).items():
+        if isinstance(peer, str):
+            yield Line(name, peer)
+            continue
+        peer(turns[0])  # what it makes once
+        ours, theirs = alternate(rounds, run(Tape), lambda peer=peer: _each(peer, some))
+        scaled = [seconds * len(turns) / len(some) for seconds in theirs]
+        bar = next((bar for key, bar in bars.items() if key in name), None)
+        figures = f"{median(scaled):,.1f} s / {median(ours):.3f} s"
+        yield Line(name, figures, ratio(scaled, ours), at_least=bar)
+
+
+class _Bare(Tape):
+    needs = None  # type: ignore[assignment]  # a window does not ask what will be needed
+
+
+def _each(peer: Peer, turns: Sequence[int]) -> None:
+    for turn in turns:
+        peer(turn)
+
+
+def _against(what: str, of: Sequence[float], floors: Sequence[float], bar: float | None = None) -> Line:
+    figures = f"{median(of):.3f} s / floor {median(floors):.3f} s"
+    return Line(what, figures, ratio(of, floors), at_most=bar)
+
+
+def _forget() -> None:
+    """Empties every cache of the package that a recording could have filled: each run is a first one."""
+    for thing in gc.get_objects():
+        if type(thing) is _Cache and (thing.__module__ or "").startswith("ctxlab"):
+            if thing.__module__ not in _SETUP:
+                thing.cache_clear()

@@ -1,0 +1,46 @@
+"""A folder of recordings, and two ways to run the command line."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from running import PROGRAM, Run, Said, a_recording
+
+from ctxlab.cli import main
+from ctxlab.formats.native import write
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A folder of six recordings."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number in range(6):
+        write([a_recording(number)], folder / f"{number}.jsonl")
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process."""
+
+    def call(*arguments: object) -> Said:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def program() -> Run:
+    """The command line as a process of its own."""
+
+    def call(*arguments: object, cwd: Path | None = None) -> Said:
+        command = [*PROGRAM, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, cwd=cwd, encoding="utf-8", timeout=60)
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,57 @@
+"""``ctxlab describe`` says what recordings hold and what was left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from running import Run, a_recording
+
+from ctxlab.formats.native import write
+
+
+def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:
+    said = run("describe", logs)
+    lines = said.out.split("\n")
+    assert said.code == 0
+    assert [line.split()[0] for line in lines[2:8]] == [f"order-{n}" for n in range(6)]
+    assert lines[8].startswith("all 6 ")
+    assert max(map(len, lines)) <= 100
+
+
+def test_json_holds_a_row_a_recording_and_nothing_else(run: Run, logs: Path) -> None:
+    rows = json.loads(run("describe", logs, "--json").out)
+    assert [row["recording"] for row in rows] == [f"order-{n}" for n in range(6)]
+    first = rows[0]
+    assert (first["messages"], first["requests"], first["valid"]) == (31, 15, True)
+    assert first["far_needs"] > 0
+    assert first["tool_tokens"] < first["tokens"]
+
+
+def test_the_hints_name_the_limits_that_bite(run: Run, logs: Path) -> None:
+    said = " ".join(run("describe", logs).out.split())
+    assert "A limit bites, of 6 recordings: 4,000 in 6" in said
+
+
+def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_path: Path) -> None:
+    write([a_recording(n, turns=1) for n in range(40)], tmp_path / "many.jsonl")
+    assert run("describe", tmp_path).out.count("group-") == 3
+    assert run("describe", tmp_path, "--all").out.count("order-") == 40
+
+
+def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> None:
+    (logs / "notes.txt").write_text("not a recording")
+    with (logs / "0.jsonl").open("a") as file:
+        file.write("{broken\n")
+    said = run("describe", logs)
+    assert said.err.rstrip().endswith("notes.txt: no reader recognises it")
+    assert "Left out inside files: 1 × broken line: not JSON" in said.out
+
+
+def test_names_from_the_data_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+    odd = a_recording(0, turns=1)
+    text = (tmp_path / "odd.jsonl", type(odd)("\x1b[31m[bold]a", odd.messages))
+    write([text[1]], text[0])
+    out = run("describe", tmp_path).out
+    assert "\x1b" not in out
+    assert "[bold]a" in out

@@ -1,0 +1,117 @@
+"""Bad input ends with one sentence and a non-zero exit, never with a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from running import PROGRAM, Run
+
+BAD: dict[str, tuple[Sequence[str], str]] = {
+    "missing path": (["eval", "nowhere"], "nowhere: no such file or folder"),
+    "missing experiment": (["eval", "nowhere.toml"], "No such file"),
+    "folder without recordings": (["eval", "empty"], "none of its 1 files"),
+    "unknown file": (["eval", "empty/notes.txt"], "known formats"),
+    "broken file": (["eval", "broken.jsonl", "-l", "4k"], "broken.jsonl:3: not JSON"),
+    "strategy": (["eval", "logs", "-s", "panick"], "did you mean panic?"),
+    "parameter": (["eval", "logs", "-s", "panic(foo=1)"], "foo"),
+    "strategy syntax": (["eval", "logs", "-s", "panic("], "cannot read the strategy"),
+    "strategy that raises": (["eval", "logs", "-s", "os.getcwd"], "getcwd failed at message"),
+    "limit": (["eval", "logs", "-l", "many"], "'many' is no limit"),
+    "limit of nothing": (["eval", "logs", "-l", "0"], "'0' is no limit"),
+    "share above all": (["eval", "logs", "-l", "150%"], "'150%' is no limit"),
+    "reserve": (["eval", "logs", "--reserve", "-1"], "0 or more"),
+    "reserve that is no number": (["eval", "logs", "--reserve", "x"], "reserve"),
+    "floor": (["eval", "logs", "--floor", "2"], "a share from 0 to 1"),
+    "metric": (["eval", "logs", "--metric", "recal"], "did you mean recall?"),
+    "format": (["eval", "logs", "--format", "nativ"], "did you mean native?"),
+    "policy": (["eval", "logs", "--on-error", "ignore"], "raise, skip"),
+    "key": (["eval", "key.toml"], "key.toml: no key is called 'limit'; did you mean limits?"),
+    "type": (["eval", "type.toml"], "type.toml: reserve: expected int, got str"),
+    "strategy in a file": (["eval", "strategy.toml"], "strategy.toml: strategies: no strategy"),
+    "two experiments": (["eval", "key.toml", "type.toml"], "one experiment at a time"),
+    "place to save": (["eval", "logs", "--out", "key.toml/run"], "key.toml"),
+    "option": (["eval", "logs", "--lmit", "4k"], "--limit"),
+    "command": (["evaluate"], "No such command 'evaluate'"),
+    "nothing to describe": (["describe"], "PATH"),
+    "missing path to describe": (["describe", "nowhere"], "no such file or folder"),
+    "bundled data": (["eval", "bundled:nothing"], "nothing"),
+}
+
+
+@pytest.fixture
+def bad(logs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = logs.parent
+    good = (logs / "0.jsonl").read_text().split("\n")
+    (folder / "broken.jsonl").write_text("\n".join([*good[:2], "{broken", *good[2:]]))
+    (folder / "key.toml").write_text('data = ["logs"]\nlimit = [4000]\n')
+    (folder / "type.toml").write_text('data = ["logs"]\nreserve = "much"\n')
+    (folder / "strategy.toml").write_text('data = ["logs"]\nstrategies = ["panick"]\n')
+    (folder / "empty").mkdir()
+    (folder / "empty" / "notes.txt").write_text("nothing of use")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_ends_with_a_sentence(case: str, run: Run, bad: Path) -> None:
+    arguments, words = BAD[case]
+    said = run(*arguments)
+    last = said.err.rstrip("\n").split("\n")[-1]
+    assert said.code == 2
+    assert said.out == ""
+    assert last.startswith("ctxlab: ")
+    assert words in last
+    assert "Traceback" not in said.err
+
+
+def test_a_broken_line_names_the_way_around_it(run: Run, bad: Path) -> None:
+    assert "--on-error skip" in run("eval", "broken.jsonl", "-l", "4k").err
+
+
+def test_the_program_exits_as_the_function_returns(program: Run, bad: Path) -> None:
+    said = program("eval", "nowhere", cwd=bad)
+    assert said == (2, "", "ctxlab: nowhere: no such file or folder\n")
+
+
+def test_an_unexpected_failure_is_named_and_not_hidden(
+    run: Run, bad: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bad / "odd_tricks.py").write_text("raise ZeroDivisionError('at import')\n")
+    monkeypatch.delenv("CTXLAB_DEBUG", raising=False)
+    said = run("eval", "logs", "-s", "odd_tricks.first")
+    assert said.code == 1
+    assert said.err == (
+        "ctxlab: unexpected ZeroDivisionError: at import (CTXLAB_DEBUG=1 shows where)\n"
+    )
+    monkeypatch.setenv("CTXLAB_DEBUG", "1")
+    assert "Traceback" in run("eval", "logs", "-s", "odd_tricks.first").err
+
+
+def test_a_closed_pipe_is_no_failure(program: Run, bad: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*PROGRAM, "metrics"], stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
+def test_cancelling_says_so(bad: Path) -> None:
+    # A strategy that says that it is at work, and waits to be interrupted, by whichever thread.
+    (bad / "slow_tricks.py").write_text(
+        "import time\n\ndef wait(messages):\n    print('here', flush=True)\n"
+        "    for _ in range(600):\n        time.sleep(0.1)\n"
+    )
+    command = [*PROGRAM, "eval", "logs", "-s", "slow_tricks.wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == b"Cancelled"

@@ -1,0 +1,52 @@
+"""How much hypothesis tries, and where the real recordings are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from ctxlab.formats import FORMATS
+from ctxlab.metrics import METRICS
+from ctxlab.strategies import STRATEGIES
+from ctxlab.tokens import TokenCounter
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+settings.register_profile(
+    "quick", derandomize=True, deadline=None, max_examples=60, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "thorough", deadline=None, max_examples=2000, suppress_health_check=_SLOW, print_blob=True
+)
+settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
+
+
+@pytest.fixture(scope="session")
+def counter() -> TokenCounter:
+    """One counter for all tests, since a vocabulary takes a moment to load."""
+    return TokenCounter("gpt-4o")
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The folder of real recordings; tests that need it skip where it is absent."""
+    beside = Path(__file__).parents[1] / ".." / "shared" / "data"
+    folder = Path(os.environ.get("CTXLAB_DATA") or beside).resolve()
+    if not folder.is_dir():
+        pytest.skip(
+            "no real recordings: CTXLAB_DATA names no folder and there is no ../shared/data"
+        )
+    return folder
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    """Whatever a test registers is forgotten after it."""
+    kept = [(table, dict(table)) for table in (STRATEGIES, FORMATS, METRICS)]
+    yield
+    for table, before in kept:
+        table.clear()
+        table.update(before)  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""What the tests of the command line share: small recordings, and what a command said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ctxlab.conversation import Message, Recording, ToolCall
+
+PROGRAM = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.exit(main())")
+"""The command line as a process of its own."""
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Said]
+
+
+def a_recording(number: int, turns: int = 14) -> Recording:
+    """An agent that reads files, each about 500 tokens, and comes back to the first ones."""
+    messages = [Message("system", "You are careful."), Message("user", f"Repair order {number}.")]
+    for turn in range(turns):
+        again = turn - 11 if turn >= 11 else turn
+        path = f"src/part_{number}_{again}.py"
+        call = ToolCall(f"c{turn}", "read_file", f'{{"path": "{path}"}}')
+        known = f"see src/part_{number}_{turn + 1}.py and ticket AB-{number}{turn:03d}\n"
+        text = known + "\n".join(f"value_{turn}_{line} = {line * 7}" for line in range(60))
+        messages += [
+            Message("assistant", None, tool_calls=(call,)),
+            Message("tool", text, tool_call_id=call.id),
+        ]
+    messages.append(Message("assistant", "Done."))
+    return Recording(f"order-{number}", tuple(messages), cluster=f"group-{number % 3}")

@@ -1,0 +1,156 @@
+"""Rules that every strategy keeps, alone and in pipelines, on valid and on strange conversations."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import SPECS, Sent, run
+
+from ctxlab.context import Budget
+from ctxlab.conversation import Message
+from ctxlab.metrics import Usage, Validity
+from ctxlab.metrics.recall import tiers
+from ctxlab.strategies import STRATEGIES, parse
+from ctxlab.tape import play, play_all
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import check
+
+PANICS = [spec for spec in SPECS if spec.endswith(("panic()", "panic(protect=2)"))]
+REAL = [spec for spec in SPECS if spec != "oracle | panic()"]
+
+
+def test_every_strategy_is_tested_here() -> None:
+    tried = {part.strip().split("(")[0] for spec in SPECS for part in spec.split("|")}
+    assert tried == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@given(messages=conversations(), limit=limits(), reserve=st.sampled_from([0, 0, 50]))
+def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
+    spec: str, messages: tuple[Message, ...], limit: int, reserve: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter, TOOLS)
+    trace, requests = run(tape, spec, tape.budget(limit, reserve))
+    assert len(requests) == len(tape.requests)
+    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
+        assert check(sent.messages) == []
+        assert not faults
+        assert tokens == counter.request(sent.messages, TOOLS)
+        assert sent.messages[0] == messages[0]
+    assert not Validity().measure(tape, [trace])["invalid"].any()
+
+
+@pytest.mark.parametrize("spec", PANICS)
+@given(messages=conversations() | strange_conversations(), limit=limits())
+def test_with_panic_last_a_request_fits_or_is_reported_as_stuck(
+    spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    trace = play(tape, parse(spec), tape.budget(limit))
+    stuck = {turn for turn, event in trace.context.events if event == "stuck"}
+    sent = zip(trace.tokens, trace.messages, strict=True)
+    # Where nothing has been said yet there is nothing to repair, however small the limit.
+    assert stuck == {turn for turn, (tokens, some) in enumerate(sent) if tokens > limit and some}
+    usage = Usage().measure(tape, [trace])
+    assert (usage["stuck"] <= usage["overflow"]).all()
+    assert (usage["stuck"] <= usage["panicked"]).all()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@given(messages=strange_conversations(), limit=limits())
+def test_strange_conversations_are_survived_and_their_whole_pairs_stay_whole(
+    spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    trace, requests = run(tape, spec, limit)
+    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
+        assert tokens == counter.request(sent.messages)
+        assert bool(faults) == bool(check(sent.messages))
+        for unit in whole_units(messages[: sent.position]):
+            places = [places_of(sent, position) for position in unit]
+            assert len({bool(place) for place in places}) == 1
+            first = places[0]
+            if first:
+                assert [at for place in places for at in place] == [
+                    first[0] + i for i in range(len(unit))
+                ]
+
+
+def whole_units(messages: Sequence[Message]) -> list[list[int]]:
+    """Positions of a call and its results, where every call is answered right after it, once."""
+    units = []
+    for start, message in enumerate(messages):
+        size = len(message.tool_calls)
+        unit = list(range(start, start + size + 1))
+        if size and unit[-1] < len(messages):
+            answers = [messages[i].tool_call_id for i in unit[1:] if messages[i].role == "tool"]
+            calls = [call.id for call in message.tool_calls]
+            if sorted(map(str, answers)) == sorted(calls) and len(set(calls)) == size:
+                units.append(unit)
+    return units
+
+
+def places_of(sent: Sent, position: int) -> list[int]:
+    return [i for i, e in enumerate(sent.entries) if (e.start, e.stop) == (position, position + 1)]
+
+
+@given(messages=conversations(), limit=limits())
+def test_nothing_that_fits_recalls_more_than_the_oracle(
+    messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    oracle = play(tape, parse("oracle"), tape.budget(limit))
+    best = tiers(tape.needs, [oracle]).seen[0]
+    for spec in REAL:
+        trace = play(tape, parse(spec), tape.budget(limit))
+        # Where what was said last is too large by itself, the oracle overflows: no comparison.
+        if max([*trace.tokens, *oracle.tokens], default=0) <= limit:
+            seen = tiers(tape.needs, [trace]).seen[0]
+            assert best.sum() >= seen.sum(), spec
+
+
+@given(messages=conversations(), few=st.lists(limits(), min_size=1, max_size=3))
+def test_replaying_all_at_once_is_replaying_each(
+    messages: tuple[Message, ...], few: list[int], counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    strategies = [parse(spec) for spec in SPECS]
+    budgets = [Budget(limit, fixed=tape.fixed) for limit in few]
+    together = play_all(tape, strategies, budgets)
+    alone = [play(tape, s, budget) for budget in budgets for s in strategies]
+    for one, other in zip(together, alone, strict=True):
+        assert (one.strategy, one.budget) == (other.strategy, other.budget)
+        assert (one.tokens, one.messages, one.unchanged) == (
+            other.tokens, other.messages, other.unchanged,
+        )  # fmt: skip
+        assert one.context.events == other.context.events
+    assert np.array_equal(tiers(tape.needs, together).seen, tiers(tape.needs, alone).seen)
+    overs = [Usage().measure(tape, traces)["over"] for traces in (together, alone)]
+    assert np.array_equal(*overs)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_strategy_is_a_value(spec: str) -> None:
+    strategy = parse(spec)
+    assert parse(repr(strategy)) == strategy
+    assert hash(parse(repr(strategy))) == hash(strategy)
+    assert pickle.loads(pickle.dumps(strategy)) == strategy
+    with pytest.raises(AttributeError):
+        strategy.keep = 5  # type: ignore[attr-defined]
+
+
+@given(messages=conversations(), limit=limits())
+def test_a_replay_gives_the_same_again(
+    messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    for spec in SPECS:
+        one, sent = run(tape_of(messages, counter), spec, limit)
+        other, again = run(tape_of(messages, counter), spec, limit)
+        assert one.tokens == other.tokens
+        assert [s.messages for s in sent] == [s.messages for s in again]

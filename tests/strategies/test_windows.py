@@ -1,0 +1,104 @@
+"""Rules of the windows: what is kept is what a search over all safe suffixes would keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from generated import conversations, limits, tape_of
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import run
+
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import History
+from ctxlab.strategies import chunked_window, parse, sliding_window
+from ctxlab.tape import play
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import safe_cuts
+
+
+def head_of(messages: Sequence[Message]) -> int:
+    return 1 + next((i for i, m in enumerate(messages) if m.role == "user"), -1)
+
+
+def longest_suffix(history: History, length: int, room: int, most: int | None) -> int:
+    """The earliest safe cut whose suffix fits beside the head; else the newest unit."""
+    head, before = history.head, history.before
+    cuts = [c for c in safe_cuts(list(history)[:length]) if c >= head]
+    for cut in cuts:
+        tokens = before[head] + before[length] - before[cut]
+        if tokens <= room and (most is None or length - cut <= most):
+            return cut
+    return cuts[-1] if cuts else length
+
+
+@given(
+    messages=conversations(),
+    limit=limits(),
+    tokens=st.none() | st.sampled_from([0, 40, 200, 600]),
+    most=st.none() | st.sampled_from([0, 1, 2, 5, 12]),
+)
+def test_a_sliding_window_keeps_the_longest_safe_suffix_that_fits(
+    messages: tuple[Message, ...],
+    limit: int,
+    tokens: int | None,
+    most: int | None,
+    counter: TokenCounter,
+) -> None:
+    tape = tape_of(messages, counter)
+    budget = tape.budget(limit)
+    _, requests = run(tape, sliding_window(tokens, most), budget)
+    room = budget.available if tokens is None else min(tokens, budget.available)
+    history = tape.history
+    for sent in requests:
+        cut = longest_suffix(history, sent.position, room, most)
+        head = list(range(min(history.head, sent.position)))
+        assert [e.start for e in sent.entries] == [*head, *range(max(cut, len(head)), sent.position)]
+
+
+@given(messages=conversations(turns=6), size=st.sampled_from([1, 2, 3, 5, 8]), limit=limits())
+def test_a_chunked_window_cuts_at_chunk_boundaries_only(
+    messages: tuple[Message, ...], size: int, limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    trace, requests = run(tape, chunked_window(size), limit)
+    cuts, head = safe_cuts(messages), head_of(messages)
+    for sent in requests:
+        length = sent.position
+        boundary = max(0, (length // size - 1) * size)
+        newest = max(c for c in cuts if c < length) if length else 0
+        cut = min(next((c for c in cuts if c >= boundary), length), newest)
+        kept = [e.start for e in sent.entries]
+        assert kept == [*range(min(head, length)), *range(max(cut, head), length)]
+        if cut >= head:
+            assert length - boundary < 2 * size
+            assert length - boundary >= min(size, length)
+    starts = [sent.entries[head].start for sent in requests if len(sent.entries) > head]
+    assert starts == sorted(starts)
+    assert len(set(starts)) <= 1 + len(messages) // size
+
+
+def test_between_two_cuts_the_request_only_grows(counter: TokenCounter) -> None:
+    talk = [Message(role, f"message {i}") for i in range(60) for role in ("user", "assistant")]
+    tape = tape_of(talk, counter)
+    chunked = play(tape, chunked_window(10), tape.budget(10**6))
+    sliding = play(tape, sliding_window(messages=10), tape.budget(10**6))
+    fixed = tape.fixed
+    grown = [
+        unchanged == tokens - fixed
+        for unchanged, tokens in zip(chunked.unchanged[1:], chunked.tokens, strict=False)
+    ]
+    assert sum(grown) > 0.75 * len(grown)
+    assert max(chunked.messages) <= 1 + 20
+    assert sum(chunked.unchanged) / sum(chunked.tokens) > 2 * sum(sliding.unchanged) / sum(sliding.tokens)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["chunked_window(0)", "chunked_window(-3)", "sliding_window(-1)", "sliding_window(messages=-1)"],
+)
+def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=text.split("(")[0]):
+        parse(text)

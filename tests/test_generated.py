@@ -1,0 +1,31 @@
+"""The generators make what they promise, or all tests that use them would be worth little."""
+
+from __future__ import annotations
+
+from hypothesis import Phase, find, given, settings
+from generated import conversations, strange_conversations, tape_of
+
+from ctxlab.conversation import Message
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import is_valid
+
+_FEW = settings(max_examples=500, database=None, derandomize=True, phases=[Phase.generate])
+
+
+@given(conversations())
+def test_generated_conversations_are_valid(messages: tuple[Message, ...]) -> None:
+    assert is_valid(messages)
+
+
+def test_strange_conversations_break_rules() -> None:
+    assert find(strange_conversations(), lambda m: not is_valid(m), settings=_FEW)
+
+
+def test_generated_conversations_have_needs_of_every_origin(counter: TokenCounter) -> None:
+    for origin in ("user", "tool", "assistant"):
+
+        def has(messages: tuple[Message, ...], origin: str = origin) -> bool:
+            needs = tape_of(messages, counter).needs
+            return any(needs.need(i).origin == origin for i in range(len(needs)))
+
+        assert find(conversations(), has, settings=_FEW)

@@ -1,0 +1,96 @@
+"""Every notebook runs from top to bottom, offline, and is committed with small outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LARGEST = 300_000
+"bytes of a notebook with its pictures"
+
+SECRET = re.compile(r"_API_KEY$|_TOKEN$|_SECRET$", re.IGNORECASE)
+NOWHERE = "http://127.0.0.1:9"
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path: Path) -> list[dict[str, Any]]:
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in found if cell["cell_type"] == "code"]
+
+
+def outputs(path: Path) -> list[dict[str, Any]]:
+    return [output for cell in cells(path) for output in cell["outputs"]]
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@each_notebook
+def test_it_runs_offline_without_a_key(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: [notebooks]")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed: [notebooks]")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: [notebooks]")
+    for name in list(os.environ):
+        if SECRET.search(name):
+            monkeypatch.delenv(name)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, NOWHERE)  # whoever asks the network finds nobody there
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    # A copy of its own, so that a run changes nothing in the repository.
+    notebook = nbformat.read(shutil.copy(path, tmp_path), as_version=4)
+    nbformat.validate(notebook)
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+
+
+@each_notebook
+def test_it_is_numbered(path: Path) -> None:
+    assert re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem)
+
+
+@each_notebook
+def test_it_is_committed_as_it_ran_from_top_to_bottom(path: Path) -> None:
+    counts = [cell["execution_count"] for cell in cells(path)]
+    assert counts == list(range(1, len(counts) + 1))
+    assert outputs(path)
+
+
+@each_notebook
+def test_it_keeps_no_timings(path: Path) -> None:
+    assert not any("execution" in cell["metadata"] for cell in cells(path))
+
+
+@each_notebook
+def test_no_output_is_an_error_or_a_warning(path: Path) -> None:
+    for output in outputs(path):
+        assert output["output_type"] != "error"
+        assert output.get("name") != "stderr", output["text"]
+
+
+@each_notebook
+def test_no_output_names_a_place_on_a_machine(path: Path) -> None:
+    for output in outputs(path):
+        output.get("data", {}).pop("image/png", None)
+        assert not re.search(r"/(home|Users|root|tmp|work|private)/|[A-Z]:\\\\", json.dumps(output))
+
+
+@each_notebook
+def test_it_is_small(path: Path) -> None:
+    assert path.stat().st_size < LARGEST

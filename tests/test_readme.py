@@ -1,0 +1,60 @@
+"""What README and CONTRIBUTING show works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from ctxlab import metrics, strategies
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_quick_start_holds_exactly_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("## Quick start\n", 1)[1].split("\n## ", 1)[0]
+    commands = re.findall(r"^```sh\n(.+)\n```$", section, flags=re.MULTILINE)
+    assert section.count("```") == 4
+    assert len(commands) == 2
+    assert "ctxlab eval" in commands[0]
+    assert "pytest" in commands[1]
+
+
+def test_the_python_of_the_readme_runs_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any((ROOT / "datasets" / "coding-agent").glob("*.jsonl")):
+        pytest.skip("the bundled recordings are not there")
+    monkeypatch.chdir(ROOT)
+    mpl.use("Agg")
+    space: dict[str, object] = {}
+    for code in blocks("README.md", "python"):
+        exec(code, space)  # noqa: S102
+    assert len(space["lost"]) > 0  # type: ignore[arg-type]
+
+
+def test_the_strategies_of_the_readme_parse() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    console = "\n".join(re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
+    words = shlex.split(console.replace("$ ", ""))
+    written = [words[i + 1] for i, word in enumerate(words) if word == "-s"]
+    assert written
+    for strategy in written:
+        strategies.parse(strategy)
+
+
+def test_what_contributing_shows_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
+    strategy, metric = blocks("CONTRIBUTING.md", "python")
+    space: dict[str, object] = {}
+    exec(strategy, space)  # noqa: S102
+    assert repr(space["first_lines"]()) == "first_lines()"  # type: ignore[operator]
+    exec(metric, space)  # noqa: S102
+    assert "images" in metrics.METRICS
