@@ -182,17 +182,20 @@ class Context:
             self.history.append(message)
         elif self.history[self.length] is not message:
             raise EditError("this message is not the next one of the history that is replayed")
-        self.advance()
+        self.advance(self.length + 1)
 
-    def advance(self) -> None:
-        """The next message that the history already holds."""
+    def advance(self, length: int) -> None:
+        """The messages that the history already holds, up to its first ``length``."""
         self._refuse_fork()
-        entry = self.history.entries[self.length]
-        self.entries.append(entry)
-        self.tokens += entry.tokens
-        self.died.append(NEVER)
-        self.gone.append(NEVER)
-        self.length += 1
+        history, old = self.history, self.length
+        if not old <= length <= len(history):
+            raise EditError(f"the history holds {len(history)} messages, and {old} are here")
+        self.entries += history.entries[old:length]
+        self.tokens += history.before[length] - history.before[old]
+        never = [NEVER] * (length - old)
+        self.died += never
+        self.gone += never
+        self.length = length
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
         """Another message stands in the place of one: shortened, stubbed, masked."""

@@ -6,6 +6,7 @@ The patterns are deliberately plain; whatever they miss, they miss for every str
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ _CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
 _PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
+_HIDDEN = re.compile(r"\.{1,2}/|\.\w")
 _NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
 _ENDINGS = frozenset(
     [
@@ -126,7 +128,7 @@ def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
     >>> entities_of_leaf("Mia Li"), entities_of_leaf(250), entities_of_leaf("economy")
     ((Entity(kind='value', text='Mia Li'),), (Entity(kind='number', text='250'),), ())
     """
-    if isinstance(leaf, bool) or leaf is None:
+    if isinstance(leaf, bool) or leaf is None or leaf != leaf or leaf in (math.inf, -math.inf):
         return ()
     if isinstance(leaf, (int, float)):
         text = str(leaf)
@@ -142,6 +144,10 @@ def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
 
 @lru_cache(maxsize=65536)
 def _classify(chunk: str) -> tuple[Entity, ...]:
+    if _HIDDEN.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
+        path = chunk.rstrip(".:#+-").removesuffix("/")
+        if _SHORTEST <= len(path) <= _LONGEST and _kind(path) == "path":
+            return (Entity("path", path),)
     chunk = chunk.strip(".:#+-").removesuffix("/") or chunk
     if not _SHORTEST <= len(chunk) <= _LONGEST:
         return ()

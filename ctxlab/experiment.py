@@ -8,6 +8,7 @@ so that its strategies compare.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,14 +85,18 @@ class Grid:
     ) -> Grid:
         """From what a user writes; names are looked up and checked here."""
         steps = tuple(parse(s) if isinstance(s, str) else as_strategy(s) for s in strategies)
-        bounds = tuple(limits)
+        bounds = tuple(dict.fromkeys(limits))
         if not steps or not bounds:
             raise SpecError("an experiment needs at least one strategy and one limit")
         for bound in bounds:
-            if not isinstance(bound, (int, float)) or bound <= 0:
+            if not isinstance(bound, (int, float)) or not 0 < bound < math.inf:
                 raise SpecError(
                     f"a limit is a positive number of tokens or a fraction, not {bound!r}"
                 )
+        labels = [repr(step) for step in steps]
+        for step, name in zip(steps, labels, strict=True):
+            if steps[labels.index(name)] != step:
+                raise SpecError(f"two strategies are both called {name}: give one another name")
         known = find_model(model)
         chosen = tuple(metrics)
         made = tuple(_metric(m, known) for m in chosen)

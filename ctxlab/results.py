@@ -201,7 +201,7 @@ class Results:
         keeps = fits & (board["recall_far"] >= floor * reference - 1e-12)
         goal = f"keeps far recall at or above {floor:g} of full history's"
         if keeps.any():
-            best = board[keeps].sort_values("cost_usd", kind="stable").iloc[0]
+            best = board[keeps].sort_values(["cost_usd", "tokens_mean"], kind="stable").iloc[0]
             saved = ""
             if len(full) and full["cost_usd"].max() > 0:
                 share = 1 - best["cost_usd"] / full["cost_usd"].max()

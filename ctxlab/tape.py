@@ -34,6 +34,7 @@ class Tape:
         self.recording = recording
         self.counter = counter
         self.history = History(counter, recording.messages)
+        self.history.foresight = self
         self.requests = recording.requests
         "positions of the recorded model calls"
         self.fixed = counter.tools(recording.tools) + counter.REPLY
@@ -45,6 +46,10 @@ class Tape:
     def needs(self) -> Needs:
         """What each request's next action uses, and where it had stood."""
         return Needs(self.history, render_tools(list(self.recording.tools)))
+
+    def passages(self, position: int) -> Sequence[tuple[int, str, str]]:
+        """What the message at ``position`` will use: for controls that know the future."""
+        return self.needs.passages(position)
 
     @property
     def length(self) -> int:
@@ -94,30 +99,31 @@ def play(
     context = Context(budget, tape.history)
     watching = watchers or {}
     trace = Trace(strategy, budget, context, watched={name: [] for name in watching})
-    tape.history.foresight = tape.needs
-    for position, message in enumerate(tape.recording.messages):
-        if message.role == "assistant":
-            try:
-                sent = strategy(context)
-            except CtxlabError:
-                raise
-            except Exception as error:
-                where = f"message {position} of {tape.recording.id}"
-                kind = type(error).__name__
-                raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
-            trace.tokens.append(sent.tokens + budget.fixed)
-            trace.messages.append(len(sent.entries))
-            trace.unchanged.append(sent.unchanged)
-            if sent is not context:
-                trace.forks[context.turn] = sent.entries
-            if tape.valid and not sent.strange:
-                trace.faults.append(not sound_start(sent.entries))
-            else:
-                trace.faults.append(len(check(sent.messages)))
-            for name, watch in watching.items():
-                trace.watched[name].append(watch(sent))
-            context.settle(sent)
-        context.advance()
+    for position in tape.requests:
+        context.advance(position)
+        try:
+            sent = strategy(context)
+        except CtxlabError:
+            raise
+        except Exception as error:
+            where = f"message {position} of {tape.recording.id}"
+            kind = type(error).__name__
+            raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
+        if not isinstance(sent, Context):
+            raise StrategyError(f"{strategy!r} returned {sent!r}, not the context or a fork of it")
+        trace.tokens.append(sent.tokens + budget.fixed)
+        trace.messages.append(len(sent.entries))
+        trace.unchanged.append(sent.unchanged)
+        if sent is not context:
+            trace.forks[context.turn] = sent.entries
+        if tape.valid and not sent.strange:
+            trace.faults.append(not sound_start(sent.entries))
+        else:
+            trace.faults.append(len(check(sent.messages)))
+        for name, watch in watching.items():
+            trace.watched[name].append(watch(sent))
+        context.settle(sent)
+    context.advance(len(tape.history))
     return trace
 
 

@@ -27,7 +27,20 @@ FACTS = (
 """What calls use and texts mention; some contain others, some are no entities at all."""
 
 NOISE = (
-    *("the file is", "no such", "and", "\n", "\n\n", "    ", "→", "🙂", "👩‍👩‍👧", "é", "日本語", "\ud83d"),
+    *(
+        "the file is",
+        "no such",
+        "and",
+        "\n",
+        "\n\n",
+        "    ",
+        "→",
+        "🙂",
+        "👩‍👩‍👧",
+        "é",
+        "日本語",
+        "\ud83d",
+    ),
     *("\udc00", "<|im_start|>", "error:", '{"a":', "\t\t", "'", "``", "\x00", "word " * 40),
 )
 IMAGE = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}

@@ -21,12 +21,29 @@ SPECS: tuple[str, ...] = tuple(
     dict.fromkeys(
         (
             *LINEUP,
-            *("sliding_window(tokens=200)", "sliding_window(messages=3)", "sliding_window(messages=0)"),
-            *("chunked_window(max_history=1)", "chunked_window(max_history=5)", "tool_result_cap(0)"),
-            *("tool_result_cap(chars=60)", "tool_stubs()", "tool_stubs(keep=0)", "tool_stubs(keep=2)"),
+            *(
+                "sliding_window(tokens=200)",
+                "sliding_window(messages=3)",
+                "sliding_window(messages=0)",
+            ),
+            *(
+                "chunked_window(max_history=1)",
+                "chunked_window(max_history=5)",
+                "tool_result_cap(0)",
+            ),
+            *(
+                "tool_result_cap(chars=60)",
+                "tool_stubs()",
+                "tool_stubs(keep=0)",
+                "tool_stubs(keep=2)",
+            ),
             *("observation_mask(keep=0)", "observation_mask(keep=2)", "rolling_summary()"),
             *("rolling_summary(keep_recent=2, chars=300)", "rolling_summary(0.3, 0.1)"),
-            *("panic(protect=1)", "panic(protect=0, large=100, begin=30, end=20)", "random_drop(3)"),
+            *(
+                "panic(protect=1)",
+                "panic(protect=0, large=100, begin=30, end=20)",
+                "random_drop(3)",
+            ),
             "tool_result_cap(chars=60) | tool_stubs(keep=2)",
             "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",
             "rolling_summary(trigger=0.5, target=0.2, keep_recent=3) | panic(protect=2)",

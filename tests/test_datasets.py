@@ -93,16 +93,16 @@ def test_a_recording_says_what_it_is(recording: Recording) -> None:
     assert called <= {tool["function"]["name"] for tool in recording.tools}
 
 
-@pytest.mark.parametrize(("name", "least"), [("coding-agent", 30), ("support-desk", 8)])
+@pytest.mark.parametrize(("name", "least"), [("coding-agent", 30), ("support-desk", 10)])
 def test_facts_are_used_again_far_later(name: str, least: int) -> None:
     for recording in recordings(name):
         assert len(list(far_uses(recording.messages))) >= least, recording.id
 
 
-def test_a_window_of_eight_thousand_tokens_hurts() -> None:
+def test_every_recording_is_longer_than_eight_thousand_tokens() -> None:
     for name in NAMES:
         for recording in recordings(name):
-            assert sum(len(text_of(message)) for message in recording.messages) > 4 * 8_000
+            assert sum(len(text_of(message)) for message in recording.messages) > 4.5 * 8_000
 
 
 def test_trials_of_one_task_share_a_cluster() -> None:

@@ -22,7 +22,18 @@ _Facts: TypeAlias = dict[str, Any]
 """What is known of one recording, by column."""
 
 _ROWS = 30
-_QUIET = ("comp.", "invalid", "left\nout")
+_QUIET = ("comp", "inval", "left\nout")
+"columns that are shown where they say something"
+
+_LEGEND = {
+    "reqs": "reqs: model calls",
+    "tool\n%": "tool %: share of tokens in tool results",
+    "max\nresult": "max result: tokens of the largest",
+    "needs\n(far)": "needs: uses of what was said before, far if over 4,000 tokens before",
+    "comp": "comp: compactions by the recording system",
+    "inval": "inval: a provider would refuse it as it stands",
+    "left\nout": "left out: rows that were not read",
+}
 _LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
@@ -127,28 +138,30 @@ def _text(found: Sequence[_Facts], every: bool, counted: str) -> str:
     if len(groups) > 1:
         rows[-1] = (rows[-1][0], "bold")
     if len(shown) < len(groups):
-        rows.insert(-1, ([f"… {len(groups) - len(shown):,} more groups (--all)"], "dim"))
+        rows.insert(-1, ([f"… {len(groups) - len(shown):,} more (--all)"], "dim"))
     left = {number for number, head in enumerate(kept) if head in ("recording", "format")}
-    said = [] if len(formats) > 1 else [f"Format: {formats.pop()}."]
+    said = [f"{'; '.join(_LEGEND[head] for head in kept if head in _LEGEND)}.".capitalize()]
+    said += [] if len(formats) > 1 else [f"Format: {formats.pop()}."]
     said += [*_hints(found), *_skipped(found), f"{counted[0].upper()}{counted[1:]}."]
     return show.drawn(show.table(kept, rows, left), Text(), *map(Text, said))
 
 
 def _groups(found: Sequence[_Facts], every: bool) -> dict[str, list[_Facts]]:
-    """A line each; where that is too many, by cluster, by file or by folder, whichever is few."""
-    keys: list[Callable[[_Facts], str]] = [lambda r: r["recording"]]
-    if not every and len(found) > _ROWS:
-        above = os.path.commonpath([Path(r["source"]).parent for r in found])
-        keys = [
-            lambda r: r["cluster"],
-            lambda r: os.path.relpath(r["source"], above),
-            lambda r: os.path.join(os.path.relpath(Path(r["source"]).parent, above), ""),
-        ]
+    """A line each; where that is too many, one a cluster, else a folder, else a file."""
+    if every or len(found) <= _ROWS:
+        return {facts["recording"]: [facts] for facts in found}
+    folders = [os.path.dirname(os.path.abspath(facts["source"])) for facts in found]
+    above = os.path.commonpath(folders)
+    keys: tuple[Callable[[_Facts], str], ...] = (
+        lambda facts: str(facts["cluster"]),
+        lambda facts: os.path.join(os.path.relpath(os.path.dirname(facts["source"]), above), ""),
+        lambda facts: os.path.relpath(facts["source"], above),
+    )
     for key in keys:
         groups: dict[str, list[_Facts]] = {}
         for facts in found:
             groups.setdefault(key(facts), []).append(facts)
-        if len(groups) <= _ROWS:
+        if 1 < len(groups) <= _ROWS:
             break
     return groups
 
@@ -167,14 +180,14 @@ def _cells(name: str, some: Sequence[_Facts]) -> dict[str, str]:
     return {
         "recording": one_line(name) + of,
         "format": formats[0] if len(formats) == 1 else f"{len(formats)} formats",
-        "messages": f"{total('messages'):,}",
-        "requests": f"{total('requests'):,}",
+        "msgs": f"{total('messages'):,}",
+        "reqs": f"{total('requests'):,}",
         "tokens": compact(total("tokens")),
         "tool\n%": percent(total("tool_tokens") / max(total("tokens"), 1)),
-        "largest\nresult": compact(max(facts["largest_result"] for facts in some)),
+        "max\nresult": compact(max(facts["largest_result"] for facts in some)),
         "needs\n(far)": f"{compact(total('needs'))} ({compact(total('far_needs'))})",
-        "comp.": str(total("compactions")),
-        "invalid": ("yes" if invalid else "") if len(some) == 1 else str(invalid),
+        "comp": str(total("compactions")),
+        "inval": ("yes" if invalid else "") if len(some) == 1 else str(invalid),
         "left\nout": f"{left_out:,}",
     }
 

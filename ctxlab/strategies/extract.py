@@ -6,8 +6,8 @@ never a placeholder. What it leaves out it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from ctxlab.conversation import Message
@@ -30,31 +30,40 @@ def extract(previous: str, messages: Sequence[Message], limit: int) -> str:
     >>> extract("", [Message("user", "Fix the bug"), Message("assistant", "Done. It was easy.")], 400)
     '- user: Fix the bug\\n- assistant: Done. It was easy.'
     """
-    lines = [line for line in previous.splitlines() if line and not line.startswith(_LEFT_OUT)]
+    lines: list[str] = []
+    gap = left_out = 0
+    for line in previous.splitlines():
+        if known := _GAP.fullmatch(line):
+            gap, left_out = len(lines), int(known[1])
+        elif line:
+            lines.append(line)
     lines.extend(line for message in messages for line in _lines(message))
-    return "\n".join(_bounded(lines, limit))
+    return "\n".join(_bounded(lines, limit, gap, left_out))
 
 
-_LEFT_OUT = "- […"
+_GAP = re.compile(r"- \[… (\d+) lines left out\]")
+_GAP_SIZE = 28
 
 
-def _bounded(lines: Sequence[str], limit: int) -> Iterable[str]:
-    room = limit - len(_LEFT_OUT) - 24
-    if sum(map(len, lines)) + len(lines) <= limit:
+def _bounded(lines: list[str], limit: int, gap: int, left_out: int) -> list[str]:
+    """What fits of the lines; ``left_out`` lines have gone before, from in front of ``lines[gap]``."""
+    if not left_out and sum(map(len, lines)) + len(lines) <= limit:
         return lines
+    room = limit - _GAP_SIZE
+    if room < 0:
+        return []
     oldest, used = 0, 0
-    while oldest < len(lines) and used + len(lines[oldest]) < room // 4:
+    while oldest < (gap or len(lines)) and used + len(lines[oldest]) < room // 4:
         used += len(lines[oldest]) + 1
         oldest += 1
     newest = len(lines)
-    while newest > oldest and used + len(lines[newest - 1]) < room:
+    while newest > max(oldest, gap) and used + len(lines[newest - 1]) < room:
         newest -= 1
         used += len(lines[newest]) + 1
-    gap = f"{_LEFT_OUT} {newest - oldest} lines left out]"
-    return [*lines[:oldest], gap, *lines[newest:]]
+    count = left_out + newest - oldest
+    return [*lines[:oldest], f"- [… {count} lines left out]", *lines[newest:]]
 
 
-@lru_cache(maxsize=4096)
 def _lines(message: Message) -> tuple[str, ...]:
     return tuple(_said(message))
 

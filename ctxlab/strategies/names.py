@@ -48,6 +48,7 @@ LINEUP: tuple[str, ...] = (
     "rolling_summary()",
     "panic()",
     "tool_result_cap() | sliding_window() | panic()",
+    "tool_stubs() | sliding_window() | panic()",
     "observation_mask(keep=3) | sliding_window() | panic()",
     "nothing",
     "random_drop()",
@@ -110,8 +111,10 @@ def _step(node: ast.expr, text: str) -> Strategy:
         try:
             args = [ast.literal_eval(a) for a in node.args]
             keywords = {k.arg or "**": ast.literal_eval(k.value) for k in node.keywords}
-        except ValueError:
+        except (ValueError, TypeError, RecursionError, MemoryError):
             raise SpecError(f"parameters are plain values, in {text!r}") from None
+        if len(keywords) < len(node.keywords):
+            raise SpecError(f"a parameter is given twice, in {text!r}")
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:

@@ -46,16 +46,16 @@ class panic(Base):
         last = max(first, min(context.tail, len(entries) - self.protect))
         while last > first and not context.is_cut(last):
             last -= 1
-        kept = sum([entry.tokens for entry in (*entries[:first], *entries[last:])])
-        # The earliest start from which the shortened middle still fits.
-        enough = least.sums[last] - (context.available - kept)
-        start = bisect_left(least.sums, enough, first, last)
+        # Where the newest alone are too large, their results are shortened as well.
+        fixed = sum([entry.tokens for entry in entries[:first]])
+        newest = sum([entry.tokens for entry in entries[last:]])
+        stop = last if fixed + newest <= context.available else len(entries)
+        room = context.available - fixed - (newest if stop == last else 0)
+        # The earliest start from which what is shortened still fits.
+        start = bisect_left(least.sums, least.sums[stop] - room, first, last)
         start = min(context.next_cut(start), last)
         fork = context.fork()
-        fork.shrink(first, last, least.entries[start:last])
-        if fork.excess > 0:
-            for index in range(len(fork.entries)):
-                fork.rewrite(index, self.shorten, Form.TRUNCATED)
+        fork.shrink(first, stop, least.entries[start:stop])
         if fork.excess > 0:
             context.report("stuck")
         return fork

@@ -35,7 +35,7 @@ class rolling_summary(Base):
     keep_recent: int = 20
     "messages that stay at most; fewer where the target is small"
     chars: int = 4000
-    "characters of the summary at most; a quarter of the target where that is less"
+    "characters of the summary at most; a third of the target's tokens where that is less"
     summarizer: Summarizer = extract
     "writes the summary"
 
@@ -44,8 +44,9 @@ class rolling_summary(Base):
             return context
         head, tail, entries = context.head, context.tail, context.entries
         room = self.target * context.available
-        chars = min(self.chars, int(room))  # about four characters a token: a quarter of the target
-        room -= chars // 4 + sum(entry.tokens for entry in entries[:head])
+        chars = min(self.chars, int(room))  # a third of the target, at three characters a token
+        empty = context.history.counter.message(Message("user", HEADER))
+        room -= chars // 3 + empty + sum(entry.tokens for entry in entries[:head])
         start = len(entries)
         while start > head and len(entries) - start < self.keep_recent:
             room -= entries[start - 1].tokens
@@ -70,5 +71,11 @@ class rolling_summary(Base):
         if folded[0].form is Form.SUMMARY:
             previous = folded[0].message.text.removeprefix(HEADER)
             folded = folded[1:]
-        text = self.summarizer(previous, [entry.message for entry in folded], chars)
+        messages = [entry.message for entry in folded]
+        count, allowed = context.history.counter.text, chars // 3
+        text = self.summarizer(previous, messages, chars)
+        while (tokens := count(text)) > allowed and chars > 0:
+            # Other scripts than Latin have fewer characters a token.
+            chars = chars * allowed // tokens
+            text = self.summarizer(previous, messages, chars)
         return Message("user", HEADER + text)

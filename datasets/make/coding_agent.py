@@ -256,9 +256,9 @@ class _Agent:
     # -- habits -----------------------------------------------------------------------------
 
     def _stumble(self, job: Job) -> None:
-        path = self.rng.choice(["stockroom/utils.py", "docs/faq.md", "stockroom/common.py"])
         if self.rng.random() < 0.5:
-            path = job.home.replace(".py", "_rules.py")
+            beside = job.home.replace(".py", "_rules.py")
+            path = self.rng.choice([beside, "stockroom/utils.py", "docs/faq.md"])
             self._act("wrong_path", ("read_file", {"path": path}), path=path)
             pool = "wrong_path_seen"
         else:

@@ -25,7 +25,7 @@ NAME = "support-desk"
 _CONTACTS = 12
 _REPEATED = 4  # of the contacts, the first few were recorded twice
 _TALKED_ABOUT = ("parcel", "return", "faulty", "invoice", "address", "payment")
-_IN_PASSING = ("cancel", "stock", "help", "advice", "recommend")
+_IN_PASSING = ("cancel", "stock", "help", "advice", "recommend", "gift")
 _NEEDED_BY = {
     "back_parcel": "parcel",
     "back_refund": "return",
@@ -60,7 +60,7 @@ class _Desk(Contact):
         super().__init__(contact, seed)
         plan = random.Random(500 + contact)  # the same in every trial of the contact
         asked = plan.sample(_TALKED_ABOUT, 5)
-        fillers = plan.sample(_IN_PASSING, 5)
+        fillers = plan.sample(_IN_PASSING, 6)
         self.matters = [*asked[:3], fillers[0], *asked[3:], *fillers[1:]]
         possible = [b for b, matter in _NEEDED_BY.items() if matter in asked]
         self.returns = plan.sample(possible, len(possible))
@@ -249,7 +249,9 @@ class _Desk(Contact):
         self._say("between")
 
     def _recommend(self) -> None:
-        category = self.rng.choice(sorted({group for *_, group in GOODS}))
+        categories = {group for *_, group in GOODS} - set(self.topics)
+        category = self.rng.choice(sorted(categories))
+        self.topics.append(category)
         limit = self.rng.choice([60, 100, 200])
         self._user("recommend", category=category, limit=limit)
         articles = self._act("browse", category=category)["articles"]
@@ -261,8 +263,11 @@ class _Desk(Contact):
         keys = {"sku": "sku", "price": "price", "rating": "rating", "reviews": "reviews"}
         values = {key: best[name] for key, name in keys.items()}
         self._say("recommend_say", best=best["name"], share=best["returned_share"], **values)
-        self._user("recommend_ok")
-        self._say("between")
+        if self.rng.random() < 0.5:
+            self._user("recommend_ok")
+            self._say("between")
+
+    _gift = _recommend
 
     def _help(self) -> None:
         topics = [t for t in sorted(ARTICLES) if t not in self.topics]

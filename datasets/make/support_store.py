@@ -113,10 +113,12 @@ class Store(Shop):
                 "price": money(price),
                 "rating": f"{self.rng.randrange(36, 50) / 10:.1f}",
                 "reviews": self.rng.randrange(3, 240),
+                "gtin": f"40{self.rng.randrange(10**10, 10**11)}",
+                "since": f"20{self.rng.randrange(17, 26)}",
                 "weight_g": self.rng.randrange(60, 2_400),
                 "colours": self.rng.sample(["moss", "sand", "rust", "slate", "dark blue"], 2),
                 "in_stock": self.rng.random() < 0.8,
-                "review": self.rng.choice(WORDS["reviews"]),
+                "latest_reviews": self.rng.sample(WORDS["reviews"], 2),
                 "returned_share": f"{self.rng.randrange(1, 12)} %",
             }
             for code, name, price, group in GOODS
@@ -132,12 +134,13 @@ class Store(Shop):
         if topic not in ARTICLES:
             text = f"There is no article {topic}."
             raise _Refused("ARTICLE_NOT_FOUND", text, articles=sorted(ARTICLES))
-        return {
-            "article": topic,
-            "title": ARTICLES[topic]["title"],
-            "updated": "2025-09-30",
-            "text": ARTICLES[topic]["text"],
-        }
+        others = self.rng.sample(sorted(ARTICLES.keys() - {topic}), 2)
+        scores = ("0.91", "0.44", "0.38")
+        hits = [
+            {"article": name, "score": score, **ARTICLES[name]}
+            for name, score in zip((topic, *others), scores, strict=True)
+        ]
+        return {"query": topic, "updated": "2025-09-30", "hits": hits}
 
     def quote_refund(self, order_id: str, sku: str, quantity: int, reason: str) -> Any:
         order = self._get(self.orders, order_id, "order")

@@ -67,7 +67,7 @@ TOOLS: tuple[dict[str, Any], ...] = (
     _tool("track_shipment", "Events of a parcel.", "tracking_number"),
     _tool("check_stock", "Free stock of an article.", "sku"),
     _tool("browse", "All articles of a category with ratings.", "category"),
-    _tool("search_help", "Read an article of the help pages.", "topic"),
+    _tool("search_help", "The three articles of the help pages that fit best.", "topic"),
     _tool(
         "quote_refund", "What would be refunded. Changes nothing.", "order_id sku quantity reason"
     ),

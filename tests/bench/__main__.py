@@ -7,6 +7,8 @@ bar falls short. About four minutes; 40 seconds with ``--quick``, which takes fe
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import sys
 
 import counts
@@ -17,7 +19,10 @@ from table import Group, show
 
 GROUPS: dict[str, tuple[str, Group]] = {
     # First: once litellm is imported there are threads, and evaluate does not fork beside threads.
-    "grid": ("1  The default grid, at most 2 × the floor (every message tokenised once)", replay.grid),
+    "grid": (
+        "1  The default grid, at most 2 × the floor (every message tokenised once)",
+        replay.grid,
+    ),
     "window": ("2  3,000 messages, keep-last window of 32k", replay.window),
     "linear": ("3  Cost grows with the length, no faster", linear.replays),
     "counts": ("4  Counts are those of one pass over the rendered request", counts.exact),
@@ -33,13 +38,21 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.names) - set(GROUPS):
         parser.error(f"no bars are called {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    _tell_machine()
     fine = True
     for name in GROUPS:
         if not given.names or name in given.names:
             title, group = GROUPS[name]
             fine = show(title, group(given.quick)) and fine
-    print("\nall bars hold" if fine else "\na bar falls short")
+    _tell_machine()
+    print("all bars hold" if fine else "\na bar falls short")
     return 0 if fine else 1
+
+
+def _tell_machine() -> None:
+    """How busy it is: what runs on several cores falls behind where others use them."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    print(f"Python {platform.python_version()}, {cores} cores, load {load:.1f} at this moment")
 
 
 if __name__ == "__main__":

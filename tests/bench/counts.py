@@ -48,7 +48,9 @@ def _compared(recordings: Sequence[Recording], some: int) -> Iterator[tuple[int,
         count = len(tape.requests)
         for number, text in enumerate(LINEUP if count else ()):
             # Each strategy is looked at in other places, so that all together see the whole recording.
-            turns = {count * (number + i * len(LINEUP)) // (some * len(LINEUP)) for i in range(some)}
+            turns = {
+                count * (number + i * len(LINEUP)) // (some * len(LINEUP)) for i in range(some)
+            }
             trace = play(tape, parse(text), tape.budget(_SHARE), {"sent": _keep(turns)})
             for turn in turns:
                 found = one_pass(trace.watched["sent"][turn], recording.tools)

@@ -57,7 +57,9 @@ def start(quick: bool) -> Iterator[Line]:
     except DataMissing:
         found = False
     if not found:
-        yield Line("ctxlab eval, bundled recordings, at most 5 s", "not there: no bundled recordings")
+        yield Line(
+            "ctxlab eval, bundled recordings, at most 5 s", "not there: no bundled recordings"
+        )
         return
     (seconds,) = alternate(1 if quick else 3, _process(*_CLI, "eval"))
     yield Line("ctxlab eval, bundled recordings, at most 5 s", f"{median(seconds):.2f} s / 5 s",

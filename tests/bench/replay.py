@@ -23,7 +23,7 @@ from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
 from ctxlab.vocabulary import encoding
 
-__all__ = ["corpus", "floor", "grid", "window"]
+__all__ = ["LIMIT", "corpus", "floor", "forget", "grid", "window"]
 
 LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def grid(quick: bool) -> Iterator[Line]:
             (default, lambda: run(None)),
             (alone, lambda: run(1)),
         ):
-            _forget()
+            forget()
             seconds += alternate(1, step)[0]
     cores = usable_workers()
     yield _against(f"default settings, first time ({cores} processes)", default, floors, 2.0)
@@ -134,12 +134,14 @@ def _each(peer: Peer, turns: Sequence[int]) -> None:
         peer(turn)
 
 
-def _against(what: str, of: Sequence[float], floors: Sequence[float], bar: float | None = None) -> Line:
+def _against(
+    what: str, of: Sequence[float], floors: Sequence[float], bar: float | None = None
+) -> Line:
     figures = f"{median(of):.3f} s / floor {median(floors):.3f} s"
     return Line(what, figures, ratio(of, floors), at_most=bar)
 
 
-def _forget() -> None:
+def forget() -> None:
     """Empties every cache of the package that a recording could have filled: each run is a first one."""
     for thing in gc.get_objects():
         if type(thing) is _Cache and (thing.__module__ or "").startswith("ctxlab"):

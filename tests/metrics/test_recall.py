@@ -64,10 +64,16 @@ def test_the_same_holds_for_plain_functions(
         return [*(old[i] for i in order if i < len(old)), Message("user", "HAT136 stood here")]
 
     def pick_again(old: list[Message]) -> list[Message]:
-        return [old[i].replace(content="512") if i % 5 == 4 else old[i] for i in again if i < len(old)]
+        return [
+            old[i].replace(content="512") if i % 5 == 4 else old[i] for i in again if i < len(old)
+        ]
 
     tape = tape_of(messages, counter)
-    for strategy in (as_strategy(pick), as_strategy(pick) | as_strategy(pick_again), parse("panic") | pick):
+    for strategy in (
+        as_strategy(pick),
+        as_strategy(pick) | as_strategy(pick_again),
+        parse("panic") | pick,
+    ):
         check(tape, strategy, limit)
 
 
@@ -78,13 +84,23 @@ def test_a_summary_shows_what_it_says_in_a_request_that_panics_too(counter: Toke
                 context.fold(0, 3, Message("user", "earlier: src/io.py"))
             return context.fork()
 
-    talk = [Message("user", "look at src/io.py"), Message("assistant", "yes"), Message("user", "so?")]
-    tape = tape_of([*talk, Message("assistant", "hm"), Message("user", "go"), reads("src/io.py")], counter)
+    talk = [
+        Message("user", "look at src/io.py"),
+        Message("assistant", "yes"),
+        Message("user", "so?"),
+    ]
+    tape = tape_of(
+        [*talk, Message("assistant", "hm"), Message("user", "go"), reads("src/io.py")], counter
+    )
     check(tape, summary_then_fork(), 10**6)
 
 
 def test_nothing_is_fetchable_before_its_stub_stands_there(counter: TokenCounter) -> None:
-    talk = [Message("user", "go"), reads("x"), Message("tool", "a" * 99 + " src/io.py", tool_call_id="c1")]
+    talk = [
+        Message("user", "go"),
+        reads("x"),
+        Message("tool", "a" * 99 + " src/io.py", tool_call_id="c1"),
+    ]
     tape = tape_of([*talk, reads("src/io.py"), Message("tool", "b" * 99, tool_call_id="c1"), reads("src/io.py")],
                    counter)  # fmt: skip
     check(tape, parse("tool_result_cap(chars=50) | observation_mask(keep=1)"), 10**6)
@@ -122,7 +138,9 @@ def test_an_argument_is_averaged_first(
     messages: tuple[Message, ...], far: int, limit: int, counter: TokenCounter
 ) -> None:
     tape = tape_of(messages, counter, TOOLS)
-    traces = [play(tape, parse(s), tape.budget(limit)) for s in ("full", "sliding_window()", "nothing")]
+    traces = [
+        play(tape, parse(s), tape.budget(limit)) for s in ("full", "sliding_window()", "nothing")
+    ]
     needs, found = tape.needs, tiers(tape.needs, traces)
     columns = Recall(far).measure(tape, traces)
     for row in range(len(traces)):
@@ -136,7 +154,12 @@ def test_an_argument_is_averaged_first(
                 request = needs.arguments[argument].request
                 seen = np.mean([found.seen[row, i] for i in members])
                 pointed = np.mean([found.pointer[row, i] for i in members])
-                parts = {"arguments": 1.0, "seen": seen, "pointed": pointed, "lost": 1 - seen - pointed}
+                parts = {
+                    "arguments": 1.0,
+                    "seen": seen,
+                    "pointed": pointed,
+                    "lost": 1 - seen - pointed,
+                }
                 for name, value in parts.items():
                     if suffix + name in naive:
                         naive[suffix + name][request] += value
@@ -150,7 +173,13 @@ def test_full_history_recalls_everything_and_nothing_recalls_least_of_the_cuts(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
     tape = tape_of(messages, counter)
-    specs = ("nothing", "sliding_window()", "random_drop()", "chunked_window(max_history=3)", "full")
+    specs = (
+        "nothing",
+        "sliding_window()",
+        "random_drop()",
+        "chunked_window(max_history=3)",
+        "full",
+    )
     traces = [play(tape, parse(spec), tape.budget(limit)) for spec in specs]
     seen = tiers(tape.needs, traces).seen
     assert seen[-1].all()

@@ -40,5 +40,9 @@ def test_keep_says_how_many_results_stay(counter: TokenCounter) -> None:
     talk.append(Message("assistant", "done"))
     for keep in (0, 1, 10, 30):
         _, sent = run(tape_of(talk, counter), observation_mask(keep), 10**6)
-        kept = [m.text[:9] for m in sent[-1].messages if m.role == "tool" and m.text.startswith("output")]
+        kept = [
+            m.text[:9]
+            for m in sent[-1].messages
+            if m.role == "tool" and m.text.startswith("output")
+        ]
         assert kept == [f"output {i}\n"[:9] for i in range(20)][20 - min(keep, 20) :]

@@ -22,10 +22,16 @@ def talk(result: Message) -> list[Message]:
     return [Message("user", "go"), call, result, Message("assistant", "done")]
 
 
-@pytest.mark.parametrize(("size", "cut"), [(3999, False), (4000, False), (4001, True), (50000, True)])
-def test_a_result_is_cut_beyond_4000_characters(size: int, cut: bool, counter: TokenCounter) -> None:
+@pytest.mark.parametrize(
+    ("size", "cut"), [(3999, False), (4000, False), (4001, True), (50000, True)]
+)
+def test_a_result_is_cut_beyond_4000_characters(
+    size: int, cut: bool, counter: TokenCounter
+) -> None:
     text = "".join(chr(97 + i % 26) for i in range(size))
-    _, sent = run(tape_of(talk(Message("tool", text, tool_call_id="c1")), counter), tool_result_cap(), 10**6)
+    _, sent = run(
+        tape_of(talk(Message("tool", text, tool_call_id="c1")), counter), tool_result_cap(), 10**6
+    )
     assert sent[-1].messages[2].content == (text[:4000] + MARK if cut else text)
     assert sent[-1].messages[2].tool_call_id == "c1"
 
@@ -53,4 +59,3 @@ def test_cutting_at_arrival_keeps_the_prefix_of_the_request_before(
     trace = play(tape, tool_result_cap(chars), tape.budget(limit))
     assert trace.unchanged[1:] == [tokens - tape.fixed for tokens in trace.tokens[:-1]]
     assert len({entry.start for entry in trace.context.edited}) == len(trace.context.edited)
-

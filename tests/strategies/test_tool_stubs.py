@@ -30,7 +30,9 @@ def stub(content: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_stub_names_tool_status_count_and_files() -> None:
-    found = {"results": [{"path": f"Notes/{name}.md", "text": "…"} for name in ("foo", "bar", "foo")]}
+    found = {
+        "results": [{"path": f"Notes/{name}.md", "text": "…"} for name in ("foo", "bar", "foo")]
+    }
     assert stub(found) == {
         "tool": "search_vault",
         "status": "success",
@@ -54,7 +56,9 @@ def test_a_failed_result_says_so_and_why(content: Any, error: str) -> None:
     assert stub(content)["error"] == error
 
 
-@pytest.mark.parametrize("content", [{"ok": True, "error": None}, {"results": []}, [], [1, 2], {"a": 1}])
+@pytest.mark.parametrize(
+    "content", [{"ok": True, "error": None}, {"results": []}, [], [1, 2], {"a": 1}]
+)
 def test_a_result_without_an_error_is_a_success(content: Any) -> None:
     assert stub(content)["status"] == "success"
     assert "error" not in stub(content)
@@ -91,7 +95,10 @@ def test_one_message_that_answers_two_tools_gets_a_stub_of_each(counter: TokenCo
         talk += [Message("assistant", None, tool_calls=(ToolCall("c1", name),)), huge]
     talk += [Message("user", "and?"), Message("assistant", "done")]
     _, sent = run(tape_of(talk, counter), tool_stubs(), 10**6)
-    assert [json.loads(m.text)["tool"] for m in sent[-1].messages if m.role == "tool"] == ["read", "grep"]
+    assert [json.loads(m.text)["tool"] for m in sent[-1].messages if m.role == "tool"] == [
+        "read",
+        "grep",
+    ]
 
 
 @given(messages=conversations() | strange_conversations(), limit=limits())
@@ -120,7 +127,9 @@ def test_keep_leaves_the_newest_results(
         for entry in results[: max(0, len(results) - keep)]:
             was = messages[entry.start]
             assert (entry.form is Form.STUB) == (entry.message is not was)
-            assert entry.form is Form.STUB or stub_of(was, CALL.__class__("c", "parse_args")) is None
+            assert (
+                entry.form is Form.STUB or stub_of(was, CALL.__class__("c", "parse_args")) is None
+            )
 
 
 @given(messages=conversations(), limit=limits())

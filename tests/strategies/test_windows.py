@@ -55,7 +55,10 @@ def test_a_sliding_window_keeps_the_longest_safe_suffix_that_fits(
     for sent in requests:
         cut = longest_suffix(history, sent.position, room, most)
         head = list(range(min(history.head, sent.position)))
-        assert [e.start for e in sent.entries] == [*head, *range(max(cut, len(head)), sent.position)]
+        assert [e.start for e in sent.entries] == [
+            *head,
+            *range(max(cut, len(head)), sent.position),
+        ]
 
 
 @given(messages=conversations(turns=6), size=st.sampled_from([1, 2, 3, 5, 8]), limit=limits())
@@ -92,12 +95,19 @@ def test_between_two_cuts_the_request_only_grows(counter: TokenCounter) -> None:
     ]
     assert sum(grown) > 0.75 * len(grown)
     assert max(chunked.messages) <= 1 + 20
-    assert sum(chunked.unchanged) / sum(chunked.tokens) > 2 * sum(sliding.unchanged) / sum(sliding.tokens)
+    assert sum(chunked.unchanged) / sum(chunked.tokens) > 2 * sum(sliding.unchanged) / sum(
+        sliding.tokens
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["chunked_window(0)", "chunked_window(-3)", "sliding_window(-1)", "sliding_window(messages=-1)"],
+    [
+        "chunked_window(0)",
+        "chunked_window(-3)",
+        "sliding_window(-1)",
+        "sliding_window(messages=-1)",
+    ],
 )
 def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match=text.split("(")[0]):
