@@ -36,5 +36,6 @@ def ratio_interval(
     tail = (1 - level) / 2
     low, high = np.full(configurations, np.nan), np.full(configurations, np.nan)
     known = ~np.isnan(ratios).all(axis=0)
-    low[known], high[known] = np.nanquantile(ratios[:, known], [tail, 1 - tail], axis=0)
+    if known.any():
+        low[known], high[known] = np.nanquantile(ratios[:, known], [tail, 1 - tail], axis=0)
     return low, high

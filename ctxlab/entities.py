@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -107,19 +106,20 @@ _SHORTEST = 3
 _LONGEST = 200
 
 
-def entities_in(text: str) -> Iterator[Entity]:
-    """The typed tokens of a text, in order, repeats included.
+def entities_in(text: str) -> tuple[Entity, ...]:
+    """The distinct typed tokens of a text, in order.
 
     >>> [tuple(e) for e in entities_in("run pytest tests/test_io.py::test_read at 1a2b3c4d")]
     [('path', 'tests/test_io.py'), ('identifier', 'test_read'), ('hash', '1a2b3c4d')]
     """
+    found: dict[Entity, None] = {}
     if "://" in text:
-        for match in _URL.finditer(text):
-            yield Entity("url", match[0].rstrip(".:"))
+        found = {Entity("url", match[0].rstrip(".:")): None for match in _URL.finditer(text)}
         text = _URL.sub(" ", text)
-    for chunk in _CHUNK.findall(text):
-        if len(chunk) >= _SHORTEST:
-            yield from _classify(chunk)
+    for chunk in dict.fromkeys(_CHUNK.findall(text)):
+        if len(chunk) >= _SHORTEST and (entities := _classify(chunk)):
+            found.update(dict.fromkeys(entities))
+    return tuple(found)
 
 
 def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
@@ -128,13 +128,15 @@ def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
     >>> entities_of_leaf("Mia Li"), entities_of_leaf(250), entities_of_leaf("economy")
     ((Entity(kind='value', text='Mia Li'),), (Entity(kind='number', text='250'),), ())
     """
-    if isinstance(leaf, bool) or leaf is None or leaf != leaf or leaf in (math.inf, -math.inf):
+    if isinstance(leaf, bool) or leaf is None:
+        return ()
+    if isinstance(leaf, float) and not math.isfinite(leaf):
         return ()
     if isinstance(leaf, (int, float)):
         text = str(leaf)
         return (Entity("number", text),) if len(text) >= _SHORTEST else ()
     text = leaf.strip()
-    found = tuple(dict.fromkeys(entities_in(text)))
+    found = entities_in(text)
     if found or not _SHORTEST <= len(text) <= 60 or "\n" in text or text.count(" ") > 5:
         return found
     # One lower-case word is the vocabulary of a schema ("economy", "completed"), not a fact.

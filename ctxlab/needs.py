@@ -86,7 +86,7 @@ class Needs:
                 (tool, path, entities_of_leaf(leaf)) for tool, path, leaf in text.arguments
             ]
             if words:
-                actions.append(("", "text", dict.fromkeys(entities_in(text.content))))
+                actions.append(("", "text", entities_in(text.content)))
             for tool, path, used in actions:
                 for entity in used:
                     number = numbers.setdefault(entity.text, len(entities))

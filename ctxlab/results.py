@@ -31,13 +31,24 @@ class Table:
     def __init__(self, columns: Sequence[str], labels: Sequence[tuple[str, float]]) -> None:
         self.columns, self.labels = list(columns), list(labels)
         self.recordings: list[dict[str, Any]] = []
+        self._names: set[str] = set()
         self._budgets: list[list[int]] = []
         self._figures: list[Mapping[str, np.ndarray[Any, Any]]] = []
         self._which: list[int] = []
 
     def describe(self, recording: dict[str, Any]) -> None:
-        """The recording that comes next; it is listed even if it makes no request."""
-        self.recordings.append(recording)
+        """The recording that comes next; it is listed even if it makes no request.
+
+        A second use of a name gets ``#2`` behind it, as ``load`` does it; a byte of a file's name that
+        is no text is written out.
+        """
+        names = {key: _printable(recording[key]) for key in ("recording", "cluster")}
+        name, again = names["recording"], 1
+        while name in self._names:
+            again += 1
+            name = f"{names['recording']}#{again}"
+        self._names.add(name)
+        self.recordings.append({**recording, **names, "recording": name})
 
     def add(self, budgets: list[int], figures: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Its columns, of shape ``(configurations, requests)``."""
@@ -216,6 +227,10 @@ class Results:
         shown = self.leaderboard()
         note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound."
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _labelled(codes: np.ndarray[Any, Any], names: list[Any]) -> pd.Categorical:

@@ -6,6 +6,7 @@ The engine is one loop, ``play``; metrics are worked out from the trace that it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,8 +63,8 @@ class Tape:
 
         A fraction is a float of at most 1; ``reserve`` is in tokens either way.
         """
-        if limit <= 0:
-            raise SpecError(f"a limit is positive, not {limit}")
+        if not 0 < limit < math.inf:
+            raise SpecError(f"a limit is a positive number, not {limit}")
         tokens = int(limit * self.length) if isinstance(limit, float) and limit <= 1 else int(limit)
         return Budget(max(tokens, 1), reserve, self.fixed)
 

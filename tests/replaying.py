@@ -13,9 +13,9 @@ from ctxlab.context import Budget, Context
 from ctxlab.conversation import Message, text_of
 from ctxlab.entities import holds
 from ctxlab.history import Entry
-from ctxlab.tape import Tape, Trace, play
 from ctxlab.strategies import Strategy, as_strategy, parse
 from ctxlab.strategies.names import LINEUP
+from ctxlab.tape import Tape, Trace, play
 
 SPECS: tuple[str, ...] = tuple(
     dict.fromkeys(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import Phase, find, given, settings
 from generated import conversations, strange_conversations, tape_of
+from hypothesis import Phase, find, given, settings
 
 from ctxlab.conversation import Message
 from ctxlab.tokens import TokenCounter

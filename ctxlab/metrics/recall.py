@@ -20,6 +20,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ctxlab.conversation import text_of
+from ctxlab.entities import holds
 from ctxlab.history import Entry, Form
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.needs import Needs
@@ -221,16 +223,13 @@ class _Book:
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
     ) -> None:
         """A request that was made for itself alone is looked at need by need."""
-        at: dict[int, Entry] = {}
-        shown: set[int] = set()
-        for entry in entries:
-            if entry.stop - entry.start == 1:
-                at[entry.start] = entry
-            else:
-                shown |= self.contains(entry)
-        for i in range(self.starts[request], self.starts[request + 1]):
-            entity, fetch = self.entity[i], False
-            view = entity in shown
+        rows = range(self.starts[request], self.starts[request + 1])
+        if not rows:
+            return
+        at = {entry.start: entry for entry in entries if entry.stop - entry.start == 1}
+        wide = [text_of(e.message) for e in entries if e.stop - e.start != 1]
+        for i in rows:
+            entity, view, fetch = self.entity[i], False, False
             row, first = self.upto[i], self.offset[entity]
             while row >= first and not view:
                 found = at.get(self.mentions[row])
@@ -238,4 +237,6 @@ class _Book:
                     view = found.form is Form.VERBATIM or entity in self.contains(found)
                     fetch = fetch or found.form.fetchable
                 row -= 1
+            if wide and not view:
+                view = any(holds(text, self.needs.entities[entity].text) for text in wide)
             seen[i], pointer[i] = view, fetch

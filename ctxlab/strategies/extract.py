@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from ctxlab.conversation import Message
@@ -64,6 +65,7 @@ def _bounded(lines: list[str], limit: int, gap: int, left_out: int) -> list[str]
     return [*lines[:oldest], f"- [… {count} lines left out]", *lines[newest:]]
 
 
+@lru_cache(maxsize=4096)
 def _lines(message: Message) -> tuple[str, ...]:
     return tuple(_said(message))
 

@@ -48,7 +48,6 @@ LINEUP: tuple[str, ...] = (
     "rolling_summary()",
     "panic()",
     "tool_result_cap() | sliding_window() | panic()",
-    "tool_stubs() | sliding_window() | panic()",
     "observation_mask(keep=3) | sliding_window() | panic()",
     "nothing",
     "random_drop()",

@@ -1,7 +1,8 @@
 """``python tests/bench [--quick] [names…]`` measures ctxlab and its peers in one run, as a table.
 
-Only ratios mean anything: what is compared runs alternately, on one machine, in one run. Ends with 1 if a
-bar falls short. About four minutes; 40 seconds with ``--quick``, which takes fewer runs and smaller data.
+Only ratios mean anything: what is compared runs alternately, on one machine, in one run. Ends with 1
+if a bar falls short. It takes about four minutes; 40 seconds with ``--quick``, which takes fewer runs
+and smaller data.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ GROUPS: dict[str, tuple[str, Group]] = {
 
 
 def main() -> int:
+    """Runs the groups that are asked for, in the order of the bars."""
     parser = argparse.ArgumentParser(prog="python tests/bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(GROUPS))
     parser.add_argument("--quick", action="store_true", help="fewer runs, smaller data")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ctxlab.conversation import Message, Recording
@@ -76,8 +77,8 @@ def _langchain(messages: tuple[Message, ...], limit: int) -> dict[str, Peer | st
             include_system=True,
         )
 
-    counters = (exact, count_tokens_approximately)
-    return {n: lambda n, c=c: trim(n, c) for n, c in zip(names, counters, strict=True)}
+    counters: tuple[Callable[[list[Any]], int], ...] = (exact, count_tokens_approximately)
+    return {name: partial(trim, counter=c) for name, c in zip(names, counters, strict=True)}
 
 
 def _litellm(messages: tuple[Message, ...]) -> dict[str, Peer | str]:

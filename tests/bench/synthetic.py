@@ -14,10 +14,11 @@ from ctxlab.conversation import Message, Recording, ToolCall
 
 __all__ = ["conversation"]
 
-_NAMES = (
-    "order customer stock invoice total report parser request response cache session token path value "
-    "index result config handler service client update create query check count"
-).split()
+_WORDS = """
+order customer stock invoice total report parser request response cache session token path value index
+result config handler service client update create query check count
+"""
+_NAMES = _WORDS.split()
 _LINES = (
     "        return self.{a}[{b}]",
     "    def {a}_{b}(self, {b}: str, limit: int = {n}) -> None:",

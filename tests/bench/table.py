@@ -21,12 +21,14 @@ class Line(NamedTuple):
 
     @property
     def bar(self) -> str:
+        """What the ratio must be; empty where it is not judged."""
         if self.at_most is not None:
             return f"≤ {self.at_most:g}"
         return "" if self.at_least is None else f"≥ {self.at_least:g}"
 
     @property
     def holds(self) -> bool | None:
+        """Whether the ratio keeps the bar; None where it is not judged."""
         if self.ratio is None or not self.bar:
             return None
         if self.at_most is not None and self.ratio > self.at_most:
@@ -38,11 +40,17 @@ Group = Callable[[bool], Iterable[Line]]
 """Measures some bars, given whether to be quick about it."""
 
 
-def alternate(rounds: int, *steps: Callable[[], object]) -> list[list[float]]:
-    """The seconds of each step in each round: ``[step][round]``, run as A B A B …"""
+def alternate(
+    rounds: int, *steps: Callable[[], object], before: Callable[[], object] = lambda: None
+) -> list[list[float]]:
+    """The seconds of each step in each round: ``[step][round]``, run as A B A B …
+
+    ``before`` is called before each step and takes no part in its time.
+    """
     seconds: list[list[float]] = [[] for _ in steps]
     for _ in range(rounds):
         for step, taken in zip(steps, seconds, strict=True):
+            before()
             start = perf_counter()
             step()
             taken.append(perf_counter() - start)

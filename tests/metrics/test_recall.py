@@ -17,8 +17,8 @@ from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
 from ctxlab.metrics import FAR, Recall
 from ctxlab.metrics.recall import tiers
-from ctxlab.tape import Tape, play
 from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
 
 

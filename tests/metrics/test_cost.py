@@ -1,0 +1,130 @@
+"""The cost of a replay is what a loop over its requests adds up to, for every kind of cache."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from generated import TOOLS, conversations, limits
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import Sent, run, strategies
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, Recording
+from ctxlab.metrics import Cost, Usage
+from ctxlab.models import CachePolicy, Model, Prices, find_model
+from ctxlab.strategies import Strategy, chunked_window, full, sliding_window
+from ctxlab.tape import Tape, play
+from ctxlab.tokens import TokenCounter
+
+USD = Prices(input=2e-6, output=8e-6, cache_read=5e-7, cache_write=2e-6)
+SMALL_STEPS = CachePolicy("automatic", minimum=64, granularity=16, lifetime=300)
+MODELS = {
+    "automatic": msgspec.structs.replace(find_model("gpt-4o"), prices=USD, cache=SMALL_STEPS),
+    "explicit": msgspec.structs.replace(
+        find_model("claude-sonnet-4-5"),
+        prices=Prices(3e-6, 15e-6, 3e-7, 3.75e-6),
+        cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
+    ),
+    "none": msgspec.structs.replace(find_model("gpt-4"), prices=USD, cache=CachePolicy()),
+    "as sold: gpt-4o": find_model("gpt-4o"),
+    "as sold: claude": find_model("claude-sonnet-4-5"),
+}
+TIMES = st.lists(
+    st.none() | st.sampled_from([0.0, 10.0, 299.0, 300.0, 301.0, 9000.0]), min_size=6, max_size=6
+)
+
+
+def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list[float]]:
+    """Cached tokens and cost of each request, from the messages of the request and of the one before."""
+    cached, cost = [], []
+    messages = tape.recording.messages
+    before: Sent | None = None
+    for request in sent:
+        prefix = 0
+        if before is not None:
+            prefix = tape.fixed - tape.counter.REPLY
+            for mine, other in zip(request.entries, before.entries, strict=False):
+                if mine.message != other.message:
+                    break
+                prefix += mine.tokens
+            now, then = messages[request.position].time, messages[before.position].time
+            if now is not None and then is not None and now - then > model.cache.lifetime:
+                prefix = 0
+        served = model.cache.served(prefix)
+        tokens = tape.counter.request(request.messages, tape.recording.tools)
+        written = model.prices.cache_write if tokens >= model.cache.minimum else model.prices.input
+        cached.append(served)
+        cost.append(served * model.prices.cache_read + (tokens - served) * written)
+        before = request
+    return cached, cost
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(
+    messages=conversations(),
+    strategy=strategies(),
+    limit=limits(),
+    gaps=TIMES,
+    tools=st.sampled_from([(), TOOLS]),
+)
+def test_cost_is_a_loop_over_the_requests(
+    name: str,
+    messages: tuple[Message, ...],
+    strategy: Strategy,
+    limit: int,
+    gaps: list[float | None],
+    tools: tuple[dict[str, object], ...],
+    counter: TokenCounter,
+) -> None:
+    clock, timed = 0.0, []
+    for message, gap in zip(messages, gaps * 99, strict=False):
+        clock += gap or 0.0
+        timed.append(message.replace(time=None if gap is None else clock))
+    tape = Tape(Recording("r", tuple(timed), tools), counter)
+    trace, sent = run(tape, strategy, limit)
+    found = Cost(MODELS[name]).measure(tape, [trace, trace])
+    cached, cost = naive(tape, sent, MODELS[name])
+    for row in range(2):
+        assert found["cached"][row].tolist() == cached
+        np.testing.assert_allclose(found["cost_usd"][row], cost, rtol=1e-12)
+    assert (found["cached"] <= np.array(trace.tokens)).all()
+
+
+def test_a_window_that_cuts_rarely_is_served_more_than_one_that_slides(
+    counter: TokenCounter,
+) -> None:
+    talk = [
+        Message(role, f"{i} " + "word " * 30) for i in range(80) for role in ("user", "assistant")
+    ]
+    tape = Tape(Recording("r", tuple(talk)), counter)
+    model = MODELS["automatic"]
+    share = []
+    for strategy in (sliding_window(messages=20), chunked_window(20), full()):
+        trace = play(tape, strategy, tape.budget(10**6))
+        share.append(Cost(model).measure(tape, [trace])["cached"].sum() / sum(trace.tokens))
+    assert share[0] < 0.2 < 0.7 < share[1] < share[2]
+
+
+def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> None:
+    class asks_a_model:
+        def __call__(self, context: Context) -> Context:
+            context.spend(1000, 10)
+            context.spend(0, 5)
+            return context
+
+    talk = [
+        Message("user", "a"),
+        Message("assistant", "b"),
+        Message("user", "c"),
+        Message("assistant", "d"),
+    ]
+    tape = Tape(Recording("r", tuple(talk)), counter)
+    plain, spent = (play(tape, s, tape.budget(100)) for s in (full(), asks_a_model()))
+    cost = Cost(MODELS["none"]).measure(tape, [plain, spent])["cost_usd"]
+    np.testing.assert_allclose(cost[1] - cost[0], 1000 * USD.input + 15 * USD.output)
+    assert Usage().measure(tape, [plain, spent])["strategy_tokens"].tolist() == [
+        [0, 0],
+        [1015, 1015],
+    ]

@@ -1,0 +1,177 @@
+"""Rules of ``Results``: saved and loaded they are equal, and the verdict is one honest sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ctxlab.conversation import Message, Recording, ToolCall
+from ctxlab.errors import ReadError
+from ctxlab.experiment import evaluate
+from ctxlab.metrics import Score
+from ctxlab.results import Results
+
+SCORES = (
+    Score("overflow_rate", "too large", "share", "ratio", "overflow"),
+    Score("invalid_rate", "refused", "share", "ratio", "invalid"),
+    Score("cost_usd", "cost", "USD", "sum", "cost_usd"),
+    Score("recall_far", "far", "share", "ratio", "far_seen", "far_arguments", interval=True),
+    Score("far_arguments", "behind it", "arguments", "sum", "far_arguments"),
+    Score("tokens_mean", "mean", "tokens", "ratio", "tokens"),
+    Score("tokens_peak", "largest", "tokens", "max", "tokens"),
+)
+
+
+def results(*rows: dict[str, Any]) -> Results:
+    """Results of two recordings in which every request of a strategy is the same."""
+    frame = pd.DataFrame(
+        [{**row, "recording": name, "cluster": name} for row in rows for name in "ab"]
+    )
+    usual = {"limit": 0.5, "budget": 500, "request": 0, "tokens": 9.0, "overflow": 0, "invalid": 0,
+             "cost_usd": 1.0, "far_arguments": 10.0, "far_seen": 10.0}  # fmt: skip
+    for name, value in usual.items():
+        frame[name] = frame[name].fillna(value) if name in frame else value
+    return Results(frame, SCORES, {"spec": {}, "recordings": []})
+
+
+FULL = {"strategy": "full()", "cost_usd": 10.0, "overflow": 1}
+
+
+def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
+    found = results(
+        FULL,
+        {"strategy": "cheap()", "far_seen": 5.0, "cost_usd": 1.0},
+        {"strategy": "good()", "far_seen": 9.6, "cost_usd": 4.0},
+        {"strategy": "dear()", "far_seen": 10.0, "cost_usd": 6.0},
+    )
+    assert found.verdict() == (
+        "The cheapest strategy that keeps far recall at or above 0.95 of full history's is good() at "
+        "50% of the recording: far recall 0.96 (0.96–0.96), $8.00, 60% less than full history."
+    )
+    assert "is dear() at 50%" in found.verdict(floor=0.99)
+    assert "is cheap() at 50%" in found.verdict(floor=0.5)
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"overflow": 1}, {"invalid": 1}, {"strategy": "nothing()"}, {"strategy": "oracle()"}]
+)
+def test_what_overflows_is_refused_or_is_a_control_is_not_recommended(flaw: dict[str, Any]) -> None:
+    flawed = {"strategy": "flawed()", "cost_usd": 1.0, **flaw}
+    found = results(FULL, flawed, {"strategy": "good()", "cost_usd": 4.0})
+    assert "is good() at" in found.verdict()
+    alone = results(FULL, flawed).verdict()
+    assert alone.endswith("none fits its limit at every request.")
+
+
+def test_a_pipeline_that_ends_in_a_control_is_no_control() -> None:
+    found = results(
+        FULL, {"strategy": "oracle() | panic()", "cost_usd": 1.0}, {"strategy": "good()"}
+    )
+    assert "oracle" in found.verdict() or "good()" in found.verdict()
+
+
+def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
+    found = results(
+        FULL, {"strategy": "a()", "far_seen": 5.0}, {"strategy": "b()", "far_seen": 7.0}
+    )
+    assert found.verdict() == (
+        "No strategy keeps far recall at or above 0.95 of full history's; the nearest is b() at 50% of "
+        "the recording: far recall 0.70 (0.70–0.70), $2.00."
+    )
+
+
+def test_recordings_that_are_invalid_themselves_bar_no_strategy() -> None:
+    found = results({**FULL, "invalid": 1}, {"strategy": "good()", "invalid": 1})
+    assert "is good() at" in found.verdict()
+
+
+def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
+    found = results({**FULL, "far_arguments": 0.0, "far_seen": 0.0})
+    assert "cannot tell the strategies apart" in found.verdict()
+    unmeasured = Results(found.requests, SCORES[:1], {})
+    assert "nothing to recommend" in unmeasured.verdict()
+
+
+def test_a_free_model_gives_no_share_of_nothing() -> None:
+    found = results({**FULL, "cost_usd": 0.0}, {"strategy": "good()", "cost_usd": 0.0})
+    assert found.verdict().endswith("$0.00.")
+
+
+def test_an_interval_has_the_score_between_its_bounds() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"strategy": "s()", "limit": 0.5, "budget": 5, "request": 0, "recording": f"r{i}", "cluster": f"c{i % 7}",
+         "tokens": 1.0, "overflow": 0, "invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0,
+         "far_seen": float(rng.integers(0, 5))}
+        for i in range(30)
+    ]  # fmt: skip
+    line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(samples=300).iloc[0]
+    assert 0 < line["recall_far_low"] < line["recall_far"] < line["recall_far_high"] < 1
+
+
+def made() -> Results:
+    call = ToolCall("c", "read", '{"path": "src/io.py"}')
+    talk = (
+        Message("user", "read src/io.py \ud83d"),
+        Message("assistant", None, tool_calls=(call,)),
+    )
+    recordings = [Recording("é/\ud800", talk), Recording("b", talk, cluster="task")]
+    return evaluate(recordings, ("full", "panic()"), (0.5, 700), workers=1, progress=False)
+
+
+def test_what_is_saved_and_loaded_is_equal(tmp_path: Path) -> None:
+    saved = made()
+    folder = saved.save(tmp_path / "runs" / "1")
+    loaded = Results.load(folder)
+    assert loaded.equals(saved)
+    assert saved.equals(loaded)
+    pd.testing.assert_frame_equal(loaded.leaderboard(), saved.leaderboard())
+    pd.testing.assert_frame_equal(loaded.runs, saved.runs)
+    assert loaded.verdict() == saved.verdict()
+    assert list(loaded.requests["recording"].cat.categories) == ["é/\\ud800", "b"]
+    assert {p.name for p in folder.iterdir()} >= {
+        "requests.parquet",
+        "runs.parquet",
+        "manifest.json",
+    }
+    assert loaded.save(folder) == folder
+    assert Results.load(folder).equals(saved)
+
+
+def test_a_manifest_suffices_to_run_it_again(tmp_path: Path) -> None:
+    saved = made()
+    spec = Results.load(saved.save(tmp_path)).manifest["spec"]
+    assert spec["strategies"] == ["full()", "panic()"]
+    assert spec["limits"] == [0.5, 700]
+    assert {"digest", "recording", "cluster", "tokens"} <= set(saved.manifest["recordings"][0])
+    assert {"python", "ctxlab", "tiktoken"} <= set(saved.manifest["versions"])
+
+
+def test_different_figures_scores_or_manifests_are_not_equal() -> None:
+    one, other = made(), made()
+    assert one.equals(other)
+    other.requests.loc[0, "tokens"] += 1
+    assert not one.equals(other)
+    assert not one.equals(Results(one.requests, one.scores[1:], one.manifest))
+    assert not one.equals(Results(one.requests, one.scores, {**one.manifest, "tokens": "?"}))
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "{}", "{", '{"scores": [{"no": 1}]}', '{"scores": 3}']
+)
+def test_what_is_no_saved_evaluation_is_said_so(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        made().save(tmp_path)
+        (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ReadError, match="no saved evaluation"):
+        Results.load(tmp_path)
+
+
+def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
+    html = made()._repr_html_()
+    assert "off-policy" in html.lower()
+    assert "full()" in html
