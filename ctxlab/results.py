@@ -18,7 +18,7 @@ from ctxlab.bootstrap import ratio_interval
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.jsontext import dump_json, parse_json
 from ctxlab.metrics.base import Score
-from ctxlab.strategies.names import CONTROLS
+from ctxlab.verdict import verdict
 
 __all__ = ["Results", "Table"]
 
@@ -188,40 +188,11 @@ class Results:
         return cls(requests, scores, manifest)
 
     def verdict(self, floor: float = 0.95) -> str:
-        """One sentence: the cheapest strategy that keeps far recall, or that none does.
+        """One sentence: the cheapest strategy that keeps ``floor`` of full history's far recall.
 
-        It counts only what fits and what providers accept as often as the recordings themselves;
-        ``floor`` is a share of full history's far recall.
+        Or that none does; see ``ctxlab.verdict`` for what counts.
         """
-        board = self.leaderboard()
-        if not {"recall_far", "cost_usd", "overflow_rate", "invalid_rate"} <= set(board):
-            return (
-                "Not all of usage, validity, cost and recall were measured: nothing to recommend."
-            )
-        full = board[board["strategy"] == "full()"]
-        reference = full["recall_far"].max() if len(full) else 1.0
-        accepted = full["invalid_rate"].max() if len(full) else 0.0
-        if not board["far_arguments"].max() > 0:
-            return (
-                "Nothing that these agents used had last been said long before, so far recall "
-                "cannot tell the strategies apart."
-            )
-        name = board["strategy"].str.replace(r"\(.*", "", regex=True)
-        fits = (board["overflow_rate"] == 0) & (board["invalid_rate"] <= accepted + 1e-12)
-        fits &= ~(name.isin(CONTROLS) & ~board["strategy"].str.contains("|", regex=False))
-        keeps = fits & (board["recall_far"] >= floor * reference - 1e-12)
-        goal = f"keeps far recall at or above {floor:g} of full history's"
-        if keeps.any():
-            best = board[keeps].sort_values(["cost_usd", "tokens_mean"], kind="stable").iloc[0]
-            saved = ""
-            if len(full) and full["cost_usd"].max() > 0:
-                share = 1 - best["cost_usd"] / full["cost_usd"].max()
-                saved = f", {abs(share):.0%} {'less' if share >= 0 else 'more'} than full history"
-            return f"The cheapest strategy that {goal} is {_row(best)}{saved}."
-        if not fits.any():
-            return f"No strategy {goal}: none fits its limit at every request."
-        best = board[fits].sort_values("recall_far", kind="stable").iloc[-1]
-        return f"No strategy {goal}; the nearest is {_row(best)}."
+        return verdict(self.leaderboard(), floor)
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
@@ -242,16 +213,6 @@ def _score(score: Score, sums: pd.DataFrame) -> pd.Series[float]:
         return sums[score.column]
     below = sums[score.per] if score.per else sums["requests"]
     return sums[score.column] / below.where(below > 0)
-
-
-def _row(row: Any) -> str:
-    limit = row["limit"]
-    window = f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
-    bounds = f"{row['recall_far_low']:.2f}–{row['recall_far_high']:.2f}"
-    return (
-        f"{row['strategy']} at {window}: far recall {row['recall_far']:.2f} ({bounds}), "
-        f"${row['cost_usd']:,.2f}"
-    )
 
 
 def _versions() -> dict[str, str]:

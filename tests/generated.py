@@ -145,8 +145,8 @@ def conversations(draw: st.DrawFn, turns: int = 4) -> tuple[Message, ...]:
     if draw(st.booleans()):
         messages.append(Message("system", draw(texts())))
     for _ in range(draw(st.integers(1, turns))):
-        for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
-            messages.append(Message("user", draw(contents())))
+        several = draw(st.sampled_from([1, 1, 1, 2]))
+        messages.extend(Message("user", draw(contents())) for _ in range(several))
         for step in range(draw(st.integers(0, 4))):
             # The ids begin anew in each turn, as those of tau-bench do.
             ids = [f"c{step}{letter}" for letter in "abc"[: draw(st.integers(1, 3))]]

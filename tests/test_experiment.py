@@ -47,7 +47,7 @@ def trip(name: str, cluster: str | None = None, steps: int = 12) -> Recording:
         messages.append(
             Message("tool", f"src/{name}_{i + 1}.py " + "line " * 400, tool_call_id=f"c{i}")
         )
-    book = ToolCall("b", "book", '{"flight": "HAT136", "file": "src/%s_1.py"}' % name)
+    book = ToolCall("b", "book", f'{{"flight": "HAT136", "file": "src/{name}_1.py"}}')
     messages.append(Message("assistant", None, tool_calls=(book,)))
     return Recording(name, tuple(messages), cluster=cluster)
 
@@ -88,8 +88,10 @@ def test_each_row_is_what_a_replay_alone_measures(
                 columns: dict[str, Any] = {}
                 for make in METRICS.values():
                     columns.update(make(find_model("gpt-4o")).measure(tape, [trace]))
-                for request in range(len(tape.requests)):
-                    rows.append((spec, limit, {n: c[0][request] for n, c in columns.items()}))
+                rows += [
+                    (spec, limit, {name: column[0][request] for name, column in columns.items()})
+                    for request in range(len(tape.requests))
+                ]
     assert len(found) == len(rows)
     for (_, row), (spec, limit, expected) in zip(found.iterrows(), rows, strict=True):
         assert (row["strategy"], row["limit"]) == (repr(parse(spec)), limit)

@@ -20,7 +20,7 @@ FLOORS = (
     "entities progress",
     "history context needs",
     "formats strategies llm sessions agent",
-    "tape metrics bootstrap results executors experiment closeup",
+    "tape metrics bootstrap verdict results executors experiment closeup",
     "spec view cli serve pytest_plugin __init__",
 )
 ROOMS = frozenset(FLOORS[2].split())

@@ -103,12 +103,24 @@ def test_a_free_model_gives_no_share_of_nothing() -> None:
 
 def test_an_interval_has_the_score_between_its_bounds() -> None:
     rng = np.random.default_rng(0)
+    usual = {
+        "strategy": "s()",
+        "limit": 0.5,
+        "budget": 5,
+        "request": 0,
+        "tokens": 1.0,
+        "overflow": 0,
+    }
+    usual |= {"invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0}
     rows = [
-        {"strategy": "s()", "limit": 0.5, "budget": 5, "request": 0, "recording": f"r{i}", "cluster": f"c{i % 7}",
-         "tokens": 1.0, "overflow": 0, "invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0,
-         "far_seen": float(rng.integers(0, 5))}
+        {
+            **usual,
+            "recording": f"r{i}",
+            "cluster": f"c{i % 7}",
+            "far_seen": float(rng.integers(0, 5)),
+        }
         for i in range(30)
-    ]  # fmt: skip
+    ]
     line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(samples=300).iloc[0]
     assert 0 < line["recall_far_low"] < line["recall_far"] < line["recall_far_high"] < 1
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.results import Results
-from ctxlab.strategies.names import CONTROLS
+from ctxlab.verdict import control_of, fits
 from ctxlab.view.labels import Label, place
 from ctxlab.view.palette import CYCLE, GREY, INK, LIGHT
 
@@ -82,17 +82,7 @@ def _board(results: Results, limit: float | Iterable[float] | None, x: str, y: s
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
             raise SpecError(f"no limit {min(missing):g} was evaluated; there are {known}")
         board = board[board["limit"].isin(wanted)]
-    name = board["strategy"].str.replace(r"\(.*", "", regex=True)
-    alone = ~board["strategy"].str.contains("|", regex=False)
-    board = board.assign(control=name.where(name.isin(CONTROLS) & alone, ""))
-    accepted = 0.0
-    if "invalid_rate" in board and (board["control"] == "full").any():
-        accepted = board.loc[board["control"] == "full", "invalid_rate"].max()
-    fits = pd.Series(True, index=board.index)
-    for column, most in (("overflow_rate", 0.0), ("invalid_rate", accepted)):
-        if column in board:
-            fits &= board[column] <= most + 1e-12
-    board = board.assign(fits=fits).dropna(subset=[x, y])
+    board = board.assign(control=control_of(board), fits=fits(board)).dropna(subset=[x, y])
     if board.empty:
         raise SpecError(f"{y} is known for no strategy: these recordings hold nothing to measure")
     # What is the same under several limits belongs to none of them.

@@ -101,8 +101,8 @@ def test_nothing_is_fetchable_before_its_stub_stands_there(counter: TokenCounter
         reads("x"),
         Message("tool", "a" * 99 + " src/io.py", tool_call_id="c1"),
     ]
-    tape = tape_of([*talk, reads("src/io.py"), Message("tool", "b" * 99, tool_call_id="c1"), reads("src/io.py")],
-                   counter)  # fmt: skip
+    again = [reads("src/io.py"), Message("tool", "b" * 99, tool_call_id="c1"), reads("src/io.py")]
+    tape = tape_of([*talk, *again], counter)
     check(tape, parse("tool_result_cap(chars=50) | observation_mask(keep=1)"), 10**6)
 
 

@@ -127,7 +127,7 @@ def test_no_more_is_dropped_than_what_makes_it_fit(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
     tape = tape_of(messages, counter)
-    trace, requests = run(tape, panic(protect=1), limit)
+    _, requests = run(tape, panic(protect=1), limit)
     for sent in requests:
         positions = {e.start for e in sent.entries}
         gone = [p for p in range(sent.position) if p not in positions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from generated import RESULTS, TEXTS, conversations, limits, tape_of
@@ -57,7 +58,7 @@ def test_the_target_holds_in_every_script(letter: str, counter: TokenCounter) ->
         assert requests[turn].context is trace.context
         assert trace.tokens[turn] - tape.fixed <= 0.5 * trace.budget.available
     # A compaction makes room for a while: none follows at the very next request.
-    assert all(later - turn > 1 for turn, later in zip(compacted, compacted[1:], strict=False))
+    assert all(later - turn > 1 for turn, later in pairwise(compacted))
 
 
 def trace_tail(messages: Sequence[Message]) -> int:
@@ -105,7 +106,7 @@ def test_the_next_summary_extends_the_one_before(counter: TokenCounter) -> None:
     assert len(asked) > 2
     said = [text for _, texts in asked for text in texts]
     assert said == [m.text.split()[0] for m in talk[1 : 1 + len(said)]]
-    for (before, added), (after, _) in zip(asked, asked[1:], strict=False):
+    for (before, added), (after, _) in pairwise(asked):
         assert after == f"{before} {len(added)}".strip()
     spans = [(e.start, e.stop) for e in trace.context.edited]
     assert all(start == 1 for start, _ in spans)

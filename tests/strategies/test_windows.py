@@ -66,7 +66,7 @@ def test_a_chunked_window_cuts_at_chunk_boundaries_only(
     messages: tuple[Message, ...], size: int, limit: int, counter: TokenCounter
 ) -> None:
     tape = tape_of(messages, counter)
-    trace, requests = run(tape, chunked_window(size), limit)
+    _, requests = run(tape, chunked_window(size), limit)
     cuts, head = safe_cuts(messages), head_of(messages)
     for sent in requests:
         length = sent.position
