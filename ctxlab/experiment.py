@@ -89,7 +89,8 @@ class Grid:
         if not steps or not bounds:
             raise SpecError("an experiment needs at least one strategy and one limit")
         for bound in bounds:
-            if not isinstance(bound, (int, float)) or not 0 < bound < math.inf:
+            number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+            if not number or not 0 < bound < math.inf:
                 raise SpecError(
                     f"a limit is a positive number of tokens or a fraction, not {bound!r}"
                 )
