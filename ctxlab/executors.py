@@ -6,6 +6,7 @@ need, so that a stream of any length stays a stream.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -97,6 +98,7 @@ class _Quiet(ProcessPoolExecutor):
 def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
+    gc.freeze()  # what was there before the fork need not be looked at again, nor copied
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which ends its workers
 
 

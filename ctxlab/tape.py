@@ -102,16 +102,7 @@ def play(
     trace = Trace(strategy, budget, context, watched={name: [] for name in watching})
     for position in tape.requests:
         context.advance(position)
-        try:
-            sent = strategy(context)
-        except CtxlabError:
-            raise
-        except Exception as error:
-            where = f"message {position} of {tape.recording.id}"
-            kind = type(error).__name__
-            raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
-        if not isinstance(sent, Context):
-            raise StrategyError(f"{strategy!r} returned {sent!r}, not the context or a fork of it")
+        sent = _ask(strategy, context, tape.recording.id)
         trace.tokens.append(sent.tokens + budget.fixed)
         trace.messages.append(len(sent.entries))
         trace.unchanged.append(sent.unchanged)
@@ -126,6 +117,23 @@ def play(
         context.settle(sent)
     context.advance(len(tape.history))
     return trace
+
+
+def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
+    """What the strategy would send; a failure of its own names the place."""
+    where = f"message {context.length} of {recording}"
+    try:
+        sent: object = strategy(context)
+    except CtxlabError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
+    if not isinstance(sent, Context):
+        raise StrategyError(
+            f"{strategy!r} failed at {where}: it returned {sent!r}, not the context or a fork of it"
+        )
+    return sent
 
 
 def sound_start(entries: Sequence[Entry]) -> bool:

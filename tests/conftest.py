@@ -19,7 +19,11 @@ settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=60, suppress_health_check=_SLOW
 )
 settings.register_profile(
-    "thorough", deadline=None, max_examples=2000, suppress_health_check=_SLOW, print_blob=True
+    "thorough",
+    deadline=None,
+    max_examples=int(os.environ.get("CTXLAB_EXAMPLES", "2000")),
+    suppress_health_check=_SLOW,
+    print_blob=True,
 )
 settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
 

@@ -70,9 +70,10 @@ class chunked_window(Base):
         boundary = (context.length // self.max_history - 1) * self.max_history
         if boundary <= 0 or context.notes.get(self) == boundary:
             return context
-        context.notes[self] = boundary
         head, tail = context.head, context.tail
-        stop = min(context.next_cut(context.index_from(boundary)), tail)
-        if stop > head:
-            context.drop(head, stop)
+        cut = context.next_cut(context.index_from(boundary))
+        if cut <= tail:  # else the newest unit reaches over the boundary: it is cut off later
+            context.notes[self] = boundary
+        if head < min(cut, tail):
+            context.drop(head, min(cut, tail))
         return context
