@@ -232,6 +232,8 @@ class Context:
         tokens = self.history.counter.message(message)
         entry = Entry(message, tokens, form, here, here, self.turn)
         self._touch(index)
+        if index < len(self.entries) and self.entries[index].message.role == "system":
+            self.strange = True  # it speaks before the system prompt
         self.entries.insert(index, entry)
         self.tokens += tokens
         self._made(entry)
@@ -343,7 +345,7 @@ class Context:
     def _end(self, old: Entry, gone: bool) -> None:
         if old.form is not Form.VERBATIM:
             old.until = self.turn
-        if old.stop - old.start != 1:
+        if old.wide:
             return  # what was folded ended when it was folded
         position = old.start
         self.died[position] = min(self.died[position], self.turn)

@@ -51,17 +51,19 @@ class Form(StrEnum):
 class Entry:
     """A message in a context, its tokens, its form, and the history ``[start, stop)`` it stands for.
 
-    ``since`` and ``until`` are the requests between which it stood there; only a message that is not
-    verbatim has them, since verbatim entries are shared by all contexts of a history.
+    It is ``wide`` unless it stands for exactly one message. ``since`` and ``until`` are the requests
+    between which it stood there; only a message that is not verbatim has them, since verbatim entries are
+    shared by all contexts of a history.
     """
 
-    __slots__ = ("form", "message", "since", "start", "stop", "tokens", "until")
+    __slots__ = ("form", "message", "since", "start", "stop", "tokens", "until", "wide")
 
     def __init__(
         self, message: Message, tokens: int, form: Form, start: int, stop: int, since: int = 0
     ) -> None:
         self.message, self.tokens, self.form = message, tokens, form
         self.start, self.stop, self.since, self.until = start, stop, since, NEVER
+        self.wide = stop - start != 1
 
     def __repr__(self) -> str:
         stood = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}–{self.stop - 1}"

@@ -12,9 +12,11 @@ earlier mention is still to come; a running maximum over mentions answers that f
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +33,8 @@ __all__ = ["FAR", "Recall", "Tiers", "tiers"]
 
 FAR = 4000
 """Tokens between the last mention of an entity and its use from which on the need counts as far."""
+
+_START = attrgetter("start")
 
 _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
@@ -136,7 +140,7 @@ def _tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
     for row, trace in enumerate(traces):
         book.point(pointer[row], trace)
         for entry in trace.context.edited:
-            if entry.stop - entry.start != 1:
+            if entry.wide:
                 book.show(seen[row], entry)
         for request, entries in trace.forks.items():
             book.look_at(seen[row], pointer[row], request, entries)
@@ -175,7 +179,7 @@ class _Book:
         known = self.kept.get(key)
         if known is None:
             among = None
-            if entry.stop - entry.start == 1:  # it can only contain what its original mentioned
+            if not entry.wide:  # it can only contain what its original mentioned
                 among = [self.segment[row] for row in self.rows.get(entry.start, ())]
             known = self.kept[key] = (entry, self.needs.kept_in(entry.message, among))
         return known[1]
@@ -184,7 +188,7 @@ class _Book:
         """A mention lives on in the message that replaced its own, where that still contains it."""
         requests = len(self.needs.positions)
         for entry in trace.context.edited:
-            if entry.stop - entry.start == 1 and (kept := self.contains(entry)):
+            if not entry.wide and (kept := self.contains(entry)):
                 for row in self.rows.get(entry.start, ()):
                     if self.segment[row] in kept and life[row] == entry.since:
                         life[row] = min(entry.until, requests)
@@ -226,14 +230,15 @@ class _Book:
         rows = range(self.starts[request], self.starts[request + 1])
         if not rows:
             return
-        at = {entry.start: entry for entry in entries if entry.stop - entry.start == 1}
-        wide = [text_of(e.message) for e in entries if e.stop - e.start != 1]
+        wide = [text_of(entry.message) for entry in entries if entry.wide]
         for i in rows:
             entity, view, fetch = self.entity[i], False, False
             row, first = self.upto[i], self.offset[entity]
             while row >= first and not view:
-                found = at.get(self.mentions[row])
-                if found is not None:
+                position = self.mentions[row]
+                index = bisect_right(entries, position, key=_START) - 1
+                found = entries[index] if index >= 0 else None
+                if found and found.start == position and not found.wide:
                     view = found.form is Form.VERBATIM or entity in self.contains(found)
                     fetch = fetch or found.form.fetchable
                 row -= 1

@@ -6,6 +6,7 @@ knows nothing; none can beat ``oracle``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,10 @@ class oracle(Base):
 
 def _window(context: Context, start: int, tail: int, room: int) -> int:
     """The earliest safe cut from ``start`` on whose entries fit into the room, else the tail."""
+    if not context.version:  # nothing was edited, so the history has the sums
+        before = context.history.before
+        index = bisect_left(before, before[context.length] - room, start, tail)
+        return min(context.next_cut(index), tail)
     used, index = 0, len(context.entries)
     while index > start:
         used += context.entries[index - 1].tokens

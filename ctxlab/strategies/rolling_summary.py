@@ -57,7 +57,7 @@ class rolling_summary(Base):
         if start <= head:
             return context
         before = sum(entry.tokens for entry in entries[head:start])
-        message = self._summary(context, head, start, chars)
+        message = self._summary(context, head, start, chars, empty)
         if context.history.counter.message(message) >= before:
             context.report("summary rejected: longer than what it stands for")
             return context
@@ -65,17 +65,18 @@ class rolling_summary(Base):
         context.report("summary")
         return context
 
-    def _summary(self, context: Context, start: int, stop: int, chars: int) -> Message:
+    def _summary(self, context: Context, start: int, stop: int, chars: int, empty: int) -> Message:
         folded = context.entries[start:stop]
         previous = ""
         if folded[0].form is Form.SUMMARY:
             previous = folded[0].message.text.removeprefix(HEADER)
             folded = folded[1:]
         messages = [entry.message for entry in folded]
-        count, allowed = context.history.counter.text, chars // 3
-        text = self.summarizer(previous, messages, chars)
-        while (tokens := count(text)) > allowed and chars > 0:
+        count, allowed = context.history.counter.message, chars // 3
+        while True:
+            summary = Message("user", HEADER + self.summarizer(previous, messages, chars))
+            tokens = count(summary) - empty
+            if tokens <= allowed or chars == 0:
+                return summary
             # Other scripts than Latin have fewer characters a token.
             chars = chars * allowed // tokens
-            text = self.summarizer(previous, messages, chars)
-        return Message("user", HEADER + text)

@@ -133,13 +133,19 @@ def test_no_more_is_dropped_than_what_makes_it_fit(
         gone = [p for p in range(sent.position) if p not in positions]
         if not gone:
             continue
-        # With the newest unit that went back in, every large result shortened, it would not fit.
-        start = tape.history.starts[gone[-1]]
-        back = [m for p, m in enumerate(messages[: sent.position]) if p not in gone or p >= start]
-        least = [panic().shorten(m, None) or m for m in back]
-        protected = sent.position - len([e for e in sent.entries if e.start > gone[-1]])
-        assert start >= tape.history.head
-        assert counter.request(least) > limit or protected >= tape.history.starts[sent.position - 1]
+        # With the newest unit that went put in again, every large result shortened, it would not fit.
+        # Results of the last messages are shortened only where these alone are too large.
+        start, newest = tape.history.starts[gone[-1]], tape.history.starts[sent.position - 1]
+        ends = [*messages[: tape.history.head], *messages[newest : sent.position]]
+        stop = sent.position if counter.request(ends) > limit else newest
+        back = [
+            (p < stop and panic().shorten(message, None)) or message
+            for p, message in enumerate(messages[: sent.position])
+            if p not in gone or p >= start
+        ]
+        assert tape.history.head <= start
+        assert gone[-1] < newest
+        assert counter.request(back) > limit
 
 
 def test_after_a_cap_there_is_nothing_large_left_to_shorten(counter: TokenCounter) -> None:
