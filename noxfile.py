@@ -83,4 +83,4 @@ def minimums(session: nox.Session) -> None:
 def thorough(session: nox.Session) -> None:
     """Runs the property tests with many more examples."""
     session.install(".[test,notebooks]")
-    session.run("pytest", "-n", "auto", *session.posargs, env={"CTXLAB_EXAMPLES": "thorough"})
+    session.run("pytest", "-n", "auto", *session.posargs, env={"CTXLAB_HYPOTHESIS": "thorough"})

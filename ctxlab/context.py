@@ -247,11 +247,18 @@ class Context:
         if not self.forked:
             raise EditError("only a fork can be edited in bulk")
         old = self.entries[start:stop]
-        if old and len(entries) < len(old):
-            gone = old[: len(old) - len(entries)]
-            if not (self._parts_nothing(gone[0].start) and self._parts_nothing(gone[-1].stop)):
+        going = len(old) - len(entries)
+        if going < 0:
+            raise EditError(f"{len(entries)} entries cannot stand in the place of {len(old)}")
+        same = 0
+        if going:
+            begin, end = old[0].start, old[going - 1].stop
+            if not (self._parts_nothing(begin) and self._parts_nothing(end)):
                 self.strange = True
-        self._touch(start)
+        else:
+            pairs = enumerate(zip(old, entries, strict=True))
+            same = next((i for i, (was, now) in pairs if was is not now), len(old))
+        self._touch(start + same)
         self.entries[start:stop] = entries
         self.tokens = sum([entry.tokens for entry in self.entries])
 

@@ -52,8 +52,8 @@ class Entry:
     """A message in a context, its tokens, its form, and the history ``[start, stop)`` it stands for.
 
     It is ``wide`` unless it stands for exactly one message. ``since`` and ``until`` are the requests
-    between which it stood there; only a message that is not verbatim has them, since verbatim entries are
-    shared by all contexts of a history.
+    between which it stood there; only a message that is not verbatim has them, since verbatim entries
+    are shared by all contexts of a history.
     """
 
     __slots__ = ("form", "message", "since", "start", "stop", "tokens", "until", "wide")
