@@ -147,10 +147,8 @@ class Context:
         What was inserted there stands before it.
         """
         entries = self.entries
-        if position < len(entries):
-            entry = entries[position]
-            if entry.start == position < entry.stop:
-                return position  # nothing before it was dropped or folded
+        if position < len(entries) and entries[position].start == position < entries[position].stop:
+            return position  # as many entries as messages before it: the usual case
         index = bisect_right(entries, position, key=_START)
         if index and entries[index - 1].stop > position:
             return index - 1
@@ -158,8 +156,9 @@ class Context:
 
     def find(self, position: int) -> int | None:
         """Index of the entry that stands for ``position`` of the history; None if it was dropped."""
-        index = bisect_right(self.entries, position, key=_START) - 1
-        return index if index >= 0 and self.entries[index].stop > position else None
+        index = self.index_from(position)
+        entries = self.entries
+        return index if index < len(entries) and entries[index].start <= position else None
 
     def is_cut(self, index: int) -> bool:
         """Whether everything before ``index`` can go without parting a call from its results."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
 
-from ctxlab import metrics, strategies
+from ctxlab import formats, metrics, strategies
+from ctxlab.errors import ReadError
+from ctxlab.formats import table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,11 +53,22 @@ def test_the_strategies_of_the_readme_parse() -> None:
         strategies.parse(strategy)
 
 
-def test_what_contributing_shows_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_contributing_shows_can_be_added(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
-    strategy, metric = blocks("CONTRIBUTING.md", "python")
-    space: dict[str, object] = {}
+    monkeypatch.setattr(table, "FORMATS", dict(table.FORMATS))
+    strategy, reader, metric = blocks("CONTRIBUTING.md", "python")
+    space: dict[str, Any] = {}
     exec(strategy, space)
-    assert repr(space["first_lines"]()) == "first_lines()"  # type: ignore[operator]
+    exec(reader, space)
     exec(metric, space)
+    assert repr(space["first_lines"]()) == "first_lines()"
     assert "images" in metrics.METRICS
+    table.register(space["FORMAT"])
+    (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n')
+    (recording,) = formats.load(tmp_path / "log")
+    assert [message.content for message in recording.messages] == ["who?", "me"]
+    (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n{"question": 1}\n')
+    with pytest.raises(ReadError, match=":2: .*'answer' is missing"):
+        list(formats.load(tmp_path / "log"))

@@ -97,11 +97,15 @@ class Source:
 
     @contextmanager
     def guard(self, number: int, unit: str = "line") -> Iterator[None]:
-        """What fails with ``ValueError`` inside is ``broken``; the body does not go on after it."""
+        """What a wrong value raises inside is ``broken``; the body does not go on after it."""
         try:
             yield
         except ValueError as error:
             self.broken(str(error), number, unit)
+        except KeyError as error:
+            self.broken(f"{error} is missing", number, unit)
+        except (TypeError, AttributeError, IndexError) as error:
+            self.broken(f"not of the expected shape ({error})", number, unit)
         except RecursionError:
             self.broken("nested too deeply", number, unit)
 
