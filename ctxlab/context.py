@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 from ctxlab.conversation import Message
@@ -124,12 +124,13 @@ class Context:
         """Tokens at the beginning that are the same messages as in the previous request."""
         if self._sent is None:
             return self._prefix
-        tokens = 0
-        for before, now in zip(self._sent, self.entries, strict=False):
-            if before is not now and before.message != now.message:
-                break
-            tokens += now.tokens
-        return tokens
+        sent, entries = self._sent, self.entries
+        same = list(map(is_, sent, entries))
+        count = same.index(False) if False in same else len(same)
+        # A strategy that makes every message anew may still have sent the same.
+        while count < len(same) and sent[count].message == entries[count].message:
+            count += 1
+        return sum([entry.tokens for entry in entries[:count]])
 
     @property
     def head(self) -> int:

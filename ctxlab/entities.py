@@ -50,6 +50,7 @@ _FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
 _PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
 _HIDDEN = re.compile(r"\.{1,2}/|\.\w")
 _NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
+_PARTS = re.compile(r"::|[:#]")
 _ENDINGS = frozenset(
     [
         "c",
@@ -146,6 +147,8 @@ def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
 
 @lru_cache(maxsize=65536)
 def _classify(chunk: str) -> tuple[Entity, ...]:
+    if chunk.isalpha() and (chunk.islower() or chunk.istitle() or len(chunk) < _SHORTEST):
+        return ()  # a plain word, as most are
     if _HIDDEN.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
         path = chunk.rstrip(".:#+-").removesuffix("/")
         if _SHORTEST <= len(path) <= _LONGEST and _kind(path) == "path":
@@ -153,12 +156,14 @@ def _classify(chunk: str) -> tuple[Entity, ...]:
     chunk = chunk.strip(".:#+-").removesuffix("/") or chunk
     if not _SHORTEST <= len(chunk) <= _LONGEST:
         return ()
-    for kind, pattern in (("email", _EMAIL), ("date", _DATE)):
-        if pattern.fullmatch(chunk):
-            return (Entity(kind, chunk),)
-    parts = [part for part in re.split(r"::|[:#]", chunk) if part]
-    if len(parts) > 1:
-        return tuple(entity for part in parts for entity in _classify(part))
+    if "@" in chunk and _EMAIL.fullmatch(chunk):
+        return (Entity("email", chunk),)
+    if chunk[0].isdigit() and _DATE.fullmatch(chunk):
+        return (Entity("date", chunk),)
+    if ":" in chunk or "#" in chunk:
+        parts = [part for part in _PARTS.split(chunk) if part]
+        if len(parts) > 1:
+            return tuple(entity for part in parts for entity in _classify(part))
     found = _kind(chunk)
     return (Entity(found, chunk),) if found else ()
 

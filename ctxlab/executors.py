@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pickle import PicklingError
@@ -27,7 +27,9 @@ __all__ = ["execute", "usable_workers"]
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 
-_work: Callable[[Any], Any] | None = None  # in a worker: what it does
+# In a worker: what it does, and what it does it to.
+_work: Callable[[Any], Any] | None = None
+_known: Sequence[Any] = ()
 
 
 def execute(
@@ -44,11 +46,13 @@ def execute(
     if count == 1:
         yield from map(work, tasks)
         return
+    # What is at hand before the fork need not be sent: its place is enough.
+    known = tasks if _method() == "fork" and isinstance(tasks, Sequence) else ()
     ahead: deque[Future[_Answer]] = deque()
     others = set(multiprocessing.active_children())
-    with _pool(work, count) as pool:
+    with _pool(work, known, count) as pool:
         try:
-            for task in tasks:
+            for task in range(len(known)) if known else tasks:
                 ahead.append(pool.submit(_call, task))
                 if len(ahead) > 2 * count:
                     yield ahead.popleft().result()
@@ -80,10 +84,13 @@ def usable_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _pool(work: Callable[[Any], Any], count: int) -> ProcessPoolExecutor:
-    method = "fork" if sys.platform == "linux" else "spawn"
-    context = multiprocessing.get_context(method)
-    return _Quiet(count, context, initializer=_begin, initargs=(work,))
+def _method() -> str:
+    return "fork" if sys.platform == "linux" else "spawn"
+
+
+def _pool(work: Callable[[Any], Any], known: Sequence[Any], count: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context(_method())
+    return _Quiet(count, context, initializer=_begin, initargs=(work, known))
 
 
 class _Quiet(ProcessPoolExecutor):
@@ -95,13 +102,13 @@ class _Quiet(ProcessPoolExecutor):
             return super().submit(*args, **kwargs)
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
-    global _work
-    _work = work
+def _begin(work: Callable[[Any], Any], known: Sequence[Any]) -> None:
+    global _work, _known
+    _work, _known = work, known
     gc.freeze()  # what was there before the fork need not be looked at again, nor copied
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which ends its workers
 
 
 def _call(task: Any) -> Any:
     assert _work is not None
-    return _work(task)
+    return _work(_known[task] if _known else task)

@@ -229,7 +229,7 @@ def _mentions(
     postings: dict[bytes, list[int]] = {}
     foreign = []
     for position, text in enumerate(texts):
-        for word in words_of(text.all) & wanted:
+        for word in wanted & words_of(text.all):
             postings.setdefault(word, []).append(position)
         if not text.all.isascii():
             foreign.append(position)

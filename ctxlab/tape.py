@@ -121,19 +121,19 @@ def play(
 
 def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
     """What the strategy would send; a failure of its own names the place."""
-    where = f"message {context.length} of {recording}"
     try:
         sent: object = strategy(context)
     except CtxlabError:
         raise
     except Exception as error:
-        kind = type(error).__name__
-        raise StrategyError(f"{strategy!r} failed at {where}: {kind}: {error}") from error
-    if not isinstance(sent, Context):
-        raise StrategyError(
-            f"{strategy!r} failed at {where}: it returned {sent!r}, not the context or a fork of it"
-        )
-    return sent
+        cause: Exception | None = error
+        what = f"{type(error).__name__}: {error}"
+    else:
+        if isinstance(sent, Context):
+            return sent
+        cause, what = None, f"it returned {sent!r}, not the context or a fork of it"
+    where = f"message {context.length} of {recording}"
+    raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
 
 
 def sound_start(entries: Sequence[Entry]) -> bool:

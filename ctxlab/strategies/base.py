@@ -16,11 +16,11 @@ from typing import Any, Protocol, runtime_checkable
 from ctxlab.context import Context
 from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
+from ctxlab.history import Form, Rewrite
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
-__all__ = ["Base", "Function", "Pipeline", "Strategy", "as_strategy"]
+__all__ = ["Base", "Function", "Pipeline", "Strategy", "as_strategy", "rewrite_results"]
 
 
 @runtime_checkable
@@ -110,6 +110,20 @@ def as_strategy(what: Any) -> Strategy:
             f"{what!r} is no strategy: expected tool_stubs(keep=3), a function, or text"
         )
     return what  # type: ignore[no-any-return]
+
+
+def rewrite_results(
+    context: Context, owner: Base, upto: int, function: Rewrite, form: Form
+) -> None:
+    """Rewrites the first ``upto`` tool results of the conversation, each looked at once by its owner."""
+    done = context.notes.get(owner, 0)
+    if upto <= done:
+        return
+    for position in context.history.results[done:upto]:
+        index = context.find(position)
+        if index is not None and context.entries[index].message.role == "tool":
+            context.rewrite(index, function, form)
+    context.notes[owner] = upto
 
 
 def _parts(strategy: Any) -> tuple[Strategy, ...]:

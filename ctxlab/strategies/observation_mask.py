@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, rewrite_results
 from ctxlab.strategies.text import is_text, with_text
 
 __all__ = ["observation_mask"]
@@ -26,14 +26,8 @@ class observation_mask(Base):
     "tool results that stay"
 
     def __call__(self, context: Context, /) -> Context:
-        results = context.history.results
-        upto = bisect_left(results, context.length) - self.keep
-        done = context.notes.get(self, 0)
-        for position in results[done : max(upto, 0)]:
-            index = context.find(position)
-            if index is not None and context.entries[index].message.role == "tool":
-                context.rewrite(index, self.mask, Form.STUB)
-        context.notes[self] = max(upto, done)
+        upto = bisect_left(context.history.results, context.length) - self.keep
+        rewrite_results(context, self, upto, self.mask, Form.STUB)
         return context
 
     def mask(self, message: Message, _: ToolCall | None) -> Message | None:

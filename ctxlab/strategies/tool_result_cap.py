@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, rewrite_results
 from ctxlab.strategies.text import with_text
 
 __all__ = ["tool_result_cap"]
@@ -30,13 +30,8 @@ class tool_result_cap(Base):
     "what stands after a cut; it comes on top of ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
-        results = context.history.results
-        upto = bisect_left(results, context.length)
-        for position in results[context.notes.get(self, 0) : upto]:
-            index = context.find(position)
-            if index is not None and context.entries[index].form is Form.VERBATIM:
-                context.rewrite(index, self.cut, Form.TRUNCATED)
-        context.notes[self] = upto
+        upto = bisect_left(context.history.results, context.length)
+        rewrite_results(context, self, upto, self.cut, Form.TRUNCATED)
         return context
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:

@@ -15,7 +15,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
 from ctxlab.jsontext import dump_json, leaves, parse_json
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, rewrite_results
 from ctxlab.strategies.text import clip, is_text, with_text
 
 __all__ = ["MARKER", "stub_of", "tool_stubs"]
@@ -46,12 +46,7 @@ class tool_stubs(Base):
             upto = bisect_left(history.results, history.users[newest] if newest >= 0 else 0)
         else:
             upto = bisect_left(history.results, context.length) - self.keep
-        done = context.notes.get(self, 0)
-        for position in history.results[done : max(upto, 0)]:
-            index = context.find(position)
-            if index is not None and context.entries[index].message.role == "tool":
-                context.rewrite(index, stub_of, Form.STUB)
-        context.notes[self] = max(upto, done)
+        rewrite_results(context, self, upto, stub_of, Form.STUB)
         return context
 
 
