@@ -33,12 +33,16 @@ _known: Sequence[Any] = ()
 
 
 def execute(
-    work: Callable[[_Task], _Answer], tasks: Iterable[_Task], workers: int | None = None
+    work: Callable[[_Task], _Answer],
+    tasks: Iterable[_Task],
+    workers: int | None = None,
+    size: Callable[[_Task], int] | None = None,
 ) -> Iterator[_Answer]:
     """``work(task)`` for every task, in order, on ``workers`` processes.
 
     None uses every core where a process can be forked cheaply and safely, else none but this one.
-    Raises what ``work`` raises; ``SpecError`` where it cannot be sent to another process.
+    ``size`` says how long a task takes beside the others, so that the longest begin first where all are
+    at hand. Raises what ``work`` raises; ``SpecError`` where it cannot be sent to another process.
     """
     count = usable_workers() if workers is None else workers
     if count < 1:
@@ -48,11 +52,14 @@ def execute(
         return
     # What is at hand before the fork need not be sent: its place is enough.
     known = tasks if _method() == "fork" and isinstance(tasks, Sequence) else ()
-    ahead: deque[Future[_Answer]] = deque()
     others = set(multiprocessing.active_children())
     with _pool(work, known, count) as pool:
         try:
-            for task in range(len(known)) if known else tasks:
+            if known:
+                yield from _longest_first(pool, known, size)
+                return
+            ahead: deque[Future[_Answer]] = deque()
+            for task in tasks:
                 ahead.append(pool.submit(_call, task))
                 if len(ahead) > 2 * count:
                     yield ahead.popleft().result()
@@ -82,6 +89,16 @@ def usable_workers() -> int:
     if sys.platform != "linux" or threading.active_count() > 1:
         return 1
     return len(os.sched_getaffinity(0))
+
+
+def _longest_first(
+    pool: ProcessPoolExecutor, known: Sequence[Any], size: Callable[[Any], int] | None
+) -> Iterator[Any]:
+    places = range(len(known))
+    order = sorted(places, key=lambda place: -size(known[place])) if size else places
+    futures = {place: pool.submit(_call, place) for place in order}
+    for place in places:
+        yield futures.pop(place).result()
 
 
 def _method() -> str:

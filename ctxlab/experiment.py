@@ -54,7 +54,7 @@ def evaluate(
     """
     grid = Grid.make(strategies, limits, model, reserve, metrics)
     table = Table(grid.columns, grid.labels)
-    outcomes = execute(grid.run, recordings, workers)
+    outcomes = execute(grid.run, recordings, workers, size=_messages)
     for described, budgets, figures in track(outcomes, "replaying", _length(recordings), progress):
         table.describe(described)
         if figures:
@@ -170,6 +170,10 @@ def _metric(metric: str | Metric, model: Model) -> Metric:
 
 def _length(items: Iterable[Any]) -> int | None:
     return len(items) if isinstance(items, Sequence) else None
+
+
+def _messages(recording: Recording) -> int:
+    return len(recording.messages)
 
 
 def _described(tape: Tape) -> dict[str, Any]:

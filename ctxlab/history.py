@@ -71,10 +71,13 @@ class Entry:
 
 
 class Foresight(Protocol):
-    """What an oracle may know: the passages of the history that the next action will use."""
+    """What an oracle may know: what the next action will use, and where that had stood."""
 
-    def passages(self, position: int) -> Sequence[tuple[int, str, str]]:
-        """``(mentioned at, text needed, passage around it)`` for the message at ``position``."""
+    def needed(self, position: int) -> Sequence[tuple[int, str]]:
+        """``(mentioned last at, text)`` of everything that the message at ``position`` will use."""
+
+    def passage(self, position: int, text: str) -> str:
+        """The line of the message at ``position`` that holds the text."""
 
 
 class History(Sequence[Message]):

@@ -7,14 +7,14 @@ request's tool calls use, where that entity had stood until then, and how many t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.conversation import Message
+from ctxlab.conversation import Message, text_of
 from ctxlab.entities import Entity, entities_in, entities_of_leaf, holds, place_of, words_of
 from ctxlab.history import History
 
@@ -69,7 +69,6 @@ class Needs:
         self.arguments: list[Argument] = []
         uses, entities = self._uses(texts, words)
         self._texts = texts
-        self._passages: dict[int, list[tuple[int, str, str]]] = {}
         found = _mentions(texts, entities, uses, self.positions, tools)
         self._collect(uses, entities, found)
 
@@ -150,13 +149,17 @@ class Needs:
         origin = self.history[first].role
         return Need(self.arguments[self.argument[i]], entity, origin, last, int(self.gap[i]))
 
-    def kept_in(self, message: Message, among: Iterable[int] | None = None) -> frozenset[int]:
+    def kept_in(self, message: Message, among: Collection[int] | None = None) -> frozenset[int]:
         """The entities, of those ``among``, that a message such as a stub or a summary contains."""
-        body = _Text(message).all
+        body = text_of(message)
         if among is None:
             words = (*words_of(body), b"")
-            among = (number for word in words for number in self._by_word.get(word, ()))
-        return frozenset(n for n in among if place_of(body, self.entities[n].text) >= 0)
+            among = [number for word in words for number in self._by_word.get(word, ())]
+        entities = self.entities
+        # Most are not there at all, which the plain search says soonest.
+        return frozenset(
+            [n for n in among if entities[n].text in body and holds(body, entities[n].text)]
+        )
 
     @cached_property
     def _by_word(self) -> dict[bytes, list[int]]:
@@ -166,31 +169,24 @@ class Needs:
             index.setdefault(word, []).append(number)
         return index
 
-    def passages(self, position: int) -> list[tuple[int, str, str]]:
-        """``(mentioned at, entity, passage)`` for what the message at ``position`` will use."""
-        known = self._passages.get(position)
-        if known is None:
-            known = self._passages[position] = self._passages_before(position)
-        return known
-
-    def _passages_before(self, position: int) -> list[tuple[int, str, str]]:
+    def needed(self, position: int) -> list[tuple[int, str]]:
+        """``(mentioned last at, text)`` of everything that the message at ``position`` will use."""
         request = bisect_left(self.positions, position)
         if request == len(self.positions) or self.positions[request] != position:
             return []
-        found = []
-        for i in range(self.starts[request], self.starts[request + 1]):
-            last, text = int(self.mentions[self.upto[i]]), self.entities[self.entity[i]].text
-            found.append((last, text, self._passage(last, text)))
-        return found
+        rows = range(self.starts[request], self.starts[request + 1])
+        return [
+            (int(self.mentions[self.upto[i]]), self.entities[self.entity[i]].text) for i in rows
+        ]
 
-    def _passage(self, position: int, entity: str) -> str:
-        """The line that holds the entity, or what fits of it."""
+    def passage(self, position: int, text: str) -> str:
+        """The line that holds the text, or what fits of it."""
         body = self._texts[position].all
-        at = place_of(body, entity)
+        at = place_of(body, text)
         start = max(body.rfind("\n", 0, at) + 1, at - _PASSAGE // 2)
         stop = body.find("\n", at)
         stop = len(body) if stop < 0 else stop
-        return body[start : max(at + len(entity), min(stop, start + _PASSAGE))]
+        return body[start : max(at + len(text), min(stop, start + _PASSAGE))]
 
 
 class _Text:

@@ -48,9 +48,13 @@ class Tape:
         """What each request's next action uses, and where it had stood."""
         return Needs(self.history, render_tools(list(self.recording.tools)))
 
-    def passages(self, position: int) -> Sequence[tuple[int, str, str]]:
+    def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """What the message at ``position`` will use: for controls that know the future."""
-        return self.needs.passages(position)
+        return self.needs.needed(position)
+
+    def passage(self, position: int, text: str) -> str:
+        """The line of the message at ``position`` that holds the text."""
+        return self.needs.passage(position, text)
 
     @property
     def length(self) -> int:

@@ -117,7 +117,8 @@ def test_a_passage_holds_what_is_needed_and_is_a_line_of_what_was_said(
     needs = tape_of(messages, counter).needs
     seen = 0
     for position in range(len(messages) + 1):
-        for last, text, passage in needs.passages(position):
+        for last, text in needs.needed(position):
+            passage = needs.passage(last, text)
             assert last < position
             assert holds(passage, text)
             assert passage in text_of(messages[last])

@@ -175,12 +175,15 @@ class _Book:
 
     def contains(self, entry: Entry) -> frozenset[int]:
         """The entities that an edited message still contains."""
+        among = None
+        if not entry.wide:  # it can only contain what its original mentioned
+            rows = self.rows.get(entry.start)
+            if not rows:
+                return frozenset()
+            among = [self.segment[row] for row in rows]
         key = (id(entry.message), entry.start, entry.stop)
         known = self.kept.get(key)
         if known is None:
-            among = None
-            if not entry.wide:  # it can only contain what its original mentioned
-                among = [self.segment[row] for row in self.rows.get(entry.start, ())]
             known = self.kept[key] = (entry, self.needs.kept_in(entry.message, among))
         return known[1]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
+from ctxlab.history import Foresight, Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.panic import panic
 
@@ -66,9 +66,10 @@ class oracle(Base):
     def __call__(self, context: Context, /) -> Context:
         if context.excess <= 0:
             return context
-        if context.history.foresight is None:
+        foresight = context.history.foresight
+        if foresight is None:
             raise SpecError("oracle knows the next action only in a replay")
-        needed = context.history.foresight.passages(context.length)
+        needed = foresight.needed(context.length)
         fork = context.fork()
         head, tail = fork.head, fork.tail
         base = fork.available - sum(entry.tokens for entry in fork.entries[:head])
@@ -76,7 +77,7 @@ class oracle(Base):
         while True:
             start = _window(fork, max(start, head), tail, base - cost)
             earliest = fork.entries[start].start if start < tail else fork.length
-            wanted = _excerpt(needed, fork.history.head, earliest)
+            wanted = _excerpt(foresight, needed, fork.history.head, earliest)
             if wanted == message:
                 break
             message, cost = wanted, fork.history.counter.message(wanted) if wanted else 0
@@ -108,7 +109,9 @@ def _window(context: Context, start: int, tail: int, room: int) -> int:
     return min(context.next_cut(index), tail)
 
 
-def _excerpt(needed: Sequence[tuple[int, str, str]], first: int, stop: int) -> Message | None:
+def _excerpt(
+    foresight: Foresight, needed: Sequence[tuple[int, str]], first: int, stop: int
+) -> Message | None:
     """The passages last mentioned in ``[first, stop)`` of the history, as one message."""
-    lines = dict.fromkeys(passage for at, _, passage in needed if first <= at < stop)
+    lines = dict.fromkeys(foresight.passage(*need) for need in needed if first <= need[0] < stop)
     return Message("user", "\n".join(lines)) if lines else None

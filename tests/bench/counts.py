@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tiktoken
-from replay import corpus
+from replay import corpora
 from table import Line
 
 from ctxlab.context import Context
@@ -25,7 +25,8 @@ _SHARE = 0.25
 
 def exact(quick: bool) -> Iterator[Line]:
     """Some requests of every strategy of the line-up over every recording."""
-    name, recordings = corpus()
+    every = corpora()
+    recordings = [recording for each in every.values() for recording in each]
     if not recordings:
         yield Line("requests that count wrong", "no recordings: set CTXLAB_DATA or make datasets/")
         return
@@ -34,7 +35,7 @@ def exact(quick: bool) -> Iterator[Line]:
         requests, tokens = requests + 1, tokens + found
         if counted != found:
             wrong.append(f"{where}: {counted:,} for {found:,}")
-    yield Line(f"{name}: {requests:,} requests", f"{tokens:,} tokens")
+    yield Line(f"{' + '.join(every)}: {requests:,} requests", f"{tokens:,} tokens")
     yield Line("requests that count wrong", f"{len(wrong)} of {requests:,}", len(wrong), at_most=0)
     for each in wrong[:5]:
         yield Line(f"  {each}", "")
