@@ -78,8 +78,11 @@ def execute(
         except BaseException:
             # Cancelled, or nobody listens any more: what is under way is not worth waiting for.
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - others:
+            workers_left = set(multiprocessing.active_children()) - others
+            for worker in workers_left:
                 worker.terminate()
+            for worker in workers_left:
+                worker.join()
             raise
 
 

@@ -70,5 +70,5 @@ def test_what_contributing_shows_can_be_added(
     (recording,) = formats.load(tmp_path / "log")
     assert [message.content for message in recording.messages] == ["who?", "me"]
     (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n{"question": 1}\n')
-    with pytest.raises(ReadError, match=":2: .*'answer' is missing"):
+    with pytest.raises(ReadError, match=r":2: .*'answer' is missing"):
         list(formats.load(tmp_path / "log"))
