@@ -177,19 +177,7 @@ def _messages(recording: Recording) -> int:
 
 
 def _described(tape: Tape) -> dict[str, Any]:
-    recording = tape.recording
-    return {
-        "recording": recording.id,
-        "cluster": recording.cluster or recording.id,
-        "source": recording.source,
-        "format": recording.format,
-        "messages": len(recording.messages),
-        "requests": len(tape.requests),
-        "tokens": tape.history.before[-1] + tape.fixed,
-        "valid": tape.valid,
-        "skipped": dict(recording.skipped),
-        "digest": _digest(recording.messages),
-    }
+    return {**tape.facts, "digest": _digest(tape.recording.messages)}
 
 
 def _digest(messages: Sequence[Message]) -> str:

@@ -62,6 +62,22 @@ class Tape:
         last = self.requests[-1] if self.requests else 0
         return self.history.before[last] + self.fixed
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is said of the recording wherever it is listed; tokens are those of all of it."""
+        recording = self.recording
+        return {
+            "recording": recording.id,
+            "cluster": recording.cluster or recording.id,
+            "source": recording.source,
+            "format": recording.format,
+            "messages": len(recording.messages),
+            "requests": len(self.requests),
+            "tokens": self.history.before[-1] + self.fixed,
+            "valid": self.valid,
+            "skipped": dict(recording.skipped),
+        }
+
     def budget(self, limit: float, reserve: int = 0) -> Budget:
         """The budget for a limit in tokens, or for a fraction of the recording's own length.
 

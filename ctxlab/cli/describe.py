@@ -92,24 +92,16 @@ def _facts(tape: Tape) -> _Facts:
     """The columns of ``--json``."""
     from ctxlab.metrics import FAR
 
-    recording, history, needs = tape.recording, tape.history, tape.needs
+    history, needs = tape.history, tape.needs
     results = [history.entries[position].tokens for position in history.results]
     return {
-        "recording": recording.id,
-        "cluster": recording.cluster or recording.id,
-        "source": recording.source,
-        "format": recording.format,
-        "messages": len(recording.messages),
-        "requests": len(tape.requests),
-        "tokens": history.before[-1] + tape.fixed,
+        **tape.facts,
         "tool_tokens": sum(results),
         "largest_result": max(results, default=0),
         "longest_request": tape.length if tape.requests else 0,
         "needs": len(needs),
         "far_needs": int((needs.gap > FAR).sum()),
-        "compactions": len(recording.compactions),
-        "valid": tape.valid,
-        "skipped": dict(recording.skipped),
+        "compactions": len(tape.recording.compactions),
     }
 
 

@@ -1,9 +1,8 @@
-"""Where the real recordings are, and how a test writes a small one."""
+"""How a test writes a small one."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,9 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def data() -> Path:
-    """The folder of real recordings; tests that need it skip where it is absent."""
-    beside = Path(__file__).parents[2] / ".." / "shared" / "data"
-    folder = Path(os.environ.get("CTXLAB_DATA") or beside).resolve()
-    if not folder.is_dir():
-        pytest.skip(
-            "no real recordings: CTXLAB_DATA names no folder and there is no ../shared/data"
-        )
-    return folder
+def data(recorded: Path) -> Path:
+    """The folder of real recordings."""
+    return recorded
 
 
 @pytest.fixture

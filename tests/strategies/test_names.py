@@ -94,7 +94,7 @@ def test_names_parameters_by_place_and_by_name_mean_the_same() -> None:
         ),
         *("panic({[]: 1})", "lambda m: m", "panic() or full()", "__import__('os').system('true')"),
         *("os.nothing", "nosuchmodule.f", "ctxlab.strategies", "os.path", "json.JSONDecoder()"),
-        *("(" * 300 + "panic" + ")" * 300, "panic" + "|panic" * 9000, "panic\x00", "\ud800"),
+        *("(" * 300 + "panic" + ")" * 300, "panic\x00", "\ud800"),
     ],
 )
 def test_what_cannot_be_read_raises_one_type_of_error(text: str) -> None:
