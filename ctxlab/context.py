@@ -76,8 +76,6 @@ class Context:
         "what strategies remember between requests, by strategy; a fork starts with the same"
         self.died: list[int] = []
         "``died[i]``: from which request on message ``i`` is no longer there word for word"
-        self.gone: list[int] = []
-        "``gone[i]``: from which request on nothing stands for message ``i`` alone"
         self.edited: list[Entry] = []
         "every entry that an edit made, in order"
         self.events: list[tuple[int, str]] = []
@@ -194,7 +192,6 @@ class Context:
         self.tokens += history.before[length] - history.before[old]
         never = [NEVER] * (length - old)
         self.died += never
-        self.gone += never
         self.length = length
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
@@ -298,7 +295,7 @@ class Context:
         self.entries[index] = entry
         self.tokens += tokens - old.tokens
         if not self.forked:
-            self._end(old, gone=False)
+            self._end(old)
         was = old.message
         if (message.role, message.tool_call_id) != (was.role, was.tool_call_id) or (
             [call.id for call in message.tool_calls] != [call.id for call in was.tool_calls]
@@ -321,7 +318,7 @@ class Context:
             self.strange = True
         if not self.forked:
             for old in removed:
-                self._end(old, gone=True)
+                self._end(old)
         if entry is None:
             del entries[start:stop]
             return
@@ -349,15 +346,13 @@ class Context:
         if not self.forked:
             self.edited.append(entry)
 
-    def _end(self, old: Entry, gone: bool) -> None:
+    def _end(self, old: Entry) -> None:
         if old.form is not Form.VERBATIM:
             old.until = self.turn
         if old.wide:
             return  # what was folded ended when it was folded
         position = old.start
         self.died[position] = min(self.died[position], self.turn)
-        if gone:
-            self.gone[position] = min(self.gone[position], self.turn)
 
     def _touch(self, index: int) -> None:
         if not 0 <= index <= len(self.entries):

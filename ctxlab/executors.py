@@ -67,7 +67,7 @@ def execute(
                 yield ahead.popleft().result()
         except BrokenProcessPool:
             raise CtxlabError(
-                "a worker process ended unexpectedly, perhaps for want of memory; try --workers 1"
+                "a worker process ended unexpectedly, perhaps for want of memory; try workers=1"
             ) from None
         except (AttributeError, TypeError, PicklingError) as error:
             if "pickle" not in str(error):
@@ -77,12 +77,12 @@ def execute(
             ) from None
         except BaseException:
             # Cancelled, or nobody listens any more: what is under way is not worth waiting for.
-            pool.shutdown(wait=False, cancel_futures=True)
-            workers_left = set(multiprocessing.active_children()) - others
-            for worker in workers_left:
+            left = set(multiprocessing.active_children()) - others
+            for worker in left:
                 worker.terminate()
-            for worker in workers_left:
+            for worker in left:
                 worker.join()
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
+import msgspec
+
+from ctxlab.conversation import Recording
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.executors import execute
+from ctxlab.jsontext import dump_json
 from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
@@ -94,6 +97,10 @@ class Grid:
                 raise SpecError(
                     f"a limit is a positive number of tokens or a fraction, not {bound!r}"
                 )
+            if bound > 1 and reserve >= bound:
+                raise SpecError(f"a reserve of {reserve} leaves nothing of a limit of {bound}")
+        if reserve < 0:
+            raise SpecError(f"a reserve is a number of tokens, not {reserve}")
         labels = [repr(step) for step in steps]
         for step, name in zip(steps, labels, strict=True):
             if steps[labels.index(name)] != step:
@@ -156,6 +163,7 @@ class Grid:
                 "cache_write": prices.cache_write,
                 "warning": model.warning,
             },
+            "cache": msgspec.to_builtins(model.cache),
             "replay": "off-policy: what the agent did next is what the recording says",
         }
 
@@ -177,22 +185,24 @@ def _messages(recording: Recording) -> int:
 
 
 def _described(tape: Tape) -> dict[str, Any]:
-    return {**tape.facts, "digest": _digest(tape.recording.messages)}
+    return {**tape.facts, "digest": _digest(tape.recording)}
 
 
-def _digest(messages: Sequence[Message]) -> str:
-    """A fingerprint of what was said; equal conversations have the same one."""
+def _digest(recording: Recording) -> str:
+    """A fingerprint of what was said and of the tools; equal conversations have the same one."""
     digest = hashlib.blake2b(digest_size=16)
-    for piece in _said(messages):
+    for piece in _said(recording):
         digest.update(piece.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _said(messages: Sequence[Message]) -> Iterator[str]:
-    for message in messages:
+def _said(recording: Recording) -> Iterator[str]:
+    for message in recording.messages:
+        content = message.content
         yield message.role
-        yield message.text
+        yield content if isinstance(content, str) else dump_json(content)
         for call in message.tool_calls:
             yield call.name
             yield call.arguments
+    yield dump_json(recording.tools)

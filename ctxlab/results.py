@@ -159,6 +159,14 @@ class Results:
         """How many independent units the intervals are drawn over."""
         return int(self.requests["cluster"].nunique())
 
+    @property
+    def far_clusters(self) -> int | None:
+        """In how many of them anything was used that had last been said long before."""
+        if "far_arguments" not in self.requests:
+            return None
+        used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
+        return int(used.nunique())
+
     def equals(self, other: Results) -> bool:
         """Whether both hold the same figures, scores and manifest."""
         same = self.scores == other.scores and self.manifest == other.manifest

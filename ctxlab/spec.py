@@ -197,7 +197,7 @@ def read_limit(limit: int | float | str) -> int | float:
         if value == int(value):
             return int(value)
     raise SpecError(
-        f"limits: {limit!r} is no limit; write tokens (16000, 16k) or a share of each recording's "
+        f"limits: {limit!r} is not a limit; write tokens (16000, 16k) or a share of each recording's "
         "length (0.25, 25%)"
     )
 

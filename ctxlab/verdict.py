@@ -1,7 +1,7 @@
 """A verdict is one sentence: the cheapest strategy that keeps what is needed, or that none does.
 
 It counts only strategies that fit their limit at every request and that providers accept as often as the
-recordings themselves, and never a control.
+recordings themselves, and never a control. It goes by the figure itself; the interval stands beside it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ import pandas as pd
 
 from ctxlab.strategies.names import CONTROLS
 
-__all__ = ["control_of", "fits", "verdict"]
+__all__ = ["control_in", "control_of", "fits", "verdict"]
 
 _NEEDED = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING = 1e-12
 
 
+def control_in(strategy: str) -> str:
+    """The control that a strategy, as text, is or is built on; empty where it is none.
+
+    ``full`` in a pipeline adds nothing and makes no control of it.
+
+    >>> control_in("oracle() | panic()"), control_in("full()"), control_in("full() | panic()")
+    ('oracle', 'full', '')
+    """
+    steps = [step.split("(")[0].strip() for step in strategy.split(" | ")]
+    found = [step for step in steps if step in CONTROLS and (step != "full" or len(steps) == 1)]
+    return found[0] if found else ""
+
+
 def control_of(board: pd.DataFrame) -> pd.Series[str]:
-    """For each row of a leaderboard the name of the control that it is; empty where it is none."""
-    name = board["strategy"].str.replace(r"\(.*", "", regex=True)
-    alone = ~board["strategy"].str.contains("|", regex=False)
-    return name.where(name.isin(CONTROLS) & alone, "")
+    """``control_in`` for each row of a leaderboard."""
+    return board["strategy"].map(control_in)
 
 
 def fits(board: pd.DataFrame) -> pd.Series[bool]:
@@ -46,30 +57,45 @@ def verdict(board: pd.DataFrame, floor: float = 0.95) -> str:
             "Nothing that these agents used had last been said long before, so far recall cannot tell "
             "the strategies apart."
         )
-    full = board[control_of(board) == "full"]
+    control = control_of(board)
+    full = board[control == "full"]
+    if len(full) and not full["overflow_rate"].max() > 0:
+        return "Full history fits at every request under every limit: nothing needs to be left out."
     reference = full["recall_far"].max() if len(full) else 1.0
-    usable = board[fits(board) & (control_of(board) == "")]
+    usable = board[fits(board) & (control == "")]
     goal = f"keeps far recall at or above {floor:g} of full history's"
     if usable.empty:
         return f"No strategy {goal}: none fits its limit at every request."
     keeps = usable[usable["recall_far"] >= floor * reference - _ROUNDING]
     if keeps.empty:
         nearest = usable.sort_values("recall_far", kind="stable").iloc[-1]
-        return f"No strategy {goal}; the nearest is {_row(nearest)}."
+        chance = _chance(nearest, board[control == "random_drop"])
+        return f"No strategy {goal}; the nearest is {_row(nearest)}{chance}."
     best = keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable").iloc[0]
-    return f"The cheapest strategy that {goal} is {_row(best)}{_saved(best, full)}."
+    chance = _chance(best, board[control == "random_drop"])
+    return f"The cheapest strategy that {goal} is {_row(best)}{_saved(best, full)}{chance}."
 
 
 def _row(row: Any) -> str:
     limit = row["limit"]
     window = f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
     bounds = f"{row['recall_far_low']:.2f}–{row['recall_far_high']:.2f}"
-    recall = f"far recall {row['recall_far']:.2f} ({bounds})"
-    return f"{row['strategy']} at {window}: {recall}, ${row['cost_usd']:,.2f}"
+    cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"
+    return f"{row['strategy']} at {window}: far recall {row['recall_far']:.2f} ({bounds}), {cost}"
 
 
 def _saved(row: Any, full: pd.DataFrame) -> str:
+    """What it saves beside full history, which would not even fit."""
     if full.empty or not full["cost_usd"].max() > 0:
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
-    return f", {abs(share):.0%} {'less' if share >= 0 else 'more'} than full history"
+    more = "less" if share >= 0 else "more"
+    return f", {abs(share):.0%} {more} than full history if that fitted"
+
+
+def _chance(row: Any, random: pd.DataFrame) -> str:
+    """A warning where a random drop to the same limit recalls as much."""
+    rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
+    if not rival >= row["recall_far"]:
+        return ""
+    return f", which is no better than a random drop to the same limit ({rival:.2f})"

@@ -72,9 +72,7 @@ class Edits(RuleBasedStateMachine):
         self.coming = list(messages)
         self.sent: list[Entry] = []
         self.forked = False
-        self.alone: list[int | None] = []
         self.died: dict[int, int] = {}
-        self.gone: dict[int, int] = {}
         self.until: dict[int, int] = {}
         self.edited: list[Entry] = []
         self.undone = 0  # requests until which an insert that was dropped again makes us cautious
@@ -82,7 +80,6 @@ class Edits(RuleBasedStateMachine):
     @rule(many=st.integers(1, 6))
     def append(self, many: int) -> None:
         for message in self.coming[:many]:
-            self.alone.append(self.context.length)
             self.context.append(message)
         del self.coming[:many]
 
@@ -95,13 +92,6 @@ class Edits(RuleBasedStateMachine):
         context, before = self.context, list(self.context.entries)
         self.cautious(context, what, place, width)
         edit(context, what, place, width, other, form)
-        start = place % max(1, len(before))
-        if what == "insert" or not before:
-            self.alone.insert(place % (len(before) + 1), None)
-        elif what == "drop":
-            del self.alone[start : start + width]
-        elif what == "fold":
-            self.alone[start : start + width] = [None]
         now = {id(entry) for entry in context.entries}
         self.edited += [e for e in context.entries if not any(e is old for old in before)]
         for entry in before:
@@ -142,7 +132,7 @@ class Edits(RuleBasedStateMachine):
     def everything(self, context: Context) -> Any:
         return [
             list(map(id, context.entries)), context.tokens, context.unchanged, list(context.died),
-            list(context.gone), list(map(id, context.edited)), dict(context.notes), context.length,
+            list(map(id, context.edited)), dict(context.notes), context.length,
             [e.until for e in context.edited], context.turn, context.strange, context.head,
         ]  # fmt: skip
 
@@ -167,14 +157,10 @@ class Edits(RuleBasedStateMachine):
     def provenance_is_what_a_model_remembers(self) -> None:
         context = self.context
         verbatim = {e.start for e in context.entries if e.form is Form.VERBATIM}
-        alone = set(self.alone)
         for position in range(context.length):
             if position not in verbatim:
                 self.died.setdefault(position, context.turn)
-            if position not in alone:
-                self.gone.setdefault(position, context.turn)
         assert context.died == [self.died.get(i, NEVER) for i in range(context.length)]
-        assert context.gone == [self.gone.get(i, NEVER) for i in range(context.length)]
         assert list(map(id, context.edited)) == list(map(id, self.edited))
         assert all(e.until == self.until.get(id(e), NEVER) for e in context.edited)
 

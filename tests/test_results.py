@@ -50,7 +50,8 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
     )
     assert found.verdict() == (
         "The cheapest strategy that keeps far recall at or above 0.95 of full history's is good() at "
-        "50% of the recording: far recall 0.96 (0.96–0.96), $8.00, 60% less than full history."
+        "50% of the recording: far recall 0.96 (0.96–0.96), $8.00, 60% less than full history if "
+        "that fitted."
     )
     assert "is dear() at 50%" in found.verdict(floor=0.99)
     assert "is cheap() at 50%" in found.verdict(floor=0.5)
@@ -67,11 +68,24 @@ def test_what_overflows_is_refused_or_is_a_control_is_not_recommended(flaw: dict
     assert alone.endswith("none fits its limit at every request.")
 
 
-def test_a_pipeline_that_ends_in_a_control_is_no_control() -> None:
+def test_a_pipeline_built_on_a_control_is_a_control() -> None:
     found = results(
         FULL, {"strategy": "oracle() | panic()", "cost_usd": 1.0}, {"strategy": "good()"}
     )
-    assert "oracle" in found.verdict() or "good()" in found.verdict()
+    assert "is good() at" in found.verdict()
+
+
+def test_what_chance_recalls_as_well_is_said_to_be_no_better() -> None:
+    chance = {"strategy": "random_drop()", "far_seen": 9.7}
+    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.6})
+    assert found.verdict().endswith("no better than a random drop to the same limit (0.97).")
+    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.8})
+    assert "random drop" not in found.verdict()
+
+
+def test_where_full_history_fits_nothing_need_be_left_out() -> None:
+    found = results({**FULL, "overflow": 0}, {"strategy": "good()"})
+    assert "nothing needs to be left out" in found.verdict()
 
 
 def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
@@ -98,7 +112,7 @@ def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
 
 def test_a_free_model_gives_no_share_of_nothing() -> None:
     found = results({**FULL, "cost_usd": 0.0}, {"strategy": "good()", "cost_usd": 0.0})
-    assert found.verdict().endswith("$0.00.")
+    assert found.verdict().endswith("at no known price.")
 
 
 def test_an_interval_has_the_score_between_its_bounds() -> None:

@@ -14,7 +14,7 @@ from ctxlab.cli import show
 from ctxlab.cli.speak import many
 from ctxlab.metrics import FAR
 from ctxlab.results import Results
-from ctxlab.strategies.names import CONTROLS
+from ctxlab.verdict import control_in
 
 __all__ = ["board_json", "board_text", "limit_words", "short"]
 
@@ -109,7 +109,7 @@ def _rows(
             if of != limit:
                 continue
             row = [show.fold(name, room), *figures_]
-            if re.match(r"\w*", strategy)[0] in CONTROLS and " | " not in strategy:  # type: ignore[index]
+            if control_in(strategy):
                 controls.append(row)
             else:
                 yield row, ""
@@ -122,10 +122,16 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
     manifest = results.manifest
     heard = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())
+    far = results.far_clusters
+    if far is not None:
+        arguments = int(board["far_arguments"].max())
+        rests = f" Far recall rests on {many(arguments, 'argument')} in {many(far, 'cluster')}."
+    else:
+        rests = ""
     yield (
         f"{many(heard, 'recording')} in {many(results.clusters, 'cluster')}, "
         f"{many(requests, 'request')}, replayed off-policy: what the agent did next is what the "
-        "recording says."
+        f"recording says.{rests}"
     )
     reserve = manifest["spec"].get("reserve", 0)
     less = f" less {reserve:,} for the reply" if reserve else ""

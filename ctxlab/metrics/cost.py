@@ -56,8 +56,8 @@ class Cost:
         prefix = np.array([trace.unchanged for trace in traces], dtype=np.float64)
         # Tool definitions stand before the messages, so what is unchanged includes them.
         prefix += tape.fixed - tape.counter.REPLY
-        prefix -= prefix % cache.granularity
         prefix[(prefix < cache.minimum) | ~_warm(tape, cache)] = 0
+        prefix -= prefix % cache.granularity
         write = np.where(tokens >= cache.minimum, prices.cache_write, prices.input)
         own = np.zeros_like(tokens)
         for row, trace in enumerate(traces):

@@ -1,7 +1,7 @@
 """Controls bound what a strategy can score: nothing, chance, and perfect foresight.
 
-They are no strategies for an agent. A strategy that does not beat ``random_drop`` at the same limit
-knows nothing; none can beat ``oracle``.
+They are no strategies for an agent. A strategy that fills the same limit and does not beat
+``random_drop`` knows nothing of what matters; none can beat ``oracle``.
 """
 
 from __future__ import annotations
