@@ -100,7 +100,7 @@ class Source:
         """What a wrong value raises inside is ``broken``; the body does not go on after it."""
         try:
             yield
-        except ValueError as error:
+        except (ValueError, msgspec.ValidationError) as error:
             self.broken(str(error), number, unit)
         except KeyError as error:
             self.broken(f"{error} is missing", number, unit)
