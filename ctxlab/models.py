@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,9 @@ from ctxlab.model_data import CACHES, FAMILIES
 from ctxlab.vocabulary import litellm_folder
 
 __all__ = ["CachePolicy", "Model", "ModelWarning", "Prices", "find_model"]
+
+
+_Tokens = TypeVar("_Tokens", bound=Any)
 
 
 class ModelWarning(UserWarning):
@@ -59,11 +62,13 @@ class CachePolicy(msgspec.Struct, frozen=True):
     paid_writes: bool = False
     "a written token costs more than a plain input token"
 
-    def served(self, prefix: int) -> int:
-        """How many tokens of an unchanged prefix the cache serves, if it is still alive."""
-        if self.kind == "none" or prefix < self.minimum:
-            return 0
-        return prefix - prefix % self.granularity
+    def served(self, prefix: _Tokens) -> _Tokens:
+        """How many tokens of an unchanged prefix the cache serves, if it is still alive.
+
+        A number, or an array of them.
+        """
+        long_enough = (prefix >= self.minimum) * (self.kind != "none")
+        return (prefix - prefix % self.granularity) * long_enough  # type: ignore[no-any-return]
 
 
 class Model(msgspec.Struct, frozen=True):

@@ -56,8 +56,7 @@ class Cost:
         prefix = np.array([trace.unchanged for trace in traces], dtype=np.float64)
         # Tool definitions stand before the messages, so what is unchanged includes them.
         prefix += tape.fixed - tape.counter.REPLY
-        prefix[(prefix < cache.minimum) | ~_warm(tape, cache)] = 0
-        prefix -= prefix % cache.granularity
+        prefix = cache.served(prefix) * _warm(tape, cache)
         write = np.where(tokens >= cache.minimum, prices.cache_write, prices.input)
         own = np.zeros_like(tokens)
         for row, trace in enumerate(traces):
@@ -74,4 +73,4 @@ def _warm(tape: Tape, cache: CachePolicy) -> npt.NDArray[np.bool_]:
     stamps = np.array([np.nan if time is None else time for time in times], dtype=np.float64)
     warm = ~(np.diff(stamps, prepend=np.nan) > cache.lifetime)
     warm[:1] = False
-    return warm if cache.kind != "none" else np.zeros_like(warm)
+    return warm
