@@ -92,3 +92,10 @@ def fuzz(session: nox.Session) -> None:
     """Gives every reader ten thousand mutated files: only errors that name the file may come out."""
     session.install(".[test]")
     session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session(python="3.12")
+def peers(session: nox.Session) -> None:
+    """Compares every baseline with the real package that it imitates, message by message."""
+    session.install(".[test,peers]")
+    session.run("python", "tests/peers", *session.posargs)

@@ -1,5 +1,8 @@
 """What `import ctxlab` offers; `__init__.py` loads each from here when it is first asked for."""
 
+from .budget import (
+    Budget as Budget,
+)
 from .calibration import (
     Calibration as Calibration,
 )
@@ -11,9 +14,6 @@ from .closeup import (
 )
 from .closeup import (
     replay as replay,
-)
-from .context import (
-    Budget as Budget,
 )
 from .context import (
     Context as Context,
@@ -50,6 +50,12 @@ from .history import (
 )
 from .history import (
     History as History,
+)
+from .manager import (
+    ContextManager as ContextManager,
+)
+from .manager import (
+    build_messages as build_messages,
 )
 from .metrics import (
     per_request as per_request,

@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ctxlab.context import Budget
+from ctxlab.budget import Budget
+from ctxlab.client import Client
 from ctxlab.conversation import Recording
 from ctxlab.history import Form
+from ctxlab.llm import default_client
 from ctxlab.metrics import METRICS
 from ctxlab.metrics.recall import FAR, tiers
 from ctxlab.models import Model, find_model
-from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.tape import Tape, Trace, play
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
@@ -106,13 +108,17 @@ def replay(
     strategy: Strategy | str | Callable[..., Any],
     budget: Budget | float,
     model: str = DEFAULT_MODEL,
+    client: Client | None = None,
 ) -> Replay:
     """Replays one recording through one strategy and keeps everything to look at.
 
     ``budget`` is a ``Budget``, a number of tokens, or a fraction (a float up to 1) of the recording's
-    own length. Raises ``StrategyError`` where the strategy fails.
+    own length. ``client``: whom a strategy asks that calls a model; None asks the provider, and keeps
+    the answers in ``.ctxlab/calls``. Raises ``StrategyError`` where the strategy fails.
     """
     chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-    tape = Tape(recording, TokenCounter(model))
+    if client is None and models_asked(chosen):
+        client = default_client()
+    tape = Tape(recording, TokenCounter(model), client)
     limit = budget if isinstance(budget, Budget) else tape.budget(budget)
     return Replay(tape, play(tape, chosen, limit), find_model(model))

@@ -9,45 +9,25 @@ at again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, is_
+from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter, is_, is_not
 from typing import Any
 
+from ctxlab.budget import Budget
+from ctxlab.client import Reply, Request, Spending
 from ctxlab.conversation import Message
-from ctxlab.errors import EditError
+from ctxlab.errors import EditError, ModelUnavailable, SpecError
 from ctxlab.history import NEVER, Entry, Form, History, Rewrite
-from ctxlab.tokens import TokenCounter
 
 _START = attrgetter("start")
 
-__all__ = ["Budget", "Context"]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How many tokens a request may hold.
-
-    >>> Budget(8000, reserve=1000, fixed=503).available
-    6497
-    """
-
-    limit: int
-    "tokens of the context window"
-    reserve: int = 0
-    "tokens kept free for the reply"
-    fixed: int = TokenCounter.REPLY
-    "tokens of every request that are no messages: tool definitions and the opening of the reply"
-
-    @property
-    def available(self) -> int:
-        """Tokens left for messages; 0 where the fixed part alone is too large."""
-        return max(0, self.limit - self.reserve - self.fixed)
+__all__ = ["Context"]
 
 
 class Context:
     """The working list of messages, with running totals and provenance.
 
+    >>> from ctxlab.tokens import TokenCounter
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o")))
     >>> for role, text in (("user", "hello world"), ("assistant", "hi"), ("user", "bye")):
     ...     context.append(Message(role, text))
@@ -80,14 +60,16 @@ class Context:
         "every entry that an edit made, in order"
         self.events: list[tuple[int, str]] = []
         "what strategies reported: ``(turn, what)``"
-        self.spent: list[tuple[int, int, int]] = []
-        "a strategy's own model calls: ``(turn, input tokens, output tokens)``"
+        self.spent: list[Spending] = []
+        "a strategy's own model calls"
         self.strange = False
         "an edit was made after which a valid history need no longer make a valid request"
         self.version = 0
         "how many edits were made; appending is none"
         self.forked = False
         "it is a fork: its edits last for one request, so nothing is noted of them"
+        self.lasting = False
+        "a fork that is kept for later requests: see ``Branch``"
         self._mark = 0  # entries[:_mark] stand as they did in the previous request …
         self._prefix = 0  # … and these are their tokens
         self._sent: list[Entry] | None = None  # the previous request, where that was a fork
@@ -236,53 +218,94 @@ class Context:
         self._made(entry)
         self._judge(entry)
 
-    def shrink(self, start: int, stop: int, entries: Sequence[Entry]) -> None:
-        """In a fork, many edits at once: the last of ``[start, stop)`` stay, as ``entries``; others go.
-
-        Each of ``entries`` is the old one or stands for the same part of the history.
-        """
-        if not self.forked:
-            raise EditError("only a fork can be edited in bulk")
-        old = self.entries[start:stop]
-        going = len(old) - len(entries)
-        if going < 0:
-            raise EditError(f"{len(entries)} entries cannot stand in the place of {len(old)}")
-        same = 0
-        if going:
-            begin, end = old[0].start, old[going - 1].stop
-            if not (self._parts_nothing(begin) and self._parts_nothing(end)):
-                self.strange = True
-        else:
-            pairs = enumerate(zip(old, entries, strict=True))
-            same = next((i for i, (was, now) in pairs if was is not now), len(old))
-        self._touch(start + same)
-        self.entries[start:stop] = entries
-        self.tokens = sum([entry.tokens for entry in self.entries])
-
     def fork(self) -> Context:
         """A copy whose edits last for one request; a fork of a fork keeps the edits so far."""
+        return self._forked(self.entries.copy())
+
+    def fork_with(self, start: int, stop: int, entries: Sequence[Entry]) -> Context:
+        """A fork in which the last of ``[start, stop)`` stand as ``entries`` and the others are gone.
+
+        Each of ``entries`` is the old one or stands for the same part of the history. Its price is the
+        length of what is left, not of what there was.
+        """
+        going = stop - start - len(entries)
+        if not 0 <= start <= stop <= len(self.entries) or going < 0:
+            raise EditError(
+                f"{len(entries)} entries cannot stand in the place of {start} to {stop}"
+            )
+        first = start
+        if not going:  # the first that is another; none where nothing is
+            changed = list(map(is_not, self.entries[start:stop], entries))
+            first = start + changed.index(True) if True in changed else len(self.entries)
+        fork = self._forked([*self.entries[:start], *entries, *self.entries[stop:]])
+        fork.tokens = sum([entry.tokens for entry in fork.entries])
+        if first < fork._mark and fork._sent is None:
+            fork._mark = first
+            fork._prefix = sum([entry.tokens for entry in fork.entries[: fork._mark]])
+        fork.version += 1
+        if going:
+            begin, end = self.entries[start].start, self.entries[start + going - 1].stop
+            fork.strange |= not (self._parts_nothing(begin) and self._parts_nothing(end))
+        return fork
+
+    def _forked(self, entries: list[Entry]) -> Context:
         self.looked = True  # what a fork asks would go unnoticed here
         fork = Context.__new__(Context)
         fork.__dict__.update(self.__dict__)
-        fork.entries = self.entries.copy()
+        fork.entries = entries
         fork.notes = self.notes.copy()
-        fork.forked = True
+        fork.forked, fork.lasting = True, False
         return fork
+
+    def within(self, share: float, strategy: Callable[[Context], Context]) -> Context:
+        """What a strategy sends that is told of a share of the budget, so that it cuts deeper."""
+        whole = self._available
+        self._available = int(share * whole)
+        try:
+            sent = strategy(self)
+        finally:
+            self._available = whole
+        sent._available = whole  # what comes after a fork of its own has the whole budget
+        return sent
 
     def report(self, event: str) -> None:
         """Something happened that a reader of the results should know, such as a panic."""
         self.events.append((self.turn, event))
 
-    def spend(self, prompt: int, completion: int) -> None:
-        """The strategy called a model itself: its tokens are on the strategy's account."""
-        self.spent.append((self.turn, prompt, completion))
+    # --- a strategy's own model calls ----------------------------------------------------------
+
+    def ask(self, request: Request) -> Reply:
+        """Asks a model on the strategy's account; raises ``ModelError`` where there is no answer."""
+        (reply,) = self.ask_all([request])
+        if isinstance(reply, ModelUnavailable):
+            raise reply
+        return reply
+
+    def ask_all(self, requests: Sequence[Request]) -> list[Reply | ModelUnavailable]:
+        """Asks several at a time; what stayed unanswered stands as its error, in its place."""
+        if self.history.client is None:
+            models = ", ".join(sorted({request.model for request in requests}))
+            raise SpecError(f"a strategy wants to ask {models}, and no client was given to ask it")
+        replies = self.history.client.complete_all(requests)
+        for request, reply in zip(requests, replies, strict=True):
+            self.spend(request.model, reply)
+        return replies
+
+    def spend(self, model: str, reply: Reply | ModelUnavailable) -> None:
+        """A call, answered or not, goes on the strategy's account."""
+        if isinstance(reply, Reply):
+            usage = reply.usage
+            took = usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached
+        else:
+            took = 0, 0, 0.0, reply.attempts, False
+        self.spent.append(Spending(self.turn, model, *took))
 
     def settle(self, sent: Context) -> None:
         """The request was sent, from this context or from a fork of it; the next one begins."""
         if sent is self:
             self._mark, self._prefix, self._sent = len(self.entries), self.tokens, None
         else:
-            self._sent = sent.entries
+            self._sent = sent.entries.copy() if sent.lasting else sent.entries
         self.turn += 1
 
     # --- bookkeeping ---------------------------------------------------------------------------
@@ -291,7 +314,7 @@ class Context:
         self._refuse_outside(index)
         old = self.entries[index]
         entry = Entry(message, tokens, form, old.start, old.stop, self.turn)
-        self._touch(index)
+        self._touch(index + (message == old.message))
         self.entries[index] = entry
         self.tokens += tokens - old.tokens
         if not self.forked:
@@ -308,8 +331,9 @@ class Context:
         entries = self.entries
         if not 0 <= start < stop <= len(entries):
             raise EditError(f"no entries between {start} and {stop}: there are {len(entries)}")
-        self._touch(start)
         removed = entries[start:stop]
+        # A summary that says what the one before said is no change to a prompt cache.
+        self._touch(start + (entry is not None and entry.message == removed[0].message))
         if len(removed) * 2 > len(entries):
             self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
         else:

@@ -9,6 +9,9 @@
     │   └── UnknownName    a name that is in no table; similar names are offered
     ├── EditError          an edit of a context that makes no sense
     ├── StrategyError      a strategy failed while it was replayed
+    ├── ModelError         a model could not be asked
+    │   ├── ModelRefused       the request or the key is not accepted; asking again is no use
+    │   └── ModelUnavailable   no answer in spite of retries
     └── DataMissing        something that ctxlab needs is not on this machine
 
 Each message says what failed, where, and what to do about it.
@@ -24,6 +27,9 @@ __all__ = [
     "CtxlabError",
     "DataMissing",
     "EditError",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
     "ReadError",
     "SpecError",
     "StrategyError",
@@ -79,6 +85,28 @@ class EditError(CtxlabError):
 
 class StrategyError(CtxlabError):
     """A strategy failed while it was replayed; the message says in which recording and where."""
+
+
+class ModelError(CtxlabError):
+    """A model could not be asked; the message names the model and what to do."""
+
+
+class ModelRefused(ModelError):
+    """The request or the key is not accepted, and would not be if it were sent again."""
+
+
+class ModelUnavailable(ModelError):
+    """A model gave no answer to this request in spite of retries: busy, out of reach, or declining.
+
+    ``attempts``: HTTP requests that were made for it.
+    """
+
+    def __init__(self, reason: str, attempts: int = 1) -> None:
+        self.attempts = attempts
+        super().__init__(reason)
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (str(self), self.attempts)
 
 
 class DataMissing(CtxlabError):

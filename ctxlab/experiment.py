@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
 
 from ctxlab.billing import session
+from ctxlab.client import Client
 from ctxlab.conversation import Recording, several
 from ctxlab.errors import SpecError, UnknownName
-from ctxlab.executors import execute
+from ctxlab.executors import execute, usable_workers
 from ctxlab.jsontext import dump_json
+from ctxlab.llm import AT_A_TIME, default_client
 from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
@@ -26,7 +28,7 @@ from ctxlab.profiles import Profile, key_of
 from ctxlab.progress import track
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results, Table
-from ctxlab.strategies import Strategy, as_strategy, parse
+from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.strategies.names import LINEUP
 from ctxlab.tape import Tape, Watcher, play_all
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
@@ -52,6 +54,7 @@ def evaluate(
     workers: int | None = None,
     progress: bool | None = None,
     profile: Profile | None = None,
+    client: Client | None = None,
 ) -> Results:
     """Replays recordings through every strategy under every limit, and measures each request.
 
@@ -60,11 +63,15 @@ def evaluate(
     ``"25%"``) of each recording's own length. ``reserve``: tokens kept free for the
     reply. ``data`` says where the recordings are from, for the manifest. ``workers``: processes; None
     takes every core where that is safe. ``profile``: how the model's family counts; None is the
-    built-in one, if any. Raises ``SpecError`` for what is written wrongly and ``StrategyError``
-    where a strategy fails.
+    built-in one, if any. ``client``: whom strategies ask that call a model; None asks the provider,
+    and keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is written wrongly,
+    ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
     """
     several(recordings)
     grid = Grid.make(strategies, limits, model, reserve, metrics, profile)
+    if grid.asked:
+        workers = min(usable_workers() if workers is None else workers, AT_A_TIME)
+        grid = replace(grid, client=_shared(client or default_client(), workers))
     table = Table(grid.columns, grid.labels)
     outcomes = execute(grid.run, recordings, workers, size=_messages)
     for described, budgets, figures in track(outcomes, "replaying", _length(recordings), progress):
@@ -85,6 +92,7 @@ class Grid:
     counter: TokenCounter
     metrics: tuple[Metric, ...]
     names: tuple[str, ...]
+    client: Client | None = None
 
     @classmethod
     def make(
@@ -126,6 +134,11 @@ class Grid:
         return [(repr(s), limit) for limit in self.limits for s in self.strategies]
 
     @property
+    def asked(self) -> tuple[str, ...]:
+        """Models that its strategies call themselves."""
+        return tuple(dict.fromkeys(m for s in self.strategies for m in models_asked(s)))
+
+    @property
     def columns(self) -> list[str]:
         """Names of the figures of a request, in order."""
         return [column.name for metric in self.metrics for column in metric.columns]
@@ -137,7 +150,7 @@ class Grid:
 
     def run(self, recording: Recording) -> tuple[dict[str, Any], list[int], dict[str, Array]]:
         """One recording: what it is, and budgets and columns, ``(configurations, requests)`` each."""
-        tape = Tape(recording, self.counter)
+        tape = Tape(recording, self.counter, self.client)
         if not tape.requests:
             return _described(tape), [], {}
         watchers: dict[str, Watcher] = {}
@@ -172,8 +185,15 @@ class Grid:
                 "warning": model.warning,
             },
             "cache": msgspec.to_builtins(model.cache),
+            "asked": {name: msgspec.to_builtins(find_model(name).prices) for name in self.asked},
             "replay": "off-policy: what the agent did next is what the recording says",
         }
+
+
+def _shared(client: Client, workers: int) -> Client:
+    """The client for each of so many processes, which together ask no more at a time than one."""
+    share = getattr(client, "shared", None)
+    return share(workers) if share is not None else client
 
 
 def _several(given: Any) -> Iterable[Any]:

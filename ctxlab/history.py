@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, overload
 
+from ctxlab.client import Client
 from ctxlab.conversation import Compaction, Message, ToolCall
 from ctxlab.tokens import TokenCounter
 from ctxlab.validity import Units
@@ -99,6 +100,8 @@ class History(Sequence[Message]):
         "set by a replay for controls that know the future"
         self.compactions: tuple[Compaction, ...] = ()
         "set by a replay: what the recording system did itself, in order"
+        self.client: Client | None = None
+        "whom strategies ask that call a model; None where no model may be called"
         self._units = Units()
         self.starts = self._units.starts
         "``starts[i]``: where the unit of message ``i`` begins; it is a safe cut if that is ``i``"

@@ -8,6 +8,7 @@ litellm's ``max_input_tokens`` (its ``max_tokens`` is the input here and the out
 from __future__ import annotations
 
 import functools
+import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from ctxlab.conversation import Usage
 from ctxlab.model_data import CACHES, FAMILIES
 from ctxlab.vocabulary import litellm_folder
 
@@ -47,6 +49,21 @@ class Prices(msgspec.Struct, frozen=True):
     def known(self) -> bool:
         """Whether there is a price to go by."""
         return self.input > 0
+
+    def cost(self, usage: Usage) -> float:
+        """What a call cost in USD; nan where no price is known.
+
+        >>> Prices(2e-6, 8e-6, cache_read=5e-7).cost(Usage(1_000, cache_read=2_000, output=500))
+        0.007
+        """
+        if not self.known:
+            return math.nan
+        return (
+            usage.input * self.input
+            + usage.cache_read * self.cache_read
+            + usage.cache_write * self.cache_write
+            + usage.output * self.output
+        )
 
 
 class CachePolicy(msgspec.Struct, frozen=True):

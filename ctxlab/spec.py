@@ -10,6 +10,7 @@ It is written in TOML, said on the command line, or read back from a saved run; 
     reserve = 1000                              # tokens kept free for the reply
     where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
     metrics = ["usage", "validity", "cost", "recall"]
+    calls = "auto"                              # for strategies that ask a model: auto, record, replay
     floor = 0.95                                # far recall to keep, as a share of full history's
 """
 
@@ -19,7 +20,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -31,10 +32,12 @@ from ctxlab.formats import FORMATS, OnError, OnSkip, load
 from ctxlab.formats.choosing import condition
 from ctxlab.formats.places import Place, is_address
 from ctxlab.jsontext import parse_json
+from ctxlab.llm import CacheMode, default_client
 from ctxlab.metrics import METRICS
 from ctxlab.profiles import UNCALIBRATED, Profile, find_profile
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results
+from ctxlab.strategies import models_asked
 from ctxlab.strategies.names import LINEUP, parse
 from ctxlab.tokens import DEFAULT_MODEL
 
@@ -80,6 +83,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     "what far recall a strategy must keep to be named, as a share of full history's"
     profile: Profile | None = None
     "how the model's family counts; None: the project's own calibration, else the built-in one"
+    calls: CacheMode = "auto"
+    """where answers come from that strategies ask of a model: ``auto`` takes those of ``.ctxlab/calls``
+    and asks for the rest, ``replay`` asks nothing, ``record`` asks everything anew"""
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -100,10 +106,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             raise SpecError("limits: name at least one")
         if self.format is not None:
             _known("format", self.format, FORMATS)
+        if self.calls not in get_args(CacheMode):
+            raise SpecError(f"calls: {' or '.join(get_args(CacheMode))}, not {self.calls!r}")
         if self.reserve < 0:
             raise SpecError(f"reserve: tokens kept free are 0 or more, not {self.reserve}")
         if not 0 <= self.floor <= 1:
             raise SpecError(f"floor: a share from 0 to 1, not {self.floor:g}")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Models that its strategies call themselves."""
+        return tuple(dict.fromkeys(m for s in self.strategies for m in models_asked(parse(s))))
 
     @property
     def paths(self) -> tuple[Place, ...]:
@@ -184,6 +197,7 @@ def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None)
         metrics=spec.metrics,
         progress=progress,
         profile=profile,
+        client=default_client(mode=spec.calls) if spec.asked else None,
     )
     # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
     results.manifest["spec"] = _plain(spec, profile)

@@ -13,7 +13,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from ctxlab.context import Budget, Context
+from ctxlab.budget import Budget
+from ctxlab.client import Client
+from ctxlab.context import Context
 from ctxlab.conversation import Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
@@ -34,10 +36,13 @@ Watcher = Callable[[Context], Any]
 class Tape:
     """A recording made ready to be replayed: counted once, whatever the number of configurations."""
 
-    def __init__(self, recording: Recording, counter: TokenCounter) -> None:
+    def __init__(
+        self, recording: Recording, counter: TokenCounter, client: Client | None = None
+    ) -> None:
         self.recording = recording
         self.counter = counter
         self.history = History(counter, recording.messages)
+        self.history.client = client
         self.history.foresight = self
         self.history.compactions = tuple(sorted(recording.compactions, key=_POSITION))
         self.requests = recording.requests
@@ -132,7 +137,7 @@ def play(
         trace.messages.append(len(sent.entries))
         trace.unchanged.append(sent.unchanged)
         if sent is not context:
-            trace.forks[context.turn] = sent.entries
+            trace.forks[context.turn] = sent.entries.copy() if sent.lasting else sent.entries
         if tape.valid and not sent.strange:
             trace.faults.append(not sound_start(sent.entries))
         else:

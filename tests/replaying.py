@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ctxlab.context import Budget, Context
+from ctxlab.budget import Budget
+from ctxlab.context import Context
 from ctxlab.conversation import Message, text_of
 from ctxlab.entities import holds
 from ctxlab.history import Entry
@@ -38,7 +39,7 @@ SPECS: tuple[str, ...] = tuple(
                 "tool_stubs(keep=2)",
             ),
             *("observation_mask(keep=0)", "observation_mask(keep=2)", "rolling_summary()"),
-            *("rolling_summary(keep_recent=2, chars=300)", "rolling_summary(0.3, 0.1)"),
+            *("rolling_summary(keep_recent=2, tokens=100)", "rolling_summary(0.3, 0.1)"),
             *(
                 "panic(protect=1)",
                 "panic(protect=0, large=100, begin=30, end=20)",
@@ -48,6 +49,31 @@ SPECS: tuple[str, ...] = tuple(
             "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",
             "rolling_summary(trigger=0.5, target=0.2, keep_recent=3) | panic(protect=2)",
             "chunked_window(max_history=6) | rolling_summary() | panic()",
+            "rolling_summary(0.5, 0.3, 4, tokens=150, prompt='structured') | panic()",
+            *("contents()", "contents(0.3, 0.2, 0.1)", "contents(0.3, 0.3, 0.2) | panic()"),
+            *("retrieval()", "retrieval(k=2, share=0.5, keep=1.0, chars=40, look_back=5)"),
+            "contents(0.4, 0.3) | retrieval(k=3, share=0.4) | panic()",
+            *("stale_results()", "stale_results(edits=False) | panic()", "recent_images(keep=1)"),
+            *("recent_images(keep=0, chunk=2)", "shorten_arguments(keep=2, limit=20, chars=5)"),
+            "shorten_arguments(0, 0, 3, ('read',), '…') | stale_results() | panic()",
+            *("hysteresis(observation_mask(keep=1), 0.4, 0.2)", "hysteresis(panic()) | panic()"),
+            "hysteresis(stale_results() | sliding_window(), trigger=0.5, target=0.3)",
+            "hysteresis(rolling_summary(), trigger=0.9, target=0.6) | panic()",
+            *("clear_at_least(observation_mask(keep=1), tokens=30)", "clear_at_least(panic(), 5)"),
+            "clear_at_least(tool_stubs(keep=0) | sliding_window(messages=3), tokens=100) | panic()",
+            *(
+                "when_it_pays(observation_mask(keep=1))",
+                "when_it_pays(sliding_window(messages=2), 3)",
+            ),
+            "when_it_pays(rolling_summary(0.3, 0.1), remaining=50, read=0.25, write=1.0) | panic()",
+            *("file_sessions()", "file_sessions(carry=0)"),
+            "tool_result_cap(60) | file_sessions(1)",
+            "file_sessions() | tool_stubs() | sliding_window() | panic()",
+            "file_sessions(0) | observation_mask(keep=1) | rolling_summary(0.3, 0.1) | panic()",
+            "file_sessions(0) | chunked_window(2) | contents(0.4, 0.3) | retrieval(k=3, share=0.4)",
+            *("first_and_last()", "first_and_last(3, 2)", "middle_out()", "middle_out(tokens=150)"),
+            "first_and_last(first=4, last=3) | panic()",
+            "tool_stubs(keep=1) | middle_out() | panic()",
             "recorded",
             "oracle | panic()",
             "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",

@@ -8,8 +8,8 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run, strategies
 
+from ctxlab.budget import Budget
 from ctxlab.closeup import STATES, Replay, replay
-from ctxlab.context import Budget
 from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.models import find_model
 from ctxlab.strategies import Strategy, as_strategy

@@ -9,7 +9,8 @@ import pytest
 from generated import conversations, history_of
 from hypothesis import given
 
-from ctxlab.context import Budget, Context
+from ctxlab.budget import Budget
+from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import EditError
 from ctxlab.history import Form

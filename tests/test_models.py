@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxlab.conversation import Usage
 from ctxlab.model_data import CACHES, FAMILIES
 from ctxlab.models import (
     CachePolicy,
@@ -322,3 +324,13 @@ def test_without_litellm_the_families_answer() -> None:
         "assert (model.source, model.limit) == ('built-in', 1_048_576), model\n"
         "assert find_model('unheard of').source == 'default'"
     )
+
+
+def test_a_call_costs_what_each_kind_of_token_costs() -> None:
+    prices = Prices(1.0, 10.0, cache_read=0.1, cache_write=2.0)
+    assert prices.cost(Usage(3, 20, 4, 5, reasoning=2)) == 3 + 2 + 8 + 50
+    assert prices.cost(Usage()) == 0
+
+
+def test_a_call_without_known_prices_has_no_known_cost() -> None:
+    assert math.isnan(Prices().cost(Usage(1)))

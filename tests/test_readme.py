@@ -13,8 +13,22 @@ import pytest
 from ctxlab import formats, metrics, strategies
 from ctxlab.errors import ReadError
 from ctxlab.formats import table
+from ctxlab.strategies.about import About, catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def row(known: About) -> str:
+    says = known.claim if known.kind != "control" else f"*Control.* {known.claim}"
+    source = known.source.replace("<", "&lt;")
+    if known.link:
+        source = f"[{source}]({known.link})"
+    asks = "with `model=`" if known.model == "optional" else "no"
+    return f"| `{known.name}` | {says} | {source} | {asks} |".replace("\n", " ")
+
+
+TABLE = ["| strategy | what it does | source | asks a model |", "| --- | --- | --- | --- |"]
+TABLE += [row(known) for known in catalogue()]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -53,6 +67,14 @@ def test_the_strategies_of_the_readme_parse() -> None:
         strategies.parse(strategy)
 
 
+def test_the_readme_has_one_table_of_all_strategies() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index(TABLE[0])
+    assert lines[start : start + len(TABLE)] == TABLE, (
+        "python tests/test_readme.py prints the table"
+    )
+
+
 def test_what_contributing_shows_can_be_added(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -72,3 +94,7 @@ def test_what_contributing_shows_can_be_added(
     (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n{"question": 1}\n')
     with pytest.raises(ReadError, match=r":2: .*'answer' is missing"):
         list(formats.load(tmp_path / "log"))
+
+
+if __name__ == "__main__":
+    print("\n".join(TABLE))

@@ -7,7 +7,7 @@ from generated import TOOLS, conversations, strange_conversations, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.context import Budget
+from ctxlab.budget import Budget
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import SpecError
 from ctxlab.strategies import full, nothing, oracle, sliding_window

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxlab.cli import calibrate, convert, datasets, describe, eval, tables
+from ctxlab.cli import calibrate, convert, datasets, describe, eval, strategies, tables
 from ctxlab.cli.speak import note, one_line
 from ctxlab.errors import CtxlabError
 
@@ -36,7 +36,7 @@ app.command("eval", short_help="Replay recordings and measure every request.")(e
 app.command("describe", short_help="Say what recordings hold.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Learn from bills how a model counts.")(calibrate.command)
-app.command("strategies", short_help="List the strategies.")(tables.strategies)
+app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(tables.formats)
 app.command("metrics", short_help="List what is measured.")(tables.metrics)
 app.add_typer(datasets.app, name="datasets", short_help="List and fetch published recordings.")
@@ -60,7 +60,7 @@ def _begin(
     """Which context strategy should an agent use, what does it save, and what does it forget?
 
     ctxlab replays recorded conversations through context strategies and measures every request.
-    It works offline and calls no model. Begin with: ctxlab eval
+    It works offline and calls no model, unless a strategy names one. Begin with: ctxlab eval
     """
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -79,6 +79,14 @@ def command(
     metric: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What to measure. May be repeated.")
     ] = None,
+    calls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|replay|record",
+            help="Where answers come from that strategies ask of a model: auto takes those kept in "
+            ".ctxlab/calls and asks for the rest, replay asks nothing, record asks anew [auto].",
+        ),
+    ] = None,
     where: Where = None,
     sample: Sample = None,
     seed: Seed = None,
@@ -112,6 +120,7 @@ def command(
         "reserve": None if reserve is None else _tokens(reserve),
         "floor": floor,
         "metrics": metric,
+        "calls": calls,
         "where": where,
         "sample": sample,
         "seed": seed,
@@ -128,6 +137,8 @@ def command(
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # a place that cannot be had fails now, not later
+    if spec.asked:
+        _say_who_is_asked(spec)
     left_out: Counter[str] = Counter()
     try:
         with hint_at_skipping(spec.on_error):
@@ -172,6 +183,20 @@ def _spec(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]
     path = Path(experiments[0]) if experiments else bundled("evals/quickstart.toml")
     spec = replace(read_spec(path), **changes)
     return spec, None if data or path.suffix == ".toml" else path
+
+
+def _say_who_is_asked(spec: Spec) -> None:
+    """Nobody should be surprised by a bill, or by a key that is missing."""
+    from ctxlab.llm import CALLS
+
+    names = ", ".join(spec.asked)
+    if spec.calls == "replay":
+        note(f"the answers of {names} are those kept in {CALLS}; nothing is asked")
+    else:
+        kept = (
+            "all are asked anew" if spec.calls == "record" else "what is there is not asked again"
+        )
+        note(f"strategies ask {names}; the answers are kept in {CALLS}, and {kept}")
 
 
 def _say_of_which_model(recordings: list[dict[str, Any]], counted: str) -> None:

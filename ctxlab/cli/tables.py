@@ -1,35 +1,10 @@
-"""``ctxlab strategies``, ``formats`` and ``metrics`` print the name tables with a line on each."""
+"""``ctxlab formats`` and ``ctxlab metrics`` print the name tables with a line on each."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 from ctxlab.cli.speak import say
 
-__all__ = ["formats", "metrics", "strategies"]
-
-
-def strategies() -> None:
-    """List the strategies: how each is written, with its defaults, and what it does."""
-    from rich.text import Text
-
-    from ctxlab.cli.show import drawn
-    from ctxlab.strategies.names import CONTROLS, LINEUP, STRATEGIES
-
-    parts = []
-    for name, strategy in STRATEGIES.items():
-        control = "  (a control: bounds a comparison, never recommended)" * (name in CONTROLS)
-        parts.append(Text.assemble((_signature(name, strategy), "bold"), (control, "dim")))
-        parts.append(_indented(_claim(strategy)))
-    parts += [
-        Text(),
-        Text("Join them with |, as in 'observation_mask(keep=3) | panic'. A dotted path, such as "
-             "mine.last_ten, is a strategy or a function of your own."),
-        Text(f"The default lineup: {', '.join(LINEUP)}."),
-    ]  # fmt: skip
-    say(drawn(*parts))
+__all__ = ["formats", "metrics"]
 
 
 def formats() -> None:
@@ -66,28 +41,3 @@ def metrics() -> None:
     )
     say(drawn(table(["metric", "name", "unit", "meaning"], rows, {0, 1, 2, 3}, wraps=3),
               Text(), legend))  # fmt: skip
-
-
-def _signature(name: str, strategy: Callable[..., Any]) -> str:
-    shown = []
-    for parameter in inspect.signature(strategy).parameters.values():
-        default = parameter.default
-        if default is inspect.Parameter.empty:
-            shown.append(parameter.name)
-        else:
-            said = getattr(default, "__name__", None) or repr(default)
-            shown.append(f"{parameter.name}={said}")
-    return f"{name}({', '.join(shown)})" if shown else name
-
-
-def _claim(thing: object) -> str:
-    """The first sentence of a docstring."""
-    first = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("``", "")
-    return " ".join(first.split()).split(". ")[0].rstrip(".") + "."
-
-
-def _indented(text: str) -> Any:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    return Padding(Text(text), (0, 0, 0, 4))

@@ -33,11 +33,13 @@ class Cost:
     columns = (
         Column("cached", "tokens read from the provider's prompt cache", "tokens"),
         Column("cost_usd", "input cost of the request, the strategy's own calls included", "USD"),
+        Column("strategy_usd", "of it, the strategy's own model calls", "USD"),
     )
     scores = (
         Score(
             "cost_usd", "input cost of all requests, own calls included", "USD", "sum", "cost_usd"
         ),
+        Score("strategy_usd", "of it, the strategy's own calls", "USD", "sum", "strategy_usd"),
         Score(
             "cached_share",
             "share of tokens read from the cache",
@@ -60,10 +62,14 @@ class Cost:
         write = np.where(tokens >= cache.minimum, prices.cache_write, prices.input)
         own = np.zeros_like(tokens)
         for row, trace in enumerate(traces):
-            for turn, prompt, completion in trace.context.spent:
-                own[row, turn] += prompt * prices.input + completion * prices.output
+            for call in trace.context.spent:
+                own[row, call.turn] += call.usd
         cost = prefix * prices.cache_read + (tokens - prefix) * write + own
-        return {"cached": prefix, "cost_usd": cost if prices.known else np.full_like(cost, np.nan)}
+        return {
+            "cached": prefix,
+            "cost_usd": cost if prices.known else np.full_like(cost, np.nan),
+            "strategy_usd": own,
+        }
 
 
 def _warm(tape: Tape, cache: CachePolicy) -> npt.NDArray[np.bool_]:

@@ -201,30 +201,39 @@ class _Book:
         kept = self.contains(entry)
         if not kept:
             return
-        needs, last = self.needs, len(self.needs.positions)
-        rows = slice(needs.starts[min(entry.since, last)], needs.starts[min(entry.until, last)])
+        needs = self.needs
+        rows = slice(*self.starts_between(entry.since, entry.until))
         known = np.zeros(len(needs.entities), dtype=bool)
         known[list(kept)] = True
         seen[rows] |= known[needs.entity[rows]]
 
     def point(self, pointer: _Bools, trace: Trace) -> None:
-        """A stub or a line of contents leads back to the message that it stands for."""
+        """A stub or a line of contents leads back to the messages that it stands for."""
         needs, requests = self.needs, len(self.needs.positions)
-        until = np.zeros(len(trace.context.died), dtype=np.int64)
-        late: list[Entry] = []
+        died = np.array(trace.context.died)
+        until = np.zeros(len(died), dtype=np.int64)
+        late: list[tuple[Entry, int]] = []
         for entry in trace.context.edited:
             if not entry.form.fetchable:
                 continue
-            if entry.since == trace.context.died[entry.start]:
-                until[entry.start : entry.stop] = min(entry.until, requests)
-            else:  # the message had been cut before it was stubbed: there is a time between
-                late.append(entry)
+            span = slice(entry.start, entry.stop)
+            # It took the place of the message itself, or of what led back to it until then.
+            direct = (died[span] == entry.since) | (until[span] >= max(entry.since, 1))
+            until[span][direct] = min(entry.until, requests)
+            # Else the message had been cut before: there is a time between.
+            late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
             pointer |= _latest(needs, until[needs.mentions][None], requests)[0] > needs.request
-        for entry in late:
-            for row in self.rows.get(entry.start, ()):
-                inside = (needs.request >= entry.since) & (needs.request < entry.until)
-                pointer |= inside & (needs.entity == self.segment[row]) & (needs.upto >= row)
+        for entry, position in late:
+            rows = slice(*self.starts_between(entry.since, entry.until))
+            for row in self.rows.get(position, ()):
+                inside = (needs.entity[rows] == self.segment[row]) & (needs.upto[rows] >= row)
+                pointer[rows] |= inside
+
+    def starts_between(self, since: int, until: int) -> tuple[int, int]:
+        """The needs of the requests from ``since`` up to ``until``, as rows."""
+        last = len(self.starts) - 1
+        return self.starts[min(since, last)], self.starts[min(until, last)]
 
     def look_at(
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
@@ -241,7 +250,9 @@ class _Book:
                 position = self.mentions[row]
                 index = bisect_right(entries, position, key=_START) - 1
                 found = entries[index] if index >= 0 else None
-                if found and found.start == position and not found.wide:
+                if found and found.wide and found.stop > position:
+                    fetch = fetch or found.form.fetchable
+                elif found and found.start == position and not found.wide:
                     view = found.form is Form.VERBATIM or entity in self.contains(found)
                     fetch = fetch or found.form.fetchable
                 row -= 1

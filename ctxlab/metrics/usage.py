@@ -26,6 +26,7 @@ class Usage:
         Column("panicked", "whether it had to be repaired in panic to fit", "0 or 1"),
         Column("stuck", "whether what must never be dropped is itself too large", "0 or 1"),
         Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
+        Column("strategy_calls", "model calls of the strategy's own", "calls"),
     )
     scores = (
         Score("tokens_mean", "tokens a request, mean", "tokens", "ratio", "tokens"),
@@ -44,6 +45,7 @@ class Usage:
             "sum",
             "strategy_tokens",
         ),
+        Score("strategy_calls", "the strategy's own calls", "calls", "sum", "strategy_calls"),
     )
     watchers: ClassVar[Mapping[str, Watcher]] = {}
 
@@ -52,14 +54,15 @@ class Usage:
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)
-        panicked, stuck, spent = (np.zeros_like(tokens) for _ in range(3))
+        panicked, stuck, spent, calls = (np.zeros_like(tokens) for _ in range(4))
         marks = {"panic": panicked, "stuck": stuck}
         for row, trace in enumerate(traces):
             for turn, event in trace.context.events:
                 if event in marks:
                     marks[event][row, turn] = 1
-            for turn, prompt, completion in trace.context.spent:
-                spent[row, turn] += prompt + completion
+            for call in trace.context.spent:
+                spent[row, call.turn] += call.prompt + call.completion
+                calls[row, call.turn] += 1
         return {
             "tokens": tokens,
             "messages": np.array([trace.messages for trace in traces], dtype=np.float64),
@@ -68,4 +71,5 @@ class Usage:
             "panicked": panicked,
             "stuck": stuck,
             "strategy_tokens": spent,
+            "strategy_calls": calls,
         }

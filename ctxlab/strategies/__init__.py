@@ -1,15 +1,33 @@
 """Interchangeable context strategies, by name; a new one is a file and a line in ``STRATEGIES``."""
 
-from ctxlab.strategies.base import Base, Function, Pipeline, Strategy, as_strategy
+from ctxlab.strategies.base import (
+    Base,
+    Function,
+    Pipeline,
+    Strategy,
+    as_strategy,
+    models_asked,
+)
+from ctxlab.strategies.clear_at_least import clear_at_least
+from ctxlab.strategies.contents import contents
 from ctxlab.strategies.controls import nothing, oracle, random_drop
+from ctxlab.strategies.file_sessions import file_sessions
+from ctxlab.strategies.first_and_last import first_and_last
 from ctxlab.strategies.full import full
+from ctxlab.strategies.hysteresis import hysteresis
+from ctxlab.strategies.middle_out import middle_out
 from ctxlab.strategies.names import STRATEGIES, parse, register
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
+from ctxlab.strategies.recent_images import recent_images
 from ctxlab.strategies.recorded import recorded
+from ctxlab.strategies.retrieval import retrieval
 from ctxlab.strategies.rolling_summary import rolling_summary
+from ctxlab.strategies.shorten_arguments import shorten_arguments
+from ctxlab.strategies.stale_results import stale_results
 from ctxlab.strategies.tool_result_cap import tool_result_cap
 from ctxlab.strategies.tool_stubs import tool_stubs
+from ctxlab.strategies.when_it_pays import when_it_pays
 from ctxlab.strategies.windows import chunked_window, sliding_window
 
 __all__ = [
@@ -20,17 +38,29 @@ __all__ = [
     "Strategy",
     "as_strategy",
     "chunked_window",
+    "clear_at_least",
+    "contents",
+    "file_sessions",
+    "first_and_last",
     "full",
+    "hysteresis",
+    "middle_out",
+    "models_asked",
     "nothing",
     "observation_mask",
     "oracle",
     "panic",
     "parse",
     "random_drop",
+    "recent_images",
     "recorded",
     "register",
+    "retrieval",
     "rolling_summary",
+    "shorten_arguments",
     "sliding_window",
+    "stale_results",
     "tool_result_cap",
     "tool_stubs",
+    "when_it_pays",
 ]

@@ -13,6 +13,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Protocol, runtime_checkable
 
+from ctxlab.branch import Branch
 from ctxlab.context import Context
 from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
@@ -20,7 +21,17 @@ from ctxlab.history import Form, Rewrite
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
-__all__ = ["Base", "Function", "Pipeline", "Strategy", "as_strategy", "rewrite_results"]
+__all__ = [
+    "Base",
+    "Function",
+    "Pipeline",
+    "Strategy",
+    "as_strategy",
+    "models_asked",
+    "results_of",
+    "rewrite_results",
+    "sent_as",
+]
 
 
 @runtime_checkable
@@ -31,13 +42,15 @@ class Strategy(Protocol):
 
 
 class Base:
-    """What strategies share: ``a | b``, printing as written, and no parameter below zero."""
+    """What strategies share: ``a | b``, printing as written, and parameters that are checked."""
 
     def __post_init__(self) -> None:
+        name = type(self).__name__
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
+            if not _is_one_of(value, str(field.type)):
+                raise SpecError(f"{name}: {field.name} is {value!r}; it is to be {field.type}")
             if isinstance(value, (int, float)) and value < 0:
-                name = type(self).__name__
                 raise SpecError(f"{name}: {field.name} is {value!r}; it cannot be negative")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
@@ -84,14 +97,10 @@ class Function(Base):
     function: Callable[[list[Message]], Sequence[Message]]
 
     def __call__(self, context: Context, /) -> Context:
-        fork = context.fork()
-        wanted = [
-            m if isinstance(m, Message) else Message.from_dict(m)
-            for m in self.function(fork.messages)
-        ]
-        for start, stop, new in reversed(list(_gaps(fork.messages, wanted))):
-            _fill(fork, start, stop, new)
-        return fork
+        wanted = self.function(context.messages)
+        return sent_as(
+            context, [m if isinstance(m, Message) else Message.from_dict(m) for m in wanted]
+        )
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
@@ -112,18 +121,66 @@ def as_strategy(what: Any) -> Strategy:
     return what  # type: ignore[no-any-return]
 
 
+def models_asked(strategy: Any) -> tuple[str, ...]:
+    """Models that a strategy calls itself: its fields ``model`` and ``embedding``, where they are set.
+
+    >>> from ctxlab.strategies import parse
+    >>> models_asked(parse("tool_stubs() | panic()"))
+    ()
+    """
+    if isinstance(strategy, Base):
+        parts = [(f.name, getattr(strategy, f.name)) for f in fields(strategy)]  # type: ignore[arg-type]
+    else:
+        parts = []
+    found: dict[str, None] = {}
+    for name, value in parts:
+        if name in ("model", "embedding") and isinstance(value, str):
+            found[value] = None
+        for inner in value if isinstance(value, tuple) else (value,):
+            if isinstance(inner, Base):
+                found.update(dict.fromkeys(models_asked(inner)))
+    return tuple(found)
+
+
+def sent_as(context: Context, wanted: Sequence[Message]) -> Context:
+    """A fork that holds what a list of messages says; what was left alone keeps its provenance."""
+    fork = context.fork()
+    for start, stop, new in reversed(list(_gaps(fork.messages, wanted))):
+        _fill(fork, start, stop, new)
+    return fork
+
+
+def results_of(context: Context) -> Sequence[int]:
+    """Positions of the tool results that were appended to a context; those of a branch are its own.
+
+    They may reach further than the context does, where the history does.
+    """
+    return context.results if isinstance(context, Branch) else context.history.results
+
+
 def rewrite_results(
     context: Context, owner: Base, upto: int, function: Rewrite, form: Form
 ) -> None:
-    """Rewrites the first ``upto`` tool results of the conversation, each looked at once by its owner."""
+    """Rewrites the first ``upto`` of ``results_of`` the context, each looked at once by its owner."""
     done = context.notes.get(owner, 0)
     if upto <= done:
         return
-    for position in context.history.results[done:upto]:
+    for position in results_of(context)[done:upto]:
         index = context.find(position)
         if index is not None and context.entries[index].message.role == "tool":
             context.rewrite(index, function, form)
     context.notes[owner] = upto
+
+
+_PLAIN: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+
+
+def _is_one_of(value: Any, types: str) -> bool:
+    """Whether a parameter is what its annotation says, as far as that names plain types."""
+    names = types.split(" | ")
+    if not {*names} <= {*_PLAIN, "None"}:
+        return not isinstance(value, Base) or "Strategy" in types
+    return any(value is None if n == "None" else isinstance(value, _PLAIN[n]) for n in names)
 
 
 def _parts(strategy: Any) -> tuple[Strategy, ...]:

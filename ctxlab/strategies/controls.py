@@ -24,7 +24,15 @@ __all__ = ["nothing", "oracle", "random_drop"]
 
 @dataclass(frozen=True, repr=False)
 class nothing(Base):
-    """Only the system prompt, the first user message, and the newest message with its call."""
+    """Only the system prompt, the first user message, and the newest message with its call.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> [message["content"] for message in build_messages(None, talk, strategy=nothing())]
+    ['line 0', 'line 99']
+
+    Source: ctxlab; the least that can be sent.
+    """
 
     def __call__(self, context: Context, /) -> Context:
         head, tail = context.head, context.tail
@@ -35,7 +43,15 @@ class nothing(Base):
 
 @dataclass(frozen=True, repr=False)
 class random_drop(Base):
-    """Messages picked by chance go, with their pairs, until the rest fits."""
+    """Messages picked by chance go, with their pairs, until the rest fits.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> len(build_messages(None, talk, strategy=random_drop(), limit=63, reserve=0))
+    8
+
+    Source: ctxlab; what a strategy must beat that fills the same limit.
+    """
 
     seed: int = 0
     "same seed, same picks"
@@ -61,6 +77,15 @@ class oracle(Base):
     """Knows what the next action will use: a window, and the lines that will be needed from before it.
 
     It bounds what any strategy can recall within the budget. Only a replay can run it.
+
+    >>> from ctxlab import Message, Recording, ToolCall, replay
+    >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
+    >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
+    ...         Message("user", "a long story " * 400), Message("assistant", tool_calls=(call,)))
+    >>> replay(Recording("a", said), oracle(), 60).needs["tier"].tolist()
+    ['in view']
+
+    Source: ctxlab; Belady's optimal cache replacement is the idea.
     """
 
     def __call__(self, context: Context, /) -> Context:
@@ -70,23 +95,18 @@ class oracle(Base):
         if foresight is None:
             raise SpecError("oracle knows the next action only in a replay")
         needed = foresight.needed(context.length)
-        fork = context.fork()
-        head, tail = fork.head, fork.tail
-        base = fork.available - sum(entry.tokens for entry in fork.entries[:head])
+        head, tail = context.head, context.tail
+        base = context.available - sum(entry.tokens for entry in context.entries[:head])
         message, cost, start = None, 0, head
         while True:
-            start = _window(fork, max(start, head), tail, base - cost)
-            earliest = fork.entries[start].start if start < tail else fork.length
-            wanted = _excerpt(foresight, needed, fork.history.head, earliest)
+            start = _window(context, max(start, head), tail, base - cost)
+            earliest = context.entries[start].start if start < tail else context.length
+            wanted = _excerpt(foresight, needed, context.history.head, earliest)
             if wanted == message:
                 break
-            message, cost = wanted, fork.history.counter.message(wanted) if wanted else 0
-        if start > head:
-            if message:
-                fork.fold(head, start, message)
-            else:
-                fork.drop(head, start)
-        elif message:
+            message, cost = wanted, context.history.counter.message(wanted) if wanted else 0
+        fork = context.fork_with(head, max(head, start), ())
+        if message:
             fork.insert(head, message)
         if fork.excess > 0:
             for index in range(fork.tail, len(fork.entries)):

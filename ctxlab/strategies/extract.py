@@ -1,25 +1,23 @@
 """A summary can be written without a model: the lines that say what was asked, done and found.
 
 It is engine-written, as seed design "Workspace-scoped sessions" wants it: deterministic, bounded, and
-never a placeholder. What it leaves out it says.
+never a placeholder. What it leaves out it says. ``digest`` is the structured one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 from ctxlab.conversation import Message
+from ctxlab.entities import entities_in
 from ctxlab.strategies.text import clip
 
-__all__ = ["Summarizer", "extract"]
-
-Summarizer: TypeAlias = Callable[[str, Sequence[Message], int], str]
-"""``(summary so far, messages to add, characters allowed) → summary``."""
+__all__ = ["extract"]
 
 _ASKED, _SAID, _CALLED, _FOUND = 300, 160, 160, 120
+_LOOKED = 8000
 
 
 def extract(previous: str, messages: Sequence[Message], limit: int) -> str:
@@ -72,8 +70,11 @@ def _lines(message: Message) -> tuple[str, ...]:
 
 def _said(message: Message) -> Iterator[str]:
     if message.role == "tool":
-        if text := _line(message.text, _FOUND):
-            yield f"  → {text}"
+        if text := _line(message.text, _FOUND // 2):
+            # What a result names is what later calls use, wherever in it that stands.
+            named = (e.text for e in entities_in(message.text[:_LOOKED]) if e.text not in text)
+            names = clip(", ".join(named), _FOUND)
+            yield f"  → {text} [{names}]" if names else f"  → {text}"
     elif message.role == "assistant":
         if text := _line(message.text, _SAID):
             yield f"- assistant: {text}"

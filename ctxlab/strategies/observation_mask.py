@@ -1,8 +1,4 @@
-"""Masking keeps every step of an agent and leaves out what the older tools answered.
-
-Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found it as good as summaries
-at less cost; SWE-agent's ``LastNObservations`` before it.
-"""
+"""Masking keeps every step of an agent and leaves out what the older tools answered."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base, rewrite_results
+from ctxlab.strategies.base import Base, results_of, rewrite_results
 from ctxlab.strategies.text import is_text, with_text
 
 __all__ = ["observation_mask"]
@@ -20,13 +16,21 @@ __all__ = ["observation_mask"]
 
 @dataclass(frozen=True, repr=False)
 class observation_mask(Base):
-    """All tool results but the newest ``keep`` are replaced by a line that says how much was there."""
+    """All tool results but the newest ``keep`` are replaced by a line that says how much was there.
+
+    >>> from ctxlab.conversation import Message
+    >>> observation_mask().mask(Message("tool", "a line of output\\n" * 30), None).content
+    '[output left out: 31 lines]'
+
+    Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found it as good as
+    summaries at less cost; SWE-agent's ``LastNObservations`` before it.
+    """
 
     keep: int = 10
     "tool results that stay"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(context.history.results, context.length) - self.keep
+        upto = bisect_left(results_of(context), context.length) - self.keep
         rewrite_results(context, self, upto, self.mask, Form.STUB)
         return context
 

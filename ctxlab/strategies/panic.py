@@ -1,7 +1,4 @@
-"""Panic mode makes an overflowing request fit, for that request alone.
-
-Source: seed design "Robustness", 10.8 (context overflow recovery).
-"""
+"""Panic mode makes an overflowing request fit, for that request alone."""
 
 from __future__ import annotations
 
@@ -16,14 +13,24 @@ from ctxlab.strategies.text import with_text
 
 __all__ = ["panic"]
 
+_STANDS = (Form.SUMMARY, Form.POINTER)
+
 
 @dataclass(frozen=True, repr=False)
 class panic(Base):
     """Shortens large tool results in the middle, then drops the oldest messages that are not protected.
 
-    Never dropped are the system prompt, the first user message, a summary, and the last ``protect``
-    messages; pairs stay whole. Where these alone are too large, their tool results are shortened too,
-    and what still does not fit is reported as ``stuck``. Put it last in a pipeline.
+    Never dropped are the system prompt, the first user message, a summary, contents, and the last
+    ``protect`` messages; pairs stay whole. Where these alone are too large, their tool results are
+    shortened too, and what still does not fit is reported as ``stuck``. Put it last in a pipeline.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> sent = build_messages(None, talk, strategy=panic(), limit=60, reserve=0)
+    >>> sent[0]["content"], sent[1]["content"], len(sent)
+    ('line 0', 'line 93', 8)
+
+    Source: seed design "Robustness", 10.8 (context overflow recovery).
     """
 
     protect: int = 4
@@ -41,7 +48,7 @@ class panic(Base):
         context.report("panic")
         entries, least = context.entries, self._shortened(context)
         first = context.head
-        while first < len(entries) and entries[first].form is Form.SUMMARY:
+        while first < len(entries) and entries[first].form in _STANDS:
             first += 1
         last = max(first, min(context.tail, len(entries) - self.protect))
         while last > first and not context.is_cut(last):
@@ -54,8 +61,7 @@ class panic(Base):
         # The earliest start from which what is shortened still fits.
         start = bisect_left(least.sums, least.sums[stop] - room, first, last)
         start = min(context.next_cut(start), last)
-        fork = context.fork()
-        fork.shrink(first, stop, least.entries[start:stop])
+        fork = context.fork_with(first, stop, least.entries[start:stop])
         if fork.excess > 0:
             context.report("stuck")
         return fork

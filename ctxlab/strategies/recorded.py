@@ -22,6 +22,14 @@ class recorded(Base):
     limit. A recording without compactions is sent whole; requests are as valid as the product's were.
     It is nearest to what the recorded agent saw, as far as its log tells: what the product put back
     after compacting, or cleared without a word, is in no log.
+
+    >>> from ctxlab import Compaction, Message, Recording, replay
+    >>> said = tuple(Message(r, f"{r} {i}") for i in range(3) for r in ("user", "assistant"))
+    >>> log = Recording("a", said, compactions=(Compaction(4, summary="two rounds"),))
+    >>> [entry.message.content for entry in replay(log, recorded(), 9000).trace.context.entries]
+    ['two rounds', 'user 2', 'assistant 2']
+
+    Source: the recordings themselves.
     """
 
     def __call__(self, context: Context, /) -> Context:

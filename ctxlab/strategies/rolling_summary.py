@@ -1,7 +1,6 @@
 """A rolling summary stands for everything that has left the recent window, and grows by extension.
 
-Sources: seed designs "Robustness" (summary, recent messages) and "Workspace-scoped sessions" (rolling
-summary and a bounded window, both capped).
+What stands older than the summary is in it; what is newer stands word for word.
 """
 
 from __future__ import annotations
@@ -9,14 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context import Context
-from ctxlab.conversation import Message
-from ctxlab.history import Form
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.extract import Summarizer, extract
+from ctxlab.strategies.scribe import find_prompt
+from ctxlab.strategies.summarize import fold_summary, header_tokens
 
-__all__ = ["HEADER", "rolling_summary"]
-
-HEADER = "Summary of the conversation so far, written by the engine:\n"
+__all__ = ["rolling_summary"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,8 +20,18 @@ class rolling_summary(Base):
     """When the context fills up, everything older than a recent window becomes one summary message.
 
     It compacts when ``trigger`` of the budget is used and goes down to ``target``, so that compactions
-    are rare and a prompt cache lives between them. A summary that is no shorter than what it would
-    replace is rejected and reported.
+    are rare and a prompt cache lives between them. The next summary extends the one before. One that is
+    no shorter than what it would replace is rejected and reported; where a model fails or writes what is
+    no summary, the summary is written without it and that is reported.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}: " + "word " * 20} for i in range(100)]
+    >>> sent = build_messages(None, talk, strategy=rolling_summary(tokens=99), limit=999, reserve=0)
+    >>> len(sent), [line[:24] for line in sent[1]["content"].splitlines()[1:3]]
+    (14, ['## Goal', '[… 84 more]'])
+
+    Source: seed designs "Robustness" (summary and recent messages; 10.7) and "Workspace-scoped sessions"
+    (rolling summary and a bounded window, both capped).
     """
 
     trigger: float = 0.8
@@ -34,19 +40,24 @@ class rolling_summary(Base):
     "share of the available tokens that it leaves in use"
     keep_recent: int = 20
     "messages that stay at most; fewer where the target is small"
-    chars: int = 4000
-    "characters of the summary at most; a third of the target's tokens where that is less"
-    summarizer: Summarizer = extract
-    "writes the summary"
+    tokens: int = 2000
+    "of the summary at most; a third of the target's where that is less"
+    model: str | None = None
+    "model that writes the summary; None: it is extracted and no model is called"
+    prompt: str = "structured"
+    "what it is asked for: ``summary``, ``structured`` (with a model and without), or a file of yours"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        find_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
         if context.tokens <= self.trigger * context.available:
             return context
         head, tail, entries = context.head, context.tail, context.entries
         room = self.target * context.available
-        chars = min(self.chars, int(room))  # a third of the target, at three characters a token
-        empty = context.history.counter.message(Message("user", HEADER))
-        room -= chars // 3 + empty + sum(entry.tokens for entry in entries[:head])
+        tokens = min(self.tokens, int(room / 3))
+        room -= tokens + header_tokens(context) + sum(entry.tokens for entry in entries[:head])
         start = len(entries)
         while start > head and len(entries) - start < self.keep_recent:
             room -= entries[start - 1].tokens
@@ -56,27 +67,10 @@ class rolling_summary(Base):
         start = min(context.next_cut(start), tail)
         if start <= head:
             return context
-        before = sum(entry.tokens for entry in entries[head:start])
-        message = self._summary(context, head, start, chars, empty)
-        if context.history.counter.message(message) >= before:
-            context.report("summary rejected: longer than what it stands for")
+        part = sum(entry.tokens for entry in entries[head:start])
+        # What was rejected is not asked for again until there is twice as much to summarize.
+        if self.model is not None and part < 2 * context.notes.get(self, 0):
             return context
-        context.fold(head, start, message)
-        context.report("summary")
+        done = fold_summary(context, head, start, tokens, self.model, self.prompt)
+        context.notes[self] = 0 if done else part
         return context
-
-    def _summary(self, context: Context, start: int, stop: int, chars: int, empty: int) -> Message:
-        folded = context.entries[start:stop]
-        previous = ""
-        if folded[0].form is Form.SUMMARY:
-            previous = folded[0].message.text.removeprefix(HEADER)
-            folded = folded[1:]
-        messages = [entry.message for entry in folded]
-        count, allowed = context.history.counter.message, chars // 3
-        while True:
-            summary = Message("user", HEADER + self.summarizer(previous, messages, chars))
-            tokens = count(summary) - empty
-            if tokens <= allowed or chars == 0:
-                return summary
-            # Other scripts than Latin have fewer characters a token.
-            chars = chars * allowed // tokens

@@ -1,7 +1,4 @@
-"""Capping cuts each tool result when it arrives, as an agent loop does before it appends one.
-
-Source: seed design "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
-"""
+"""Capping cuts each tool result when it arrives, as an agent loop does before it appends one."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base, rewrite_results
+from ctxlab.strategies.base import Base, results_of, rewrite_results
 from ctxlab.strategies.text import with_text
 
 __all__ = ["tool_result_cap"]
@@ -22,6 +19,12 @@ class tool_result_cap(Base):
     """No tool result is longer than ``chars`` characters; the rest of it is never sent.
 
     Cutting at arrival changes nothing that was sent before, so the prompt cache is kept whole.
+
+    >>> from ctxlab.conversation import Message
+    >>> tool_result_cap(chars=5, marker="…").cut(Message("tool", "a long result"), None).content
+    'a lon…'
+
+    Source: seed design "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
     """
 
     chars: int = 4000
@@ -30,7 +33,7 @@ class tool_result_cap(Base):
     "what stands after a cut; it comes on top of ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(context.history.results, context.length)
+        upto = bisect_left(results_of(context), context.length)
         rewrite_results(context, self, upto, self.cut, Form.TRUNCATED)
         return context
 

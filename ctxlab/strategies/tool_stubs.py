@@ -15,7 +15,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
 from ctxlab.jsontext import dump_json, leaves, parse_json
-from ctxlab.strategies.base import Base, rewrite_results
+from ctxlab.strategies.base import Base, results_of, rewrite_results
 from ctxlab.strategies.text import clip, is_text, with_text
 
 __all__ = ["MARKER", "stub_of", "tool_stubs"]
@@ -34,6 +34,13 @@ class tool_stubs(Base):
     """Tool results become stubs once the agent's turn is over.
 
     In a run with a single user message the turn never ends; ``keep`` counts results instead.
+
+    >>> from ctxlab.conversation import Message, ToolCall
+    >>> found = stub_of(Message("tool", "line of output " * 99), ToolCall("c1", "run"))
+    >>> found.content[:47]
+    '{"tool":"run","status":"success","summary":"lin'
+
+    Source: seed design "Hybrid session management" (tool compaction).
     """
 
     keep: int | None = None
@@ -43,9 +50,9 @@ class tool_stubs(Base):
         history = context.history
         if self.keep is None:
             newest = bisect_left(history.users, context.length) - 1
-            upto = bisect_left(history.results, history.users[newest] if newest >= 0 else 0)
+            upto = bisect_left(results_of(context), history.users[newest] if newest >= 0 else 0)
         else:
-            upto = bisect_left(history.results, context.length) - self.keep
+            upto = bisect_left(results_of(context), context.length) - self.keep
         rewrite_results(context, self, upto, stub_of, Form.STUB)
         return context
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ctxlab.branch import Branch
 from ctxlab.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Base
@@ -22,6 +23,14 @@ class sliding_window(Base):
 
     Without parameters it fills the budget. The prompt cache is lost at nearly every cut, since each
     moves the beginning of the window.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> sent = build_messages(None, talk, strategy=sliding_window(messages=2))
+    >>> [message["content"] for message in sent]
+    ['line 0', 'line 98', 'line 99']
+
+    Source: seed design "Session Chunking" (``max_history``), and most agent libraries.
     """
 
     tokens: int | None = None
@@ -55,6 +64,14 @@ class chunked_window(Base):
     It is how a store that keeps a session in chunk files resumes it. Between two cuts the beginning of
     the request stays the same, so a prompt cache lives; the price is that up to twice
     ``max_history`` messages are sent.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> sent = build_messages(None, talk, strategy=chunked_window(max_history=30))
+    >>> len(sent), sent[1]["content"]
+    (41, 'line 60')
+
+    Source: seed design "Session Chunking".
     """
 
     max_history: int = 40
@@ -67,13 +84,15 @@ class chunked_window(Base):
 
     def __call__(self, context: Context, /) -> Context:
         # The oldest chunk that is still needed begins at the last boundary that leaves max_history.
-        boundary = (context.length // self.max_history - 1) * self.max_history
-        if boundary <= 0 or context.notes.get(self) == boundary:
+        taken = context.taken if isinstance(context, Branch) else range(context.length)
+        first = (len(taken) // self.max_history - 1) * self.max_history
+        if first <= 0 or context.notes.get(self) == first:
             return context
+        boundary = taken[first]
         head, tail = context.head, context.tail
         cut = context.next_cut(context.index_from(boundary))
         if cut <= tail:  # else the newest unit reaches over the boundary: it is cut off later
-            context.notes[self] = boundary
+            context.notes[self] = first
         if head < min(cut, tail):
             context.drop(head, min(cut, tail))
         return context

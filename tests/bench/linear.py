@@ -13,28 +13,29 @@ from table import Line, alternate, ratio
 
 from ctxlab.conversation import Message, Recording
 from ctxlab.strategies import Strategy, parse, sliding_window
+from ctxlab.strategies.about import catalogue
 from ctxlab.strategies.names import LINEUP
 from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
 
 __all__ = ["replays"]
 
-_JUDGED = (
-    "full",
-    "sliding_window()",
-    "chunked_window()",
-    "tool_result_cap()",
-    "tool_stubs()",
-    "observation_mask(keep=3)",
-    "observation_mask(keep=10)",
-    "rolling_summary()",
-)
-"""Strategies that need to look at nothing but what is new."""
+_INNER = "observation_mask(keep=3)"
+"""What strategies are given that take another one."""
+
+
+def every() -> list[str]:
+    """Every strategy and every baseline, as it is written with its defaults."""
+    texts = []
+    for known in catalogue():
+        given = ", ".join(_INNER for p in known.parameters if not p.default)
+        texts.append(f"{known.name}({given})")
+    return texts
 
 
 def replays(quick: bool) -> Iterator[Line]:
     """A window with its counting, then every strategy of the line-up with nothing but its replay."""
-    medium, long = (6000, 20_000) if quick else (10_000, 100_000)
+    medium, long = (6000, 20_000) if quick else (10_000, 60_000)
     recordings = {n: conversation(n) for n in (1000, 3000, medium, long)}
 
     def window(n: int) -> Callable[[], object]:
@@ -54,12 +55,12 @@ def replays(quick: bool) -> Iterator[Line]:
 
     ready = {n: _Ready(recording) for n, recording in recordings.items()}
     gc.freeze()  # what is there already is no burden of the replays; what they make is collected
-    rounds = 2 if quick else 5
+    rounds = 2 if quick else 3
     yield Line(f"replay alone, 32k, a message: at 1,000, 3,000, {medium:,}", "last / second")
     for text in LINEUP:
         yield _a_message(text, _alone(text, ready, (1000, 3000, medium), rounds), False)
     yield Line(f"replay alone, 32k, a message: at 3,000, {long:,}", "last / first")
-    for text in _JUDGED:
+    for text in every():
         yield _a_message(text, _alone(text, ready, (3000, long), rounds), True)
     gc.unfreeze()
 

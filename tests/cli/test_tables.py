@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from running import Run
 
 from ctxlab.formats import FORMATS
 from ctxlab.metrics import METRICS
 from ctxlab.models import find_model
+from ctxlab.strategies.about import about, catalogue
+from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import CONTROLS, STRATEGIES
 
 
-def test_every_strategy_is_listed_and_controls_are_marked(run: Run) -> None:
-    lines = run("strategies").out.partition("\n\n")[0].split("\n")
-    for name in STRATEGIES:
-        (line,) = (at for at in lines if at == name or at.startswith((f"{name}(", f"{name} ")))
-        assert ("a control" in line) == (name in CONTROLS)
+def test_every_strategy_is_listed_with_its_source_and_controls_stand_apart(run: Run) -> None:
+    out = run("strategies").out
+    first, controls, baselines = out.split("\n\n")[:3]
+    for name in (*STRATEGIES, *BASELINES):
+        where = baselines if name in BASELINES else controls if name in CONTROLS else first
+        assert f"\n{name}(" in where
+    said = " ".join(out.split())
+    assert all(f"Source: {each.source}" in said for each in catalogue())
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *BASELINES])
+def test_every_strategy_has_a_page_of_its_own(run: Run, name: str) -> None:
+    said = " ".join(run("strategies", name).out.split())
+    known = about(name)
+    assert " ".join(known.claim.split())[:-1] in said.replace("``", "")
+    for parameter in known.parameters:
+        assert parameter.meaning, f"{name}: {parameter.name} is not explained"
+        assert parameter.name in said
+
+
+def test_strategies_are_given_to_a_program_as_json(run: Run) -> None:
+    rows = json.loads(run("strategies", "--json").out)
+    assert [row["name"] for row in rows] == [each.name for each in catalogue()]
+    assert run("strategies", "no_such").code == 2
 
 
 def test_every_format_is_listed(run: Run) -> None:

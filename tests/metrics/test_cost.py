@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run, strategies
 
+from ctxlab.client import Reply
 from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording
+from ctxlab.conversation import Usage as Billed
 from ctxlab.metrics import Cost, Usage
 from ctxlab.models import CachePolicy, Model, Prices, find_model
 from ctxlab.strategies import Strategy, chunked_window, full, sliding_window
@@ -110,8 +112,9 @@ def test_a_window_that_cuts_rarely_is_served_more_than_one_that_slides(
 def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> None:
     class asks_a_model:
         def __call__(self, context: Context) -> Context:
-            context.spend(1000, 10)
-            context.spend(0, 5)
+            said = Message("assistant", "a summary")
+            for usage, usd in ((Billed(input=1000, output=10), 0.25), (Billed(output=5), 0.5)):
+                context.spend("small", Reply(said, usage, usd))
             return context
 
     talk = [
@@ -122,8 +125,9 @@ def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> 
     ]
     tape = Tape(Recording("r", tuple(talk)), counter)
     plain, spent = (play(tape, s, tape.budget(100)) for s in (full(), asks_a_model()))
-    cost = Cost(MODELS["none"]).measure(tape, [plain, spent])["cost_usd"]
-    np.testing.assert_allclose(cost[1] - cost[0], 1000 * USD.input + 15 * USD.output)
+    figures = Cost(MODELS["none"]).measure(tape, [plain, spent])
+    np.testing.assert_allclose(figures["cost_usd"][1] - figures["cost_usd"][0], 0.75)
+    assert figures["strategy_usd"].tolist() == [[0, 0], [0.75, 0.75]]
     assert Usage().measure(tape, [plain, spent])["strategy_tokens"].tolist() == [
         [0, 0],
         [1015, 1015],

@@ -7,7 +7,8 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.context import Budget, Context
+from ctxlab.budget import Budget
+from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
 from ctxlab.history import History

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, Sent, run
 
-from ctxlab.context import Budget
+from ctxlab.budget import Budget
 from ctxlab.conversation import Message
 from ctxlab.metrics import Usage, Validity
 from ctxlab.metrics.recall import tiers

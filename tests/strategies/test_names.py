@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
@@ -14,6 +15,7 @@ from ctxlab.strategies import (
     Function,
     chunked_window,
     full,
+    models_asked,
     observation_mask,
     panic,
     parse,
@@ -25,6 +27,7 @@ from ctxlab.strategies import (
     tool_stubs,
 )
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import CONTROLS, LINEUP
 
 SIZES = st.integers(0, 10**9)
@@ -51,19 +54,24 @@ def test_what_is_printed_is_read_back_as_the_same(steps: list[Base]) -> None:
     assert parse(repr(strategy).replace(" | ", "|")) == strategy
 
 
-@pytest.mark.parametrize("text", [*STRATEGIES, *LINEUP])
+AROUND = {"clear_at_least", "hysteresis", "when_it_pays"}
+WRITTEN = [f"{name}(panic())" if name in AROUND else name for name in STRATEGIES]
+
+
+@pytest.mark.parametrize("text", [*WRITTEN, *LINEUP])
 def test_every_name_and_the_lineup_can_be_written(text: str) -> None:
     strategy = parse(text)
     assert parse(f"  {text} ") == strategy
     assert parse(repr(strategy)) == strategy
 
 
-def test_the_lineup_names_every_strategy_once_or_more() -> None:
-    named = {part.strip().split("(")[0] for text in LINEUP for part in text.split("|")}
+def test_the_lineup_holds_known_strategies_once_and_every_control_but_what_was_recorded() -> None:
+    named = {name for text in LINEUP for name in re.findall(r"[a-z_]+(?=\(|$)", text)}
     # Most recordings have no compactions; where some do, describe names the strategy.
-    assert named == set(STRATEGIES) - {"recorded"}
+    assert set(STRATEGIES) > named > CONTROLS - {"recorded"}
     assert set(STRATEGIES) >= CONTROLS
     assert len(set(map(parse, LINEUP))) == len(LINEUP)
+    assert not any(models_asked(parse(text)) for text in LINEUP)
 
 
 def test_names_parameters_by_place_and_by_name_mean_the_same() -> None:
@@ -112,10 +120,24 @@ def test_no_text_at_all_raises_anything_else(text: str) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("tool_stubs(keep='three')", "keep is 'three'; it is to be int | None"),
+        ("panic(protect=full())", r"protect is full\(\); it is to be int"),
+        ("rolling_summary(trigger=None)", "trigger is None; it is to be float"),
+        ("panic(protect=-1)", "protect is -1; it cannot be negative"),
+    ],
+)
+def test_a_parameter_of_another_kind_is_refused_by_name(text: str, what: str) -> None:
+    with pytest.raises(SpecError, match=what):
+        parse(text)
+
+
 def test_a_name_that_is_close_is_offered() -> None:
     with pytest.raises(UnknownName, match="did you mean tool_stubs") as caught:
         parse("tool_stub()")
-    assert set(caught.value.known) == set(STRATEGIES)
+    assert set(caught.value.known) == {*STRATEGIES, *BASELINES}
     with pytest.raises(SpecError, match="unexpected keyword argument 'kep'"):
         parse("tool_stubs(kep=3)")
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from generated import RESULTS, TEXTS, conversations, limits, tape_of
+from generated import RESULTS, TEXTS, conversations, history_of, limits, tape_of
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message
+from ctxlab.budget import Budget
+from ctxlab.client import Request
+from ctxlab.context import Context
+from ctxlab.conversation import Message, Recording
+from ctxlab.errors import SpecError
 from ctxlab.history import Form
+from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.strategies import rolling_summary
 from ctxlab.strategies.extract import extract
-from ctxlab.strategies.rolling_summary import HEADER
+from ctxlab.strategies.summarize import HEADER
+from ctxlab.tape import Tape
 from ctxlab.tokens import TokenCounter
 
 
@@ -69,13 +76,19 @@ def trace_tail(messages: Sequence[Message]) -> int:
     return last
 
 
-@given(messages=conversations(turns=6), limit=limits(), chars=st.sampled_from([0, 30, 300, 4000]))
-def test_a_summary_is_bounded_in_characters_and_shorter_than_what_it_stands_for(
-    messages: tuple[Message, ...], limit: int, chars: int, counter: TokenCounter
+@given(
+    messages=conversations(turns=6),
+    limit=limits(),
+    tokens=st.sampled_from([0, 10, 100, 2000]),
+    prompt=st.sampled_from(["summary", "structured"]),
+)
+def test_a_summary_is_bounded_and_shorter_than_what_it_stands_for(
+    messages: tuple[Message, ...], limit: int, tokens: int, prompt: str, counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), rolling_summary(chars=chars), limit)
+    strategy = rolling_summary(tokens=tokens, prompt=prompt)
+    trace, requests = run(tape_of(messages, counter), strategy, limit)
     for entry in trace.context.edited:
-        assert len(entry.message.text.removeprefix(HEADER)) <= chars
+        assert counter.text(entry.message.text.removeprefix(HEADER)) <= tokens
         assert entry.message.text.startswith(HEADER)
         assert entry.tokens < sum(map(counter.message, messages[entry.start : entry.stop]))
     for sent in requests:
@@ -91,39 +104,82 @@ def test_nothing_happens_below_the_trigger(counter: TokenCounter) -> None:
 
 
 def test_the_next_summary_extends_the_one_before(counter: TokenCounter) -> None:
-    asked: list[tuple[str, list[str]]] = []
-
-    def scribe(previous: str, messages: Sequence[Message], limit: int) -> str:
-        asked.append((previous, [m.text.split()[0] for m in messages]))
-        return f"{previous} {len(messages)}".strip()
+    def scribe(request: Request) -> str:
+        body = request.messages[1].text
+        return " ".join(re.findall(r"marker\d+", body))
 
     talk = [
-        Message(role, f"{i}{role} " + "word " * 50)
+        Message(role, f"marker{i}{role[0]} " + f"word{i} is here " * 20)
         for i in range(12)
         for role in ("user", "assistant")
     ]
-    trace, _ = run(tape_of(talk, counter), rolling_summary(keep_recent=2, summarizer=scribe), 600)
-    assert len(asked) > 2
-    said = [text for _, texts in asked for text in texts]
+    client = ScriptedClient(scribe)
+    strategy = rolling_summary(keep_recent=2, model="gpt-4o")
+    tape = Tape(Recording("r", tuple(talk)), counter, client)
+    trace, _ = run(tape, strategy, 600)
+    assert len(client.asked) > 2
+    bodies = [request.messages[1].text for request in client.asked]
+    said = [m for body in bodies for m in re.findall(r"marker\d+[ua]", body)]
     assert said == [m.text.split()[0] for m in talk[1 : 1 + len(said)]]
-    for (before, added), (after, _) in pairwise(asked):
-        assert after == f"{before} {len(added)}".strip()
+    summaries = [entry.message.text.removeprefix(HEADER) for entry in trace.context.edited]
+    for before, body in zip(summaries, bodies[1:], strict=False):
+        assert body.startswith(f"<summary_so_far>\n{before}\n</summary_so_far>\n")
     spans = [(e.start, e.stop) for e in trace.context.edited]
     assert all(start == 1 for start, _ in spans)
     assert [stop for _, stop in spans] == sorted(stop for _, stop in spans)
+    assert len(trace.context.spent) == len(client.asked)
 
 
 def test_a_summary_that_saves_nothing_is_rejected_and_reported(counter: TokenCounter) -> None:
-    def chatty(previous: str, messages: Sequence[Message], limit: int) -> str:
-        return "word " * 2000
-
-    talk = [Message(role, "word " * 50) for _ in range(9) for role in ("user", "assistant")]
-    trace, requests = run(tape_of(talk, counter), rolling_summary(summarizer=chatty), 500)
+    said = [("user", "word " * 90), ("assistant", "hi"), ("user", "yes"), ("assistant", "ok")]
+    talk = [Message(role, text) for role, text in said]  # type: ignore[arg-type]
+    trace, requests = run(tape_of(talk, counter), rolling_summary(), 110)
     assert trace.context.edited == []
-    assert {event for _, event in trace.context.events} == {
-        "summary rejected: longer than what it stands for"
-    }
+    assert trace.context.events == [(1, "summary rejected: longer than what it stands for")]
     assert requests[-1].messages == talk[:-1]
+
+
+def test_what_was_rejected_is_not_asked_for_again_until_there_is_twice_as_much(
+    counter: TokenCounter,
+) -> None:
+    client = ScriptedClient(lambda _: "word " * 2000)
+    talk = [Message(role, "hi") for _ in range(20) for role in ("user", "assistant")]
+    strategy = rolling_summary(0.1, 0.05, keep_recent=0, tokens=500, model="gpt-4o")
+    context = Context(Budget(4000), history_of(talk, counter))
+    context.history.client = client
+    context.advance(2)
+    context._available = 10  # so little that it compacts what is too small to be worth it
+    for length in range(3, 12):
+        context.advance(length)
+        strategy(context)
+    rejected = [event for _, event in context.events if event.startswith("summary rejected")]
+    assert len(client.asked) < 4
+    assert len(rejected) < 4
+
+
+def test_seed_004_a_summary_is_capped_and_condensed_when_it_grows_beyond_the_cap(
+    counter: TokenCounter,
+) -> None:
+    talk = [
+        Message(role, f"marker{i}{role[0]} " + "and so on " * 40)
+        for i in range(60)
+        for role in ("user", "assistant")
+    ]
+    for prompt in ("summary", "structured"):
+        strategy = rolling_summary(tokens=150, keep_recent=4, prompt=prompt)
+        trace, _ = run(tape_of(talk, counter), strategy, 1500)
+        summaries = [e.message.text.removeprefix(HEADER) for e in trace.context.edited]
+        assert len(summaries) > 5
+        assert all(counter.text(summary) <= 150 for summary in summaries)
+        # It says how much it left out, and that grows.
+        left = [sum(map(int, re.findall(r"… (\d+) ", summary))) for summary in summaries]
+        assert left[-1] > left[2] > 0
+        assert left == sorted(left)
+
+
+def test_a_prompt_that_is_nowhere_is_said_at_once() -> None:
+    with pytest.raises(SpecError, match="no prompt 'short'"):
+        rolling_summary(prompt="short")
 
 
 SAYS = st.lists(

@@ -1,0 +1,62 @@
+"""A branch holds a part of a conversation beside the others, and keeps it for when it is resumed."""
+
+from __future__ import annotations
+
+from ctxlab.context import Context
+from ctxlab.errors import EditError
+from ctxlab.history import Entry
+
+__all__ = ["Branch"]
+
+
+class Branch(Context):
+    """A context of its own over the same history: what it is given stays, and so do its edits.
+
+    A strategy that routes a conversation keeps branches in ``notes`` and returns the one that is sent.
+    Its spending and its events are the trunk's.
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.conversation import Message
+    >>> from ctxlab.history import History
+    >>> from ctxlab.tokens import TokenCounter
+    >>> trunk = Context(Budget(1000), History(TokenCounter("gpt-4o")))
+    >>> for text in ("one", "two", "three"):
+    ...     trunk.append(Message("user", text))
+    >>> branch = Branch(trunk)
+    >>> branch.take(0), branch.take(2), [m.content for m in branch.messages]
+    (None, None, ['one', 'three'])
+    """
+
+    def __init__(self, trunk: Context) -> None:
+        super().__init__(trunk._budget, trunk.history)
+        self.forked = self.lasting = True
+        self.events, self.spent = trunk.events, trunk.spent
+        self.taken: list[int] = []
+        "positions of the messages that it was given"
+        self.results: list[int] = []
+        "of these, the tool results"
+        self.version = 1  # its entries are not those of the history, one for one
+        self._sent = []
+        self.resume(trunk)
+
+    def resume(self, trunk: Context) -> None:
+        """The trunk has gone on: the branch is at the same request, and knows what was sent last."""
+        trunk.looked = True  # what a branch asks would go unnoticed there
+        self.length, self.turn = trunk.length, trunk.turn
+        self.strange = self.strange or trunk.strange
+        self._available = trunk._available
+        self._sent = trunk.entries[: trunk._mark] if trunk._sent is None else trunk._sent
+
+    def take(self, position: int, entry: Entry | None = None) -> None:
+        """The message at a position of the history stands at the end; positions must ascend.
+
+        ``entry``: as which it stands; None: as it was appended.
+        """
+        if self.entries and self.entries[-1].stop > position:
+            raise EditError(f"message {position} is here already, or would stand out of order")
+        entry = entry or self.history.entries[position]
+        self.entries.append(entry)
+        self.tokens += entry.tokens
+        self.taken.append(position)
+        if entry.message.role == "tool":
+            self.results.append(position)

@@ -1,0 +1,34 @@
+"""Clients that ask models: litellm with retries, answers kept on disk, and scripted ones for tests.
+
+Importing it loads neither litellm nor diskcache.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctxlab.client import Client
+from ctxlab.llm.cached import CachedClient, CacheMode
+from ctxlab.llm.ledger import Totals
+from ctxlab.llm.litellm import LiteLLMClient
+from ctxlab.llm.scripted import ScriptedClient
+from ctxlab.llm.threads import AT_A_TIME
+
+__all__ = [
+    "AT_A_TIME",
+    "CALLS",
+    "CacheMode",
+    "CachedClient",
+    "LiteLLMClient",
+    "ScriptedClient",
+    "Totals",
+    "default_client",
+]
+
+CALLS = Path(".ctxlab/calls")
+"""Where answers are kept where nothing else is said."""
+
+
+def default_client(folder: Path = CALLS, mode: CacheMode = "auto") -> Client:
+    """Asks through litellm, and keeps the answers in a folder; nothing is opened before it is asked."""
+    return CachedClient(LiteLLMClient(), folder, mode)

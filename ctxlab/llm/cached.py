@@ -1,0 +1,275 @@
+"""An answer that was paid for once is kept on disk and given again for the same question.
+
+The key is a digest of the whole request and of the client's options; the value is JSON. Nothing on
+disk is ever unpickled, so a folder of somebody else's answers can be read without trusting them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import math
+import re
+import sqlite3
+import weakref
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from ctxlab.client import Client, Embedder, Embedding, Reply, Request
+from ctxlab.conversation import Usage
+from ctxlab.errors import ModelRefused, ModelUnavailable, UnknownName
+from ctxlab.jsontext import dump_json, parse_json
+
+__all__ = ["CacheMode", "CachedClient"]
+
+CacheMode: TypeAlias = Literal["auto", "record", "replay"]
+
+_log = logging.getLogger("ctxlab.llm")
+# Options that say who asks, not what.
+_CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
+_Kept = TypeVar("_Kept", Reply, "_Vector")
+
+
+class _Vector(msgspec.Struct, frozen=True):
+    """The embedding of one text, and its part of what the call took."""
+
+    vector: list[float]
+    tokens: int
+    usd: float | None
+
+
+class CachedClient:
+    """Asks another client what is not yet on disk; several processes may share the folder.
+
+    ``auto`` asks what is missing and keeps it, ``record`` asks everything anew and overwrites, and
+    ``replay`` asks nothing: what is missing raises ``ModelRefused``. What comes from disk says so
+    (``cached``), took no attempts, and carries the usage and the price of when it was asked. Errors
+    are never kept. Nothing is opened before the first question.
+
+    >>> import tempfile
+    >>> from ctxlab.llm import ScriptedClient
+    >>> from ctxlab.conversation import Message
+    >>> question = Request("gpt-4o", (Message("user", "Hi"),))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with CachedClient(ScriptedClient("Hello.", "Hello again."), folder) as client:
+    ...         replies = [client.complete(question) for _ in range(2)]
+    >>> [(reply.text, reply.cached, reply.attempts) for reply in replies]
+    [('Hello.', False, 1), ('Hello.', True, 0)]
+    """
+
+    def __init__(self, client: Client | None, folder: str | Path, mode: CacheMode = "auto") -> None:
+        if mode not in get_args(CacheMode):
+            raise UnknownName("mode of a cache", mode, get_args(CacheMode))
+        self.client = client
+        "who is asked; None is enough to replay what a client without options was asked"
+        self.folder = Path(folder)
+        self.mode = mode
+        self._disk: Any = None
+
+    def __repr__(self) -> str:
+        return f"CachedClient({self.client!r}, {str(self.folder)!r}, {self.mode!r})"
+
+    def __reduce__(self) -> tuple[type[CachedClient], tuple[Any, ...]]:
+        return type(self), (self.client, self.folder, self.mode)
+
+    def __enter__(self) -> CachedClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files; the next question opens them again."""
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
+
+    def shared(self, workers: int) -> CachedClient:
+        """A client for each of several worker processes; see ``LiteLLMClient.shared``."""
+        share = getattr(self.client, "shared", None)
+        return CachedClient(share(workers) if share else self.client, self.folder, self.mode)
+
+    def complete(self, request: Request, /) -> Reply:
+        """The reply; raises ``ModelRefused`` or ``ModelUnavailable``."""
+        (reply,) = self.complete_all([request])
+        if isinstance(reply, ModelUnavailable):
+            raise reply
+        return reply
+
+    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
+        """The replies in order. Each is kept as soon as it comes, whatever becomes of the others."""
+        keys = [self._key("reply", _fields(request)) for request in requests]
+        found: dict[str, Reply | ModelUnavailable] = self._look_up(keys, _read_reply)
+        missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in found}
+        if missing:
+            client = self._asked(next(iter(missing.values())))
+            with closing(_each(client, list(missing.values()))) as replies:
+                names = list(missing)
+                for place, reply in replies:
+                    found[names[place]] = reply
+                    if isinstance(reply, Reply):
+                        self._keep(names[place], msgspec.to_builtins(reply))
+        first = {key: place for place, key in reversed([*enumerate(keys)])}
+        return [
+            found[key] if first[key] == place else _again(found[key])
+            for place, key in enumerate(keys)
+        ]
+
+    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
+        """A vector for each text; each text is kept on its own, and only new ones are asked for.
+
+        Usage and price are those of all the texts, whenever they were asked for; ``attempts`` are
+        of this call.
+        """
+        keys = [self._key("embedding", {"model": model, "text": text}) for text in texts]
+        found = self._look_up(keys, _read_vector)
+        missing = {k: text for k, text in zip(keys, texts, strict=True) if k not in found}
+        attempts = 0
+        if missing:
+            client = self._asked(f"the embedding by {model} of {_quoted(next(iter(texts)))}")
+            if not isinstance(client, Embedder):
+                raise ModelRefused(f"{client!r} makes no embeddings: give a client that does")
+            answer = client.embed(model, list(missing.values()))
+            attempts = answer.attempts
+            tokens = _parts(answer.usage.input, [len(text) for text in missing.values()])
+            price = answer.usd / answer.usage.input if answer.usage.input else 0.0
+            for key, vector, share in zip(missing, answer.vectors, tokens, strict=True):
+                usd = None if math.isnan(price) else share * price
+                found[key] = _Vector(vector, share, usd)
+                self._keep(key, msgspec.to_builtins(found[key]))
+        took = [found[key] for key in dict.fromkeys(keys)]
+        return Embedding(
+            [found[key].vector for key in keys],
+            Usage(sum(each.tokens for each in took)),
+            sum(math.nan if each.usd is None else each.usd for each in took),
+            attempts,
+            not missing,
+        )
+
+    # --- the disk ------------------------------------------------------------------------------
+
+    def _asked(self, what: Request | str) -> Client:
+        """Whom to ask what is missing."""
+        if self.client is not None and self.mode != "replay":
+            return self.client
+        if isinstance(what, Request):
+            said = _quoted(what.messages[-1].text if what.messages else "")
+            again = f" (replicate {what.replicate})" if what.replicate else ""
+            what = f"the answer of {what.model} to {said}{again}"
+        raise ModelRefused(
+            f"{what} is not among the recorded answers in {self.folder}, and none is asked for in "
+            "this mode: run once with mode 'auto', which asks what is missing, or 'record'"
+        )
+
+    def _key(self, kind: str, fields: dict[str, Any]) -> str:
+        options = getattr(self.client, "options", None) or {}
+        options = {k: v for k, v in options.items() if not _CREDENTIAL.search(k)}
+        text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
+        return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def _look_up(self, keys: Sequence[str], read: Callable[[Any], _Kept]) -> dict[str, Any]:
+        """What is on disk; what cannot be read counts as missing."""
+        found: dict[str, _Kept] = {}
+        if self.mode == "record":
+            return found
+        for key in dict.fromkeys(keys):
+            disk = self._opened()
+            try:
+                blob = disk.get(key, retry=True)
+                if blob is not None:
+                    found[key] = read(parse_json(blob))
+            except (ValueError, TypeError, KeyError, msgspec.ValidationError, sqlite3.Error):
+                _log.warning("what %s holds under %s cannot be read", self.folder, key)
+        return found
+
+    def _keep(self, key: str, value: Mapping[str, Any]) -> None:
+        try:
+            self._opened().set(key, dump_json(value).encode(), retry=True)
+        except (OSError, sqlite3.Error) as error:  # the answer itself is there, and was paid for
+            _log.warning("an answer could not be kept in %s: %s", self.folder, error)
+
+    def _opened(self) -> Any:
+        if self._disk is None:
+            import diskcache
+
+            try:
+                self._disk = diskcache.Cache(
+                    str(self.folder), disk=_disk_class(), eviction_policy="none", cull_limit=0
+                )
+            except (OSError, sqlite3.Error) as error:
+                raise ModelRefused(f"{self.folder} is no folder for answers: {error}") from error
+            weakref.finalize(self, self._disk.close)
+        return self._disk
+
+
+@functools.cache
+def _disk_class() -> type:
+    """The way to disk of diskcache, without the pickles that it falls back on.
+
+    Keys are text and values bytes, so it never writes one; a row that claims to be one was put there
+    by somebody else and reads as nothing.
+    """
+    from diskcache import Disk
+    from diskcache.core import MODE_PICKLE
+
+    class Plain(Disk):  # type: ignore[misc]
+        def fetch(self, mode: int, filename: str, value: Any, read: bool) -> Any:
+            return None if mode == MODE_PICKLE else super().fetch(mode, filename, value, read)
+
+    return Plain
+
+
+def _each(
+    client: Client, requests: Sequence[Request]
+) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
+    """The replies as they come, where the client can give them so."""
+    each = getattr(client, "complete_each", None)
+    if each is not None:
+        yield from each(requests)
+    else:
+        yield from enumerate(client.complete_all(requests))
+
+
+def _again(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:
+    """The answer to a question that was put twice at once: it was sent once."""
+    if isinstance(reply, ModelUnavailable):
+        return ModelUnavailable(str(reply), 0)
+    return msgspec.structs.replace(reply, cached=True, attempts=0)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    """All that is asked, and nothing that is never sent."""
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return {**fields, "messages": [message.to_dict() for message in request.messages]}
+
+
+def _read_reply(value: dict[str, Any]) -> Reply:
+    # JSON has no nan: it stands there as null.
+    value = {**value, "usd": math.nan if value["usd"] is None else value["usd"]}
+    return msgspec.structs.replace(msgspec.convert(value, Reply), cached=True, attempts=0)
+
+
+def _read_vector(value: dict[str, Any]) -> _Vector:
+    return msgspec.convert(value, _Vector)
+
+
+def _parts(total: int, sizes: Sequence[int]) -> list[int]:
+    """A whole number split in proportion to sizes, into whole numbers that add up to it."""
+    parts, used, seen, whole = [], 0, 0, sum(sizes) or 1
+    for size in sizes:
+        seen += size
+        upto = total * seen // whole
+        parts.append(upto - used)
+        used = upto
+    return parts
+
+
+def _quoted(text: str) -> str:
+    said = " ".join(text.split())
+    return f"“{said[:60]}…”" if len(said) > 60 else f"“{said}”"

@@ -1,0 +1,316 @@
+"""Any model of any provider is asked through litellm, and a call that fails in passing is made again.
+
+litellm is imported with the first call, from its own files and without a word. Its retries, and those
+of the libraries below it, are off: an attempt is one HTTP request, and all of them are counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from ctxlab.client import Embedding, Reply, Request
+from ctxlab.conversation import Usage
+from ctxlab.errors import ModelRefused, ModelUnavailable
+from ctxlab.llm.failures import Failure, judge
+from ctxlab.llm.ledger import Ledger, Totals
+from ctxlab.llm.reading import Billed, read_embedding, read_reply
+from ctxlab.llm.threads import AT_A_TIME, as_they_come
+from ctxlab.models import find_model
+
+__all__ = ["LiteLLMClient"]
+
+_log = logging.getLogger("ctxlab.llm")
+_importing = threading.Lock()
+_LONGEST_WAIT = 60.0
+# One request for embeddings holds so much; OpenAI takes 300,000 tokens and 2,048 texts.
+_TEXTS, _CHARACTERS = 256, 400_000
+
+
+class _Zero(int):
+    """No retries, said so that it is heard: litellm reads ``max_retries or 2`` for embeddings."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class _Failed(Exception):
+    """An attempt that is worth another one."""
+
+    def __init__(self, reason: str, wait: float) -> None:
+        self.wait = wait
+        super().__init__(reason)
+
+
+class LiteLLMClient:
+    """Asks through litellm; safe to be used by several threads.
+
+    Retried is what passes: rate limits, errors of the provider's own (5xx), connections that fail,
+    timeouts. ``delay``, then ``backoff`` times as long after each further failure, with up to one
+    ``delay`` of jitter; where the provider says how long to wait, at least that. Each retry is a
+    warning of the logger ``ctxlab.llm``. A wrong key, an unknown model or a bad request raise
+    ``ModelRefused`` at once. ``ModelUnavailable`` is raised where retries are used up, and at once
+    for a request that is too long or against the provider's policy, for an answer that cannot be
+    read, and where the provider asks for a wait over a minute.
+
+    Source: the settings are those of seed 002 §10.2 (``max_retries``, ``retry_delay``,
+    ``retry_backoff``).
+
+    >>> LiteLLMClient(api_base="http://localhost:8000/v1", api_key="secret", retries=5)
+    LiteLLMClient(api_base='http://localhost:8000/v1', retries=5)
+    """
+
+    def __init__(
+        self,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 3,
+        delay: float = 1.0,
+        backoff: float = 2.0,
+        concurrency: int = AT_A_TIME,
+        **options: Any,
+    ) -> None:
+        self.api_base = api_base
+        "None: the provider's own, which the beginning of a model's name says (``openai/…``)"
+        self.api_key = api_key
+        "None: from the environment, as litellm does (``OPENAI_API_KEY`` …)"
+        self.timeout = timeout
+        "seconds that one attempt may take"
+        self.retries = retries
+        "attempts after the first"
+        self.delay = delay
+        "seconds before the first retry"
+        self.backoff = backoff
+        "factor from one delay to the next"
+        self.concurrency = concurrency
+        "calls under way at once, over all threads that use this client"
+        self.options = options
+        "given to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``"
+        self._slots = threading.BoundedSemaphore(concurrency)
+        self._ledger = Ledger()
+
+    def __repr__(self) -> str:
+        default = LiteLLMClient()._settings()
+        said = {k: v for k, v in self._settings().items() if k in default and v != default[k]}
+        said.pop("api_key", None)
+        # Options may hold keys too, under many names.
+        parts = [f"{k}={v!r}" for k, v in said.items()] + [f"{k}=…" for k in self.options]
+        return f"LiteLLMClient({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[Callable[[], LiteLLMClient], tuple[()]]:
+        return functools.partial(LiteLLMClient, **self._settings()), ()
+
+    def shared(self, workers: int) -> LiteLLMClient:
+        """A client for each of several worker processes, which together keep to ``concurrency``.
+
+        With more workers than that, each makes one call at a time.
+        """
+        at_once = max(1, self.concurrency // workers)
+        return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
+
+    @property
+    def totals(self) -> Totals:
+        """What all calls of this client took so far; a copy for another process counts its own."""
+        return self._ledger.totals
+
+    def complete(self, request: Request, /) -> Reply:
+        """The reply; raises ``ModelRefused`` or ``ModelUnavailable``."""
+        (reply,) = self.complete_all([request])
+        if isinstance(reply, ModelUnavailable):
+            raise reply
+        return reply
+
+    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
+        """The replies in order; what stayed unanswered stands as its error, a refusal is raised."""
+        with closing(self.complete_each(requests)) as replies:
+            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+
+    def complete_each(
+        self, requests: Sequence[Request], /
+    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
+        """The replies as they come, each with the place of its request; a refusal is raised."""
+        if requests:
+            _litellm()
+        yield from as_they_come(self._complete, requests, self.concurrency)
+
+    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
+        """A vector for each text, asked for a few hundred at a time."""
+        batches = list(_batches(texts))
+        ask = functools.partial(self._embed, model)
+        found: list[Embedding] = [Embedding([])] * len(batches)
+        if batches:
+            _litellm()
+        with closing(as_they_come(ask, batches, self.concurrency)) as each:
+            for place, embedding in each:
+                found[place] = embedding
+        return Embedding(
+            [vector for embedding in found for vector in embedding.vectors],
+            Usage(sum(embedding.usage.input for embedding in found)),
+            sum(embedding.usd for embedding in found),
+            sum(embedding.attempts for embedding in found),
+        )
+
+    # --- one call ------------------------------------------------------------------------------
+
+    def _complete(self, request: Request, unwanted: threading.Event) -> Reply | ModelUnavailable:
+        wanted: dict[str, Any] = {"messages": [message.to_dict() for message in request.messages]}
+        if request.tools:
+            wanted["tools"] = list(request.tools)
+        if request.max_tokens is not None:
+            wanted["max_tokens"] = request.max_tokens
+        if request.temperature is not None:
+            wanted["temperature"] = request.temperature
+        ask = functools.partial(_litellm().completion, model=request.model, **wanted)
+        read = functools.partial(read_reply, find_model(request.model).prices)
+        try:
+            billed, attempts = self._call(request.model, ask, read, unwanted)
+        except ModelUnavailable as error:
+            return error
+        message, finish = billed.result
+        return Reply(message, billed.usage, billed.usd, finish, attempts)
+
+    def _embed(self, model: str, texts: list[str], unwanted: threading.Event) -> Embedding:
+        ask = functools.partial(_litellm().embedding, model=model, input=texts)
+        read = functools.partial(read_embedding, len(texts), _embedding_price(model))
+        billed, attempts = self._call(model, ask, read, unwanted)
+        return Embedding(billed.result, billed.usage, billed.usd, attempts)
+
+    def _call(
+        self,
+        model: str,
+        ask: Callable[..., Any],
+        read: Callable[[Any], Billed],
+        unwanted: threading.Event,
+    ) -> tuple[Billed, int]:
+        """What was answered, and how many attempts it took."""
+        import tenacity
+
+        settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
+        settings |= {"timeout": float(self.timeout), "num_retries": 0, "max_retries": _Zero(0)}
+        attempts = 0
+
+        def once() -> Billed:
+            nonlocal attempts
+            if unwanted.is_set():
+                raise ModelUnavailable(f"{model}: nobody waits for the answer", attempts)
+            attempts += 1
+            try:
+                billed = read(ask(**settings))
+            except Exception as error:
+                failure = judge(error)
+                if failure.outcome == "unsent":
+                    attempts -= 1
+                elif failure.outcome == "failed":
+                    self._ledger.failed()
+                else:
+                    self._ledger.interrupted()
+                raise _error(model, failure, attempts) from error
+            self._ledger.answered(billed.usage, billed.usd)
+            return billed
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            asked = error.wait if isinstance(error, _Failed) else 0.0
+            return max(asked, float(backing_off(state))) + float(jitter(state))
+
+        def warn(state: tenacity.RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            _log.warning(
+                "%s: attempt %d of %d failed, again in %.2f s: %s",
+                model, attempts, self.retries + 1, state.upcoming_sleep, error,
+            )  # fmt: skip
+
+        backing_off = tenacity.wait_exponential(
+            multiplier=self.delay, exp_base=self.backoff, max=_LONGEST_WAIT
+        )
+        jitter = tenacity.wait_random(0, self.delay)
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self.retries + 1)
+            | tenacity.stop_when_event_set(unwanted),
+            wait=wait,
+            sleep=tenacity.sleep_using_event(unwanted),
+            retry=tenacity.retry_if_exception_type(_Failed),
+            before_sleep=warn,
+            reraise=True,
+        )
+        try:
+            with self._slots:  # held while waiting too: who is told to slow down sends no others
+                return retrying(once), attempts
+        except _Failed as error:
+            tried = f"{attempts} attempt{'' if attempts == 1 else 's'}"
+            raise ModelUnavailable(
+                f"{model} gave no answer in {tried}: {error}", attempts
+            ) from error.__cause__
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("api_base", "api_key", "timeout", "retries", "delay", "backoff", "concurrency")
+        return {**{name: getattr(self, name) for name in names}, **self.options}
+
+
+def _error(model: str, failure: Failure, attempts: int) -> Exception:
+    """What is raised for a failure."""
+    if failure.fate == "refused":
+        return ModelRefused(
+            f"{model} cannot be asked so: {failure.reason}. Check the model's name, the key and the "
+            "client's settings"
+        )
+    if failure.wait > _LONGEST_WAIT:
+        asked = f"; it asks for a wait of {failure.wait:,.0f} s"
+        return ModelUnavailable(f"{model}: {failure.reason}{asked}", attempts)
+    if failure.fate == "transient":
+        return _Failed(failure.reason, failure.wait)
+    return ModelUnavailable(f"{model}: {failure.reason}", attempts)
+
+
+@functools.cache
+def _loaded() -> Any:
+    # Without this litellm fetches its table of prices from the network when it is imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        litellm: Any = importlib.import_module("litellm")
+        litellm.suppress_debug_info = True  # else each error prints an advertisement
+        # An answer made up by litellm itself: what it builds with the first call, and warns of, is
+        # built here. In a thread, since it leaves an event loop open in the caller's.
+        mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-"}
+        ask = functools.partial(litellm.completion, model="openai/gpt-4o", **mock)
+        warming = threading.Thread(target=ask, daemon=True)
+        warming.start()
+        warming.join()
+    return litellm
+
+
+def _litellm() -> Any:
+    """litellm, imported with the first call: it takes seconds."""
+    with _importing:
+        return _loaded()
+
+
+def _embedding_price(model: str) -> float:
+    """Of a token, from litellm's table: ``find_model`` knows models that chat."""
+    try:
+        return float(_litellm().get_model_info(model)["input_cost_per_token"])
+    except Exception:  # it raises a plain Exception for a model that it does not know
+        return math.nan
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) == _TEXTS or size + len(text) > _CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch

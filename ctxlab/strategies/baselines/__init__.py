@@ -1,0 +1,60 @@
+"""What products and libraries do by default, each under its own name; a family is a file in this folder.
+
+A baseline is data: the strategy that it is, the version that it imitates, and where that can be read.
+Where the package installs, ``ctxlab.strategies.peers`` runs the real code, and ``nox -s peers`` compares
+the two message by message.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ctxlab.errors import SpecError
+from ctxlab.strategies.baselines.base import Baseline, Named
+
+__all__ = ["BASELINES", "Baseline", "Named"]
+
+_FAMILIES: tuple[str, ...] = (
+    "adk",
+    "ag2",
+    "agent_framework",
+    "aider",
+    "anthropic",
+    "autogen",
+    "claude_code",
+    "cline",
+    "codex",
+    "complexity_trap",
+    "deepagents",
+    "gemini_cli",
+    "goose",
+    "inspect",
+    "langchain",
+    "langmem",
+    "letta",
+    "litellm",
+    "llama_index",
+    "openai_agents",
+    "opencode",
+    "openhands",
+    "pydantic_ai",
+    "roo",
+    "semantic_kernel",
+    "strands",
+    "swe_agent",
+    "vercel",
+)
+"""Modules of this folder; each has its baselines in ``FAMILY``."""
+
+
+def _table() -> dict[str, Baseline]:
+    table: dict[str, Baseline] = {}
+    for family in _FAMILIES:
+        for baseline in import_module(f"{__name__}.{family}").FAMILY:
+            if baseline.name in table:
+                raise SpecError(f"two baselines are called {baseline.name}")
+            table[baseline.name] = baseline
+    return table
+
+
+BASELINES: dict[str, Baseline] = _table()

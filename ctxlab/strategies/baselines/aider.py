@@ -1,0 +1,74 @@
+"""aider keeps the talk before the current request to a few thousand tokens."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import body, compact, window
+
+__all__ = ["FAMILY", "chat_summary"]
+
+
+@dataclass(frozen=True, repr=False)
+class chat_summary(Base):
+    """When the user speaks again, earlier turns beyond half of their budget become a summary.
+
+    The current turn is never touched, however long.
+
+    >>> from ctxlab import build_messages
+    >>> roles = ("user", "assistant")
+    >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
+    >>> sent = build_messages(None, talk[:23], strategy=chat_summary(400))
+    >>> [m["content"][:14] for m in sent][:3]
+    ['Summary of the', 'user 8 word wo', 'assistant 8 wo']
+    """
+
+    max_chat_history_tokens: int | None = None
+    "of the earlier turns; None: a sixteenth of the window, 1,024 at least and 8,192 at most"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        spoken = bisect_left(context.history.users, context.length)
+        if context.notes.get(self) == spoken or not spoken:
+            return context
+        context.notes[self] = spoken
+        most = self.max_chat_history_tokens
+        if most is None:
+            most = min(max(window(context) // 16, 1024), 8192)
+        start = body(context)
+        current = context.index_from(context.history.users[spoken - 1])
+        done = context.entries[start:current]
+        if sum(entry.tokens for entry in done) <= most:
+            return context
+        split, tail = current, 0
+        while split > start and tail + context.entries[split - 1].tokens < most // 2:
+            split -= 1
+            tail += context.entries[split].tokens
+        while split > start + 1 and not (
+            context.entries[split - 1].message.role == "assistant" and context.is_cut(split)
+        ):
+            split -= 1
+        if split - start <= 4:
+            split = current
+        if context.is_cut(split):
+            compact(context, self, start, split, most // 2, self.model)
+        return context
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "aider",
+        chat_summary(),
+        "aider, ChatSummary at 041f3a4; the budget as described of models.py",
+        "https://github.com/Aider-AI/aider/blob/041f3a4a381670449011e3cfbf4d18900452855b/aider/history.py",
+        "Earlier turns get a sixteenth of the window at most: the newest half of that stays, the rest"
+        " is a summary. aider calls no tools, and sends the files of the chat beside it; neither is in"
+        " our logs, so that in an agent's run all results of earlier turns go into the summary. Where"
+        " the result is still too large it is summarised again there, up to three times.",
+    ),
+)

@@ -1,0 +1,119 @@
+"""Anthropic's API: old tool results cleared on the server, and its own compaction."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import fresh_start, used, window
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "clear_tool_uses"]
+
+_CLEARED = "[tool result cleared]"
+"""What stands in the place of a result; the documentation does not say what the server writes."""
+
+
+@dataclass(frozen=True, repr=False)
+class clear_tool_uses(Base):
+    """Once the prompt as the client has it exceeds ``trigger``, all but the newest results are cleared.
+
+    The client keeps the whole conversation and sends it again each time, so that from then on every
+    new result clears an older one, and the prompt cache with it.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> sent = build_messages(None, talk, strategy=clear_tool_uses(trigger=99))
+    >>> [m["content"][:30] for m in sent[2::2]][3:6]
+    ['[tool result cleared]', '[tool result cleared]', 'a line of text a line of text ']
+    """
+
+    trigger: float = 100_000
+    "input tokens from which on it clears; a share of the window where it is at most 1"
+    keep: int = 3
+    "newest tool uses that stay"
+    clear_at_least: int = 0
+    "tokens that must be saved, else nothing is cleared"
+    exclude_tools: tuple[str, ...] = ()
+    "names of tools that are never cleared"
+    clear_tool_inputs: bool = False
+    "whether the arguments of the calls are cleared too"
+
+    def __call__(self, context: Context, /) -> Context:
+        looked, done, saving, cleared = context.notes.get(self, (0, 0, 0, 0))
+        limit = self.trigger if self.trigger > 1 else self.trigger * window(context)
+        if used(context) + cleared <= limit:
+            return context
+        results = context.history.results
+        upto = max(looked, bisect_left(results, context.length) - self.keep)
+        for position in results[looked:upto]:
+            if self._takes(context, position):
+                saving += self._saved(context, position)
+        if saving >= self.clear_at_least:
+            before = context.tokens
+            for position in results[done:upto]:
+                if self._takes(context, position):
+                    self._clear(context, position)
+            cleared += before - context.tokens
+            done = upto
+        context.notes[self] = upto, done, saving, cleared
+        return context
+
+    def _takes(self, context: Context, position: int) -> bool:
+        call = context.history.calls.get(position)
+        return context.find(position) is not None and (
+            call is None or call.name not in self.exclude_tools
+        )
+
+    def _saved(self, context: Context, position: int) -> int:
+        entry = context.entries[context.index_from(position)]
+        return entry.tokens - context.history.rewrites(_cleared).of(entry)[1]
+
+    def _clear(self, context: Context, position: int) -> None:
+        index = context.find(position)
+        if index is None or context.entries[index].message.role != "tool":
+            return
+        context.rewrite(index, _cleared, Form.STUB)
+        call = context.history.calls.get(position)
+        asked = context.find(context.history.starts[position])
+        if self.clear_tool_inputs and call is not None and asked is not None:
+            message = context.entries[asked].message
+            calls = tuple(
+                ToolCall(c.id, c.name) if c.id == call.id else c for c in message.tool_calls
+            )
+            context.replace(asked, message.replace(tool_calls=calls), Form.STUB)
+
+
+def _cleared(message: Message, _: ToolCall | None) -> Message:
+    """The result with a placeholder as its content."""
+    return with_text(message, _CLEARED)
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "anthropic.clear_tool_uses",
+        clear_tool_uses(),
+        "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented",
+        "https://docs.claude.com/en/docs/build-with-claude/context-editing",
+        "Past 100,000 input tokens the oldest results are cleared and the newest 3 kept. The server's"
+        " placeholder is not documented; neither is whether it remembers what it cleared: here it"
+        " works out each request from the whole conversation. Thinking blocks are not sent at all.",
+    ),
+    Baseline(
+        "anthropic.compaction",
+        fresh_start(trigger=150_000),
+        "Claude API, compact_20260112 (beta compact-2026-01-12), as documented",
+        "https://platform.claude.com/docs/en/build-with-claude/compaction-threshold",
+        "At 150,000 input tokens everything before is dropped for one summary. The API refuses a"
+        " trigger under 50,000 and gives the summary as a block of the assistant's; here any trigger"
+        " goes, and it is the user's message.",
+    ),
+)

@@ -1,0 +1,237 @@
+"""AutoGen's model contexts: buffered, head and tail, and limited by tokens.
+
+The agent keeps its system messages apart and puts them before what the context gives. All results of a
+step are one message there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.blocks import block_after, blocks_back, prompt_end
+
+__all__ = ["FAMILY", "buffered", "head_and_tail", "token_limited"]
+
+
+@dataclass(frozen=True, repr=False)
+class buffered(Base):
+    """The newest messages, whatever they are; results that come first are left out.
+
+    Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
+
+    >>> from ctxlab import build_messages
+    >>> said = [Message("user", text) for text in "abcde"]
+    >>> sent = build_messages(None, said, strategy=buffered(2))
+    >>> [message["content"] for message in sent]
+    ['d', 'e']
+    """
+
+    buffer_size: int = 40
+    "messages that stay, the results of a step counted as one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive("buffered", buffer_size=self.buffer_size)
+
+    def __call__(self, context: Context, /) -> Context:
+        entries, first = context.entries, prompt_end(context.entries)
+        start = blocks_back(entries, first, self.buffer_size)
+        if start < len(entries) and entries[start].message.role == "tool":
+            start = block_after(entries, start)
+        if start > first:
+            context.drop(first, start)
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class head_and_tail(Base):
+    """The oldest and the newest messages, and between them a line that says how many were skipped.
+
+    A call at the end of the head and results at the beginning of the tail go as well; the line does not
+    count them.
+
+    Source: autogen-core 0.7.5, ``HeadAndTailChatCompletionContext``.
+
+    >>> from ctxlab import build_messages
+    >>> said = [Message("user", text) for text in "abcde"]
+    >>> sent = build_messages(None, said, strategy=head_and_tail(1, 2))
+    >>> [message["content"] for message in sent]
+    ['a', 'Skipped 2 messages.', 'd', 'e']
+    """
+
+    head_size: int = 10
+    "oldest messages that stay, the results of a step counted as one"
+    tail_size: int = 30
+    "newest messages that stay"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive("head_and_tail", head_size=self.head_size, tail_size=self.tail_size)
+
+    def __call__(self, context: Context, /) -> Context:
+        state = context.notes.get(self, _Counted())
+        state = context.notes[self] = state.upto(context)
+        skipped = state.blocks - self.head_size - self.tail_size
+        entries = context.entries
+        if skipped <= 0:
+            return context
+        if state.gap is None:
+            head = prompt_end(entries)
+            for _ in range(self.head_size):
+                head = block_after(entries, head)
+            if entries[head - 1].message.tool_calls:
+                head -= 1
+            context.notes[self] = _Counted(state.length, state.blocks, entries[head].start)
+        else:
+            head = context.index_from(state.gap)
+        tail = blocks_back(entries, head, self.tail_size)
+        if entries[tail].message.role == "tool":
+            tail = block_after(entries, tail)
+        line = Message("user", f"Skipped {skipped} messages.")
+        if tail > head:
+            context.fold(head, tail, line)
+        else:
+            context.insert(head, line)
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class token_limited(Base):
+    """Drops the message in the middle until the rest fits, calls and results alike.
+
+    What stays is worked out anew from the whole conversation before every request, so that messages
+    that were gone may come back. The system messages are not counted.
+
+    Source: autogen-core 0.7.5, ``TokenLimitedChatCompletionContext``.
+
+    >>> from ctxlab import build_messages
+    >>> said = [Message("user", text) for text in "abcde"]
+    >>> sent = build_messages(None, said, strategy=token_limited(15))
+    >>> [message["content"] for message in sent]
+    ['a', 'b', 'e']
+    """
+
+    token_limit: int | None = None
+    "tokens of the messages at most, the system messages not counted; None: what the budget allows"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive("token_limited", token_limit=self.token_limit)
+
+    def __call__(self, context: Context, /) -> Context:
+        limit = context.available if self.token_limit is None else self.token_limit
+        known: _Sums | None = context.notes.get(self)
+        if known is None or known.version != context.version:
+            known = context.notes[self] = _Sums(context.version, prompt_end(context.entries))
+        known.extend(context)
+        entries, starts = context.entries, known.starts
+        first, stop = starts[0], len(entries)
+        kept = known.most(limit)
+        head, tail = starts[kept - kept // 2], starts[len(starts) - 1 - kept // 2]
+        fork = context
+        if head < tail:
+            fork = context.fork_with(head, tail, [])
+            stop -= tail - head
+        if first < stop and fork.entries[first].message.role == "tool":
+            fork = fork if fork is not context else context.fork()
+            fork.drop(first, block_after(fork.entries, first))
+        return fork
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """How many blocks the conversation has, the system messages at its beginning left out."""
+
+    length: int = 0
+    blocks: int = 0
+    gap: int | None = None
+    "the position of the first message that was skipped"
+
+    def upto(self, context: Context) -> _Counted:
+        history, blocks = context.history, self.blocks
+        for position in range(self.length, context.length):
+            role = history[position].role
+            if role == "tool":
+                blocks += not position or history[position - 1].role != "tool"
+            else:
+                blocks += role != "system" or blocks > 0
+        return _Counted(context.length, blocks, self.gap)
+
+
+class _Sums:
+    """Where the blocks of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
+
+    def __init__(self, version: int, first: int) -> None:
+        self.version = version
+        self.starts = [first]
+        "of each block, and where the last ends"
+        self.sums = [0]
+
+    def extend(self, context: Context) -> None:
+        """What was appended since."""
+        entries = context.entries
+        while (start := self.starts[-1]) < len(entries):
+            stop = block_after(entries, start)
+            self.starts.append(stop)
+            self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
+
+    def most(self, limit: int) -> int:
+        """How many blocks fit, half of them from the beginning and half from the end."""
+        sums, count = self.sums, len(self.sums) - 1
+
+        def tokens(kept: int) -> int:
+            return sums[kept - kept // 2] + sums[-1] - sums[count - kept // 2]
+
+        return bisect_right(range(count + 1), limit, key=tokens) - 1
+
+
+def _positive(name: str, **values: int | None) -> None:
+    for key, value in values.items():
+        if value == 0:
+            raise SpecError(f"{name}: {key} is 0; the package wants at least 1")
+
+
+_SOURCE = (
+    "https://github.com/microsoft/autogen/blob/python-v0.7.5/python/packages/autogen-core/src/"
+    "autogen_core/model_context/_"
+)
+_PACKAGE = "autogen-core 0.7.5"
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "autogen.buffered",
+        buffered(),
+        _PACKAGE,
+        _SOURCE + "buffered_chat_completion_context.py",
+        "The newest messages, the results of a step counted as one; results that come first are left "
+        "out, and the task goes with what is old. The package sets no size: 40 is ours.",
+        "autogen-core",
+        ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
+    ),
+    Baseline(
+        "autogen.head_and_tail",
+        head_and_tail(),
+        _PACKAGE,
+        _SOURCE + "head_and_tail_chat_completion_context.py",
+        "The oldest and the newest messages with a line between them that says how many were skipped; "
+        "no pair is parted. The package sets no sizes: 10 and 30 are ours.",
+        "autogen-core",
+        ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
+    ),
+    Baseline(
+        "autogen.token_limited",
+        token_limited(),
+        _PACKAGE,
+        _SOURCE + "token_limited_chat_completion_context.py",
+        "Drops the message in the middle until the rest fits. It parts calls from results, does not "
+        "count the system prompt, and looks at the whole conversation anew each time.",
+        "autogen-core",
+        ("", "token_limit=8000", "token_limit=2000", "token_limit=500"),
+    ),
+)  # fmt: skip

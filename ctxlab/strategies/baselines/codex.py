@@ -1,0 +1,113 @@
+"""Codex CLI keeps what the user said and a summary of everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ctxlab.context import Context
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import (
+    SUMMARY_TOKENS,
+    body,
+    is_said_by_user,
+    ready,
+    summary_of,
+    window,
+)
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "user_messages"]
+
+
+@dataclass(frozen=True, repr=False)
+class user_messages(Base):
+    """Near the end of the window, the user's newest messages stay and a summary follows them.
+
+    Tool calls, results and the assistant's words all go, the newest too. A message of the user that is
+    not answered yet stands after the summary.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> sent = build_messages(None, talk, strategy=user_messages(), limit=300, reserve=0)
+    >>> [m["role"] for m in sent], sent[1]["content"][:14]
+    (['user', 'user'], 'Summary of the')
+    """
+
+    trigger: float = 0.9
+    "share of the window at which it compacts"
+    user_tokens: int = 20_000
+    "of the user's messages that stay, at four bytes a token; the one that exceeds them is cut"
+    summary_tokens: int = SUMMARY_TOKENS
+    "of the summary at most, and at most a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        if not ready(context, self, self.trigger * window(context)):
+            return context
+        entries, start, stop = context.entries, body(context), len(context.entries)
+        while stop > start and is_said_by_user(entries[stop - 1]):
+            stop -= 1
+        part = entries[start:stop]
+        if all(is_said_by_user(e) or e.form is Form.SUMMARY for e in part):
+            return context
+        kept, cut = self._kept(context, start, stop)
+        staying = sum(entries[i].tokens for i in kept)
+        going = sum(entry.tokens for entry in part) - staying
+        message = summary_of(context, self, part, going, self.summary_tokens, self.model)
+        if message is None:
+            return context
+        last = kept[-1] + 1 if kept else start
+        if last < stop:
+            context.fold(last, stop, message)
+        else:
+            context.insert(stop, message)
+        for before, after in reversed(list(pairwise([start - 1, *kept]))):
+            if before + 1 < after:
+                context.drop(before + 1, after)
+        if cut and kept:
+            self._cut(context, start, cut)
+        return context
+
+    def _kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
+        """Indexes of the messages that stay, and the tokens left for the oldest if it is cut."""
+        kept: list[int] = []
+        left = self.user_tokens
+        for index in range(stop - 1, start - 1, -1):
+            if not left or not is_said_by_user(context.entries[index]):
+                continue
+            kept.insert(0, index)
+            tokens = -(-len(context.entries[index].message.text.encode(errors="replace")) // 4)
+            if tokens > left:
+                return kept, left
+            left -= tokens
+        return kept, 0
+
+    def _cut(self, context: Context, index: int, tokens: int) -> None:
+        """Beginning and end of a text stay, and a mark says how much was between them."""
+        message = context.entries[index].message
+        data, half = message.text.encode(errors="replace"), 2 * tokens
+        gone = (len(data) - 2 * half) // 4
+        begin, end = (part.decode(errors="ignore") for part in (data[:half], data[-half:]))
+        shorter = with_text(message, f"{begin}\n[{gone} tokens left out]\n{end}")
+        context.replace(index, shorter, Form.TRUNCATED)
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "codex",
+        user_messages(),
+        "Codex CLI, local compaction at e06dd0e; the 90 % from a description of openai_models.rs",
+        "https://github.com/openai/codex/blob/e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
+        "At 0.9 of the window the history becomes the newest user messages up to 20,000 tokens and a"
+        " summary. Not imitated: with OpenAI's own models Codex asks a server to compact, in a way"
+        " that is not published; and a summary request that overflows is tried again without the"
+        " oldest item.",
+    ),
+)

@@ -1,0 +1,137 @@
+"""Gemini CLI summarises the older 70 % at a message of the user's, once half the window is used."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.jsontext import dump_json
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import (
+    SUMMARY_TOKENS,
+    body,
+    compact,
+    used,
+    window,
+)
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "older_share"]
+
+_ACKNOWLEDGED = "Thank you, I have this context now."
+
+
+@dataclass(frozen=True, repr=False)
+class older_share(Base):
+    """The older share of the characters becomes a summary, cut at the next message of the user's.
+
+    What the user has just said, and results that have just come, are not looked at. Where no message of
+    the user's lies behind the share, it cuts at the last there is; a run with a single one is therefore
+    never compacted while the agent works.
+
+    >>> from ctxlab import build_messages
+    >>> roles = ("user", "assistant")
+    >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
+    >>> sent = build_messages(None, talk[:23], strategy=older_share(), limit=1200, reserve=0)
+    >>> [m["content"][:14] for m in sent][:4]
+    ['Summary of the', 'Thank you, I h', 'user 8 word wo', 'assistant 8 wo']
+    """
+
+    compression_threshold: float = 0.5
+    "share of the window at which it compacts"
+    preserve: float = 0.3
+    "share of the characters that stays"
+    tool_tokens: int = 50_000
+    "of the newest tool results that stay whole, at four characters a token"
+    tool_chars: int = 40_000
+    "to which older results are cut: a fifth of their beginning, the rest of their end"
+    summary_tokens: int = SUMMARY_TOKENS
+    "of the summary at most, and at most a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.preserve < 1:
+            raise SpecError(f"older_share: preserve is {self.preserve!r}; it lies between 0 and 1")
+
+    def __call__(self, context: Context, /) -> Context:
+        users = bisect_left(context.history.users, context.length)
+        tried, failed = context.notes.get(self, (0, False))
+        full = self.compression_threshold * window(context)
+        if used(context) < full or users == tried:
+            return context
+        entries, start, stop = context.entries, body(context), len(context.entries)
+        while stop > start and entries[stop - 1].message.role != "assistant":
+            stop -= 1
+        if used(context) - sum(entry.tokens for entry in entries[stop:]) < full:
+            return context  # it knows what the last request took
+        cut = self._cut(context, start, stop)
+        # Asked again within a turn, it would find the same place and summarise its own summary.
+        context.notes[self] = users, failed
+        if failed:
+            self._shorten(context, start, stop)
+        elif cut is not None and cut > start and context.is_cut(cut):
+            if compact(context, self, start, cut, self.summary_tokens, self.model):
+                context.insert(start + 1, Message("assistant", _ACKNOWLEDGED), Form.REWRITTEN)
+                self._shorten(context, start + 2, stop - (cut - start) + 2)
+            else:
+                context.notes[self] = users, True
+        return context
+
+    def _cut(self, context: Context, start: int, stop: int) -> int | None:
+        part = context.entries[start:stop]
+        sizes = [len(dump_json(entry.message.to_dict())) for entry in part]
+        target = (1 - self.preserve) * sum(sizes)
+        before, last = 0, None
+        for index, (entry, size) in enumerate(zip(part, sizes, strict=True), start):
+            if entry.message.role == "user":
+                if before >= target:
+                    return index
+                last = index
+            before += size
+        ended = part and part[-1].message.role == "assistant" and not part[-1].message.tool_calls
+        return stop if ended else last
+
+    def _shorten(self, context: Context, start: int, stop: int) -> None:
+        """Beyond the newest results, those that are large keep their beginning and their end."""
+        tokens = 0
+        for index in range(stop - 1, start - 1, -1):
+            message = context.entries[index].message
+            if message.role != "tool":
+                continue
+            size = len(message.text) // 4
+            if tokens + size > self.tool_tokens:
+                context.rewrite(index, self.shorten, Form.TRUNCATED)
+                size = len(context.entries[index].message.text) // 4
+            tokens += size
+
+    def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
+        """A large result with its middle left out; None where it is not large."""
+        text = message.text
+        if len(text) <= self.tool_chars:
+            return None
+        begin = self.tool_chars // 5
+        gone = len(text) - self.tool_chars
+        end = text[begin + gone :]
+        return with_text(message, f"{text[:begin]}\n\n[{gone} characters left out]\n\n{end}")
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "gemini_cli",
+        older_share(),
+        "Gemini CLI, chatCompressionService at 02b2885",
+        "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
+        "At half the window the older 70 % of the characters become a summary and an acknowledgement,"
+        " cut where the user speaks; nothing is done where that is only at the beginning, which lets a"
+        " long run after one request overflow. A summary that is longer is rejected, and none is"
+        " tried again. Not imitated: the second call, in which the model checks its summary, and the"
+        " file in which a shortened result can be read whole.",
+    ),
+)

@@ -1,0 +1,91 @@
+"""goose summarises everything and says the user's last message again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import (
+    SUMMARY_TOKENS,
+    billed,
+    body,
+    is_said_by_user,
+    ready,
+    summary_of,
+    used,
+    window,
+)
+
+__all__ = ["FAMILY", "last_request"]
+
+_CONTINUE = "The context was compacted: the message above sums it up. I go on from there."
+
+
+@dataclass(frozen=True, repr=False)
+class last_request(Base):
+    """A summary of everything, a note of the assistant's, and the user's last message.
+
+    It looks when the user has said something, at what the last request took; within an agent's turn
+    only once a request no longer fits.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> sent = build_messages(None, talk, strategy=last_request(), limit=300, reserve=0)
+    >>> [m["role"] for m in sent], sent[2]["content"]
+    (['user', 'assistant', 'user'], 'Fix it')
+    """
+
+    threshold: float = 0.8
+    "share of the window above which it compacts; 0 and 1 turn it off until nothing fits"
+    summary_tokens: int = SUMMARY_TOKENS
+    "of the summary at most, and at most a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        entries, size, start = context.entries, window(context), body(context)
+        asked = bool(entries) and is_said_by_user(entries[-1]) and 0 < self.threshold < 1
+        due = (asked and billed(context) > self.threshold * size) or used(context) > size
+        if not due or start == len(entries) or not ready(context, self, 0):
+            return context
+        last = len(entries) - 1
+        while last >= start and not is_said_by_user(entries[last]):
+            last -= 1
+        staying = entries[last].tokens if last >= start else 0
+        part = entries[start:]
+        going = sum(entry.tokens for entry in part) - staying
+        told = [entry for entry in part if last < start or entry is not entries[last]]
+        message = summary_of(context, self, told, going, self.summary_tokens, self.model)
+        if message is None:
+            return context
+        if last < start:
+            context.fold(start, len(entries), message)
+        else:
+            if last + 1 < len(entries):
+                context.drop(last + 1, len(entries))
+            if start < last:
+                context.fold(start, last, message)
+            else:
+                context.insert(start, message)
+        context.insert(start + 1, Message("assistant", _CONTINUE), Form.REWRITTEN)
+        return context
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "goose",
+        last_request(),
+        "goose, context_mgmt at 331a842 and agent.rs at 0086ae6",
+        "https://github.com/block/goose/blob/331a842972378d642bb39bd800a8514b25ae3a70/crates/goose/src/context_mgmt/mod.rs",
+        "Summary, a note of the assistant's and the user's last message, at 0.8 of the window when the"
+        " user speaks, else on overflow. Not imitated: a summary request that overflows is tried again"
+        " with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
+    ),
+)

@@ -1,0 +1,128 @@
+"""LangMem: a running summary that takes in the oldest messages when they come to too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import Entry
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.langchain_summary import understood, written
+from ctxlab.strategies.baselines.langchain_trim import newest_part
+
+__all__ = ["FAMILY", "running_summary"]
+
+_HEADER = "Summary of the conversation so far: "
+
+
+@dataclass(frozen=True, repr=False)
+class running_summary(Base):
+    """The oldest messages are taken into a running summary once there are enough of them.
+
+    The cut is the first place with ``max_tokens_before_summary`` before it and no more behind it than
+    fits beside system prompt and summary. After a call its results go too; after the first of several
+    results the others stay, without their call. The summary is a system message.
+
+    Source: langmem, ``summarize_messages``.
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.history import History
+    >>> from ctxlab.tokens import TokenCounter
+    >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
+    >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(3)
+    >>> after = running_summary(max_tokens=20, max_tokens_before_summary=12, max_summary_tokens=14)
+    >>> [m.content for m in after(context).messages]
+    ['Summary of the conversation so far: - user: My name is Ada\\n- user: Hello', 'Bye']
+    """
+
+    max_tokens: int | None = None
+    "tokens that it aims at, and that the summariser sees; None: what the budget allows"
+    max_tokens_before_summary: int | None = None
+    "tokens not yet summarised from which on it summarises; None: as ``max_tokens``"
+    max_summary_tokens: int = 256
+    "tokens set aside for the summary"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        most = context.available if self.max_tokens is None else self.max_tokens
+        if self.max_summary_tokens >= most:
+            raise SpecError(f"langmem: a summary of {self.max_summary_tokens} tokens in {most}")
+        entries = context.entries
+        head = int(bool(entries) and _is_prompt(context, entries[0]))
+        said: str
+        said, upto = context.notes.get(self, ("", 0))
+        first = head
+        if upto:
+            first, stop = head + 1, context.index_from(upto)
+            if stop > first:  # what was summarised out of its order
+                context.drop(first, stop)
+        tokens = context.tokens - sum(entry.tokens for entry in entries[:first])
+        before = self.max_tokens_before_summary
+        before = most if before is None else before
+        if tokens < before:
+            return context
+        room = most - self.max_summary_tokens - sum(entry.tokens for entry in entries[:head])
+        going = _going(entries[first:], tokens, room, before)
+        if not going:
+            return context
+        counter = context.history.counter
+        if upto:
+            most -= counter.message(Message("system", said))
+        messages = [entry.message for entry in going]
+        if sum(entry.tokens for entry in going) > most:
+            messages = newest_part(messages, most, counter) or messages
+        said = written(context, said, messages, self.max_summary_tokens, self.model)
+        stop = min(first + len(going), len(entries))
+        context.fold(head, stop, Message("system", _HEADER + said))
+        context.notes[self] = said, going[-1].start + 1
+        context.report("summary")
+        return context
+
+
+def _is_prompt(context: Context, entry: Entry) -> bool:
+    return entry.message.role == "system" and entry.message is context.history[0]
+
+
+def _going(entries: Sequence[Entry], tokens: int, room: int, before: int) -> list[Entry]:
+    """The entries that are summarised now, in the order in which the summariser sees them."""
+    used = 0
+    for count, entry in enumerate(entries, 1):
+        used += entry.tokens
+        if used >= before and tokens - used <= room:
+            calls = [call.id for call in entry.message.tool_calls if understood(call)]
+            if not calls:
+                return list(entries[:count])
+            results = {e.message.tool_call_id: e for e in entries if e.message.role == "tool"}
+            return [*entries[:count], *(results[call] for call in calls if call in results)]
+    return []
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        name="langmem.summarize",
+        strategy=running_summary(),
+        imitates="langmem 0.0.30",
+        source=(
+            "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/"
+            "summarization.py"
+        ),
+        says=(
+            "Takes the oldest messages into a running summary of 256 tokens when what is not yet "
+            "summarised reaches max_tokens, which has no default. It cuts between parallel results. "
+            "Where those come in another order than their calls the product fails; this goes on."
+        ),
+        package="langmem",
+        checks=(
+            "max_tokens=6000, model='gpt-5-mini'",
+            "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",
+            "max_tokens=3000, max_tokens_before_summary=5000, max_summary_tokens=100, "
+            "model='gpt-5-mini'",
+        ),
+    ),
+)

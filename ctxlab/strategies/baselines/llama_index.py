@@ -1,0 +1,134 @@
+"""LlamaIndex: a memory that lets go of the oldest turns when its queue is full."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.history import History
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.tokens import TokenCounter
+
+__all__ = ["FAMILY", "memory"]
+
+_IMAGE = 256
+
+
+@dataclass(frozen=True, repr=False)
+class memory(Base):
+    """Beyond its limit the oldest messages go, so many tokens at a time, up to a message of the user.
+
+    The newest turn stays whole however large it is, so that an agent's run of a single turn is never
+    shortened. Tool calls are not counted. The system prompt is no part of it.
+
+    Source: llama-index-core, ``Memory`` without memory blocks.
+
+    >>> from ctxlab.budget import Budget
+    >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
+    >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(3)
+    >>> [m.content for m in memory(token_limit=5, token_flush_size=1)(context).messages]
+    ['Hello', 'Bye']
+    """
+
+    token_limit: int = 30_000
+    "tokens of the memory"
+    chat_history_token_ratio: float = 0.7
+    "share of them that messages may have"
+    token_flush_size: int = 3000
+    "tokens that go at a time, at least; 0.7 of the limit where that is less"
+
+    def __call__(self, context: Context, /) -> Context:
+        history = context.history
+        queue: _Queue | None = context.notes.get(self)
+        if queue is None:
+            queue = context.notes[self] = _Queue(history, context.length)
+        limit, flush = self.token_limit * self.chat_history_token_ratio, self.token_flush_size
+        if flush > self.token_limit:
+            flush = int(self.token_limit * 0.7)
+        begin = queue.start
+        for position in range(queue.stop, context.length):
+            queue.put(history[position])
+            while queue.tokens > limit and queue.let_go(flush):
+                pass
+        if queue.start > begin:
+            head = context.index_from(queue.head)
+            stop = context.index_from(queue.start)
+            if stop > head:
+                context.drop(head, stop)
+        return context
+
+
+class _Queue:
+    """Positions of the history that the memory still has, and what it counts for each message."""
+
+    def __init__(self, history: History, length: int) -> None:
+        self._history = history
+        self.head = next((i for i in range(length) if history[i].role != "system"), length)
+        self.start = self.stop = self.head
+        self._before = [0]  # tokens of all messages from the head on
+
+    @property
+    def tokens(self) -> int:
+        return self._before[-1] - self._before[self.start - self.head]
+
+    def put(self, message: Message) -> None:
+        self._before.append(self._before[-1] + _estimate(message, self._history.counter))
+        self.stop += 1
+
+    def let_go(self, flush: int) -> bool:
+        """One flush; whether anything went."""
+        if self.stop - self.start <= 1:
+            return False
+        wanted = self._before[self.start - self.head] + flush
+        cut = max(self.start, self.head + bisect_left(self._before, wanted))
+        cut = min(cut, self.stop - 1)
+        users = self._history.users
+        at = bisect_left(users, cut)
+        if at < len(users) and users[at] < self.stop:
+            cut = users[at]
+        elif at and users[at - 1] >= self.start:
+            cut = users[at - 1]  # no user speaks after it: the newest turn stays whole
+        else:
+            cut = self.stop
+        went, self.start = cut > self.start, cut
+        return went
+
+
+def _estimate(message: Message, counter: TokenCounter) -> int:
+    content = message.content
+    if isinstance(content, tuple):
+        texts = [part.get("text") for part in content]
+        tokens = sum(_IMAGE if text is None else counter.text(str(text)) for text in texts)
+    else:
+        tokens = counter.text(content or "")
+    if message.role == "tool":  # the id is in a dictionary, which is counted as it is printed
+        tokens += counter.text(str({"tool_call_id": message.tool_call_id}))
+    return tokens
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        name="llama_index.memory",
+        strategy=memory(),
+        imitates="llama-index-core 0.14.25",
+        source=(
+            "https://github.com/run-llama/llama_index/blob/v0.14.25/llama-index-core/"
+            "llama_index/core/memory/memory.py"
+        ),
+        says=(
+            "Lets go of the oldest 3,000 tokens, up to a user's message, beyond 0.7 of 30,000. An "
+            "agent's run of one turn is never shortened, and tool calls are not counted. Each message "
+            "is put as it comes; the product's agents put a turn when it is over."
+        ),
+        package="llama-index-core",
+        checks=(
+            "token_limit=4000",
+            "token_limit=2000, token_flush_size=100, chat_history_token_ratio=1.0",
+            "token_limit=8000, token_flush_size=1000",
+        ),
+    ),
+)

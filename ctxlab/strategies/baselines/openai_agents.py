@@ -1,0 +1,187 @@
+"""The OpenAI Agents SDK trims large tool outputs of older turns to a preview, before each request."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ctxlab.context import Context
+from ctxlab.conversation import Part
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "tool_output_trimmer"]
+
+
+@dataclass(frozen=True, repr=False)
+class tool_output_trimmer(Base):
+    """Tool outputs before the newest user turns that are large become a header and a preview.
+
+    The header names the tool by its call's id. Where an id is used again the newest call of that id
+    gives the name, so that an old preview may change its header, as it does in the SDK.
+
+    Source: OpenAI Agents SDK, ``ToolOutputTrimmer``.
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.conversation import Message, ToolCall
+    >>> from ctxlab.history import History
+    >>> from ctxlab.tokens import TokenCounter
+    >>> call = Message("assistant", None, tool_calls=(ToolCall("c1", "grep"),))
+    >>> result = Message("tool", "match " * 200, tool_call_id="c1")
+    >>> talk = [Message("user", "find it"), call, result, Message("user", "and?")]
+    >>> context = Context(Budget(4000), History(TokenCounter("gpt-4o"), talk))
+    >>> context.advance(4)
+    >>> tool_output_trimmer(recent_turns=1, preview_chars=9)(context).messages[2].content
+    '[Trimmed: grep output — 1200 chars → 9 char preview]\\nmatch mat...'
+    """
+
+    recent_turns: int = 2
+    "newest user messages from which on nothing is trimmed"
+    max_output_chars: int = 500
+    "characters of an output from which on it is trimmed"
+    preview_chars: int = 200
+    "characters of it that stay"
+    trimmable_tools: tuple[str, ...] | None = None
+    "tools whose outputs may be trimmed; None: all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recent_turns < 1 or self.max_output_chars < 1:
+            raise SpecError("openai_agents: recent_turns and max_output_chars are at least 1")
+
+    def __call__(self, context: Context, /) -> Context:
+        names: _Names = context.notes.setdefault(self, _Names())
+        renamed = names.follow(context)
+        history = context.history
+        newest = bisect_left(history.users, context.length) - self.recent_turns
+        upto = bisect_left(history.results, history.users[newest]) if newest >= 0 else 0
+        for position in (*renamed, *history.results[names.done : upto]):
+            self._trim(context, position, names)
+        names.done = max(names.done, upto)
+        return context
+
+    def _trim(self, context: Context, position: int, names: _Names) -> None:
+        index, message = context.find(position), context.history[position]
+        if index is None or context.entries[index].message.role != "tool":
+            return
+        name = names.of.get(message.tool_call_id or "")
+        names.looked.setdefault(message.tool_call_id or "", []).append(position)
+        if self.trimmable_tools is not None and name not in self.trimmable_tools:
+            shorter = None
+        elif isinstance(message.content, tuple):
+            shorter = self._parts(message.content, name or "unknown_tool")
+        else:
+            shorter = self._text(message.text, name or "unknown_tool")
+        wanted = message if shorter is None else with_text(message, shorter)
+        if wanted != context.entries[index].message:
+            context.replace(index, wanted, Form.TRUNCATED)
+
+    def _text(self, text: str, name: str) -> str | None:
+        """The preview of a plain text; None where it is short enough, or no longer than its preview."""
+        size = len(text)
+        shorter = (
+            f"[Trimmed: {name} output — {size} chars → {self.preview_chars} char preview]\n"
+            f"{text[: self.preview_chars]}..."
+        )
+        return shorter if size > self.max_output_chars and len(shorter) < size else None
+
+    def _parts(self, parts: tuple[Part, ...], name: str) -> str | None:
+        """The preview of an output of several parts: images go, and all of it fits the maximum."""
+        values = [_strings(part) for part in parts]
+        if not parts or None in values:
+            return None
+        most = self.max_output_chars
+        size = sum(len(text) for strings in values for text in strings or ())
+        if size <= most:
+            return None
+        least = "[Trimmed]"
+        if most < len(least):
+            return least[:most]
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        shown = min(len(text), self.preview_chars, max(0, most - len(least) - 1))
+        body = f"\n{text[:shown]}" if shown else ""
+        if shown < len(text) and len(least) + len(body) + 3 <= most:
+            body += "..."
+        images = Counter("input_image" for part in parts if part["type"] == "image_url")
+        return next(
+            h + body for h in _headers(name, size, shown, text, images) if _fits(h, body, most)
+        )
+
+
+def _fits(header: str, body: str, most: int) -> bool:
+    return len(header) + len(body) <= most
+
+
+def _headers(name: str, size: int, shown: int, text: str, images: Counter[str]) -> Iterator[str]:
+    """What may stand above a preview, the most telling first."""
+    count = images.total()
+    dropped = f"; dropped {count} input_image" if count else ""
+    preview = f"; preview {shown}" if text else ""
+    yield f"[Trimmed: {name}; payload {size}{preview}{dropped}]"
+    if count:
+        yield f"[Trimmed: {name}{dropped}]"
+        yield f"[Trimmed{dropped}]"
+        yield "[Trimmed: input_image]"
+        yield f"[Trimmed: dropped {count} opaque]"
+    yield f"[Trimmed: payload {size}]"
+    yield f"[Trimmed: {name}]"
+    yield "[Trimmed]"
+
+
+def _strings(part: Part) -> list[str] | None:
+    """What a part of an output weighs; None for a kind that the SDK leaves alone."""
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return [part["text"]]
+    if part.get("type") == "image_url":
+        image = part.get("image_url") or {}
+        return [value for value in (image.get("url"), image.get("detail")) if value]
+    return None
+
+
+@dataclass
+class _Names:
+    """Which tool an id stands for now, and what was looked at under another name."""
+
+    seen: int = 0
+    of: dict[str, str] = field(default_factory=dict)
+    looked: dict[str, list[int]] = field(default_factory=dict)
+    "positions of the results of an id that have been looked at"
+    done: int = 0
+    "results before it have been looked at"
+
+    def follow(self, context: Context) -> list[int]:
+        """The calls that came since; returns the results whose tool goes by another name now."""
+        renamed: list[int] = []
+        for position in range(self.seen, context.length):
+            for call in context.history[position].tool_calls:
+                if call.name and self.of.get(call.id) != call.name:
+                    self.of[call.id] = call.name
+                    renamed += self.looked.pop(call.id, ())
+        self.seen = context.length
+        return list(dict.fromkeys(renamed))
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        name="openai_agents.tool_output_trimmer",
+        strategy=tool_output_trimmer(),
+        imitates="openai-agents 0.24.0",
+        source=(
+            "https://github.com/openai/openai-agents-python/blob/v0.24.0/src/agents/extensions/"
+            "tool_output_trimmer.py"
+        ),
+        says="Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
+        "200-character preview. In a run with one user message nothing is ever trimmed.",
+        package="openai-agents",
+        checks=(
+            "",
+            "recent_turns=1, max_output_chars=100, preview_chars=40",
+            "max_output_chars=60, preview_chars=10, trimmable_tools=('Bash', 'read', 'bash')",
+        ),
+    ),
+)

@@ -1,0 +1,129 @@
+"""opencode keeps a small newest part beside a summary; on request it clears old tool outputs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import CLEARED, Message, ToolCall
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.compacting import (
+    SUMMARY_TOKENS,
+    billed,
+    body,
+    compact,
+    ready,
+    used,
+    window,
+)
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "recent_tail"]
+
+_CONTINUE = "Go on with what is next, or stop and ask if it is not clear."
+
+
+@dataclass(frozen=True, repr=False)
+class recent_tail(Base):
+    """When the last request left too little room, all but a newest part becomes a summary.
+
+    The newest part is a quarter of the usable tokens, 2,000 at least and 15,000 at most; where not even
+    the newest step fits into it, nothing is kept.
+
+    >>> from ctxlab import build_messages
+    >>> roles = ("user", "assistant")
+    >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
+    >>> tail = recent_tail(preserve_recent_tokens=150)
+    >>> sent = build_messages(None, talk[:23], strategy=tail, limit=900, reserve=0)
+    >>> [m["content"][:14] for m in sent]
+    ['Summary of the', 'user 10 word w', 'assistant 10 w', 'user 11 word w']
+    """
+
+    output: int = 32_000
+    "tokens that the model may write; a quarter of the window where that is less"
+    reserved: int = 20_000
+    "kept free besides; no more than ``output``"
+    preserve_recent_tokens: int | None = None
+    "of the newest part; None: as said above"
+    prune: bool = False
+    "whether old tool outputs are cleared when the user speaks"
+    prune_protect: int = 40_000
+    "tokens of the newest outputs that are never cleared, at four characters a token"
+    prune_minimum: int = 20_000
+    "tokens that must be saved, else nothing is cleared"
+    summary_tokens: int = SUMMARY_TOKENS
+    "of the summary at most, and at most a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        if self.prune:
+            self._prune(context)
+        size, entries, start = window(context), context.entries, body(context)
+        output = min(self.output, size // 4)
+        usable = max(0, size - output - min(self.reserved, output))
+        full = billed(context) >= usable or used(context) > size
+        if not full or start == len(entries) or not ready(context, self, 0):
+            return context
+        keep = self.preserve_recent_tokens
+        room = min(15_000, max(2_000, usable // 4)) if keep is None else keep
+        stop = cut = len(entries)
+        while stop > start and room >= entries[stop - 1].tokens:
+            stop -= 1
+            room -= entries[stop].tokens
+            if context.is_cut(stop):
+                cut = stop
+        if cut == start:
+            cut = len(entries)
+        asked = entries[-1].message.role == "user"
+        if compact(context, self, start, cut, self.summary_tokens, self.model) and not asked:
+            go_on = Message("user", _CONTINUE)
+            context.insert(len(context.entries), go_on, Form.REWRITTEN)
+        return context
+
+    def _prune(self, context: Context) -> None:
+        """Once a turn is over: outputs older than the last two turns, beyond the protected ones."""
+        users, results = context.history.users, context.history.results
+        spoken = bisect_left(users, context.length)
+        last, done = context.notes.get(self, (0, 0))
+        if spoken == last or spoken < 3:
+            return
+        # The message that begins the new turn had not been said when the old one was pruned.
+        upto = bisect_left(results, users[spoken - 3])
+        total, going, newest = 0, list[int](), done
+        for number in range(upto - 1, done - 1, -1):
+            index = context.find(results[number])
+            if index is None or context.entries[index].form is Form.SUMMARY:
+                break
+            tokens = len(context.entries[index].message.text) // 4
+            total += tokens
+            if total > self.prune_protect:
+                newest = newest if going else number + 1
+                going.append(index)
+        if total - self.prune_protect > self.prune_minimum and going:
+            for index in going:
+                context.rewrite(index, _cleared, Form.STUB)
+            done = newest
+        context.notes[self] = spoken, done
+
+
+def _cleared(message: Message, _: ToolCall | None) -> Message:
+    """The result with nothing but a line that says so."""
+    return with_text(message, CLEARED)
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "opencode",
+        recent_tail(),
+        "opencode at 31e22f6",
+        "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
+        "When the last request and its answer leave less than output and reserve, everything but the"
+        " newest 2,000 to 15,000 tokens becomes a summary, and it is told to go on. It does not count"
+        " what has come since the answer. Clearing old outputs (prune=True) is off by default. There"
+        " the summary answers a message of its own; here it is one message of the user's.",
+    ),
+)

@@ -1,0 +1,225 @@
+"""Semantic Kernel's history reducers: truncation and summarization by a count of messages.
+
+The reduced history is kept for the next request. Both walk back from where they would cut to the
+beginning of the chain of calls and results there, so that a run of an agent is hardly cut at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import Entry, Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.summarize import summarize
+
+__all__ = ["FAMILY", "summarization", "truncation"]
+
+
+@dataclass(frozen=True, repr=False)
+class truncation(Base):
+    """Above a count of messages the oldest go, up to the beginning of the chain of calls at the cut.
+
+    The first system message stays and counts.
+
+    Source: semantic-kernel 1.45.0, ``ChatHistoryTruncationReducer``.
+
+    >>> from ctxlab import build_messages
+    >>> said = [Message("user", text) for text in "abcde"]
+    >>> sent = build_messages(None, said, strategy=truncation(2))
+    >>> [message["content"] for message in sent]
+    ['d', 'e']
+    """
+
+    target_count: int = 40
+    "messages that it goes down to"
+    threshold_count: int = 0
+    "messages above that at which it begins"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self.target_count)
+
+    def __call__(self, context: Context, /) -> Context:
+        cut = _cut(context, self, self.target_count, self.threshold_count, 0)
+        if cut is None:
+            return context
+        system = _system(context, self)
+        if system is None or system >= cut:
+            if cut:
+                context.drop(0, cut)
+            return context
+        if cut > system + 1:
+            context.drop(system + 1, cut)
+        if system:
+            context.drop(0, system)
+        return context
+
+
+@dataclass(frozen=True, repr=False)
+class summarization(Base):
+    """Above a count of messages the oldest become a summary that leaves out calls and results.
+
+    At every request the cut moves on, so the summary is written again each time, at times of nothing
+    but itself. The package raises where the model fails; here the lines of the text are extracted.
+
+    Source: semantic-kernel 1.45.0, ``ChatHistorySummarizationReducer``.
+
+    >>> from ctxlab import build_messages
+    >>> said = [Message("user", text) for text in "abcde"]
+    >>> sent = build_messages(None, said, strategy=summarization(2))
+    >>> [message["content"] for message in sent]
+    ['- user: a\\n- user: b\\n- user: c', 'd', 'e']
+    """
+
+    target_count: int = 40
+    "messages that it goes down to"
+    threshold_count: int = 0
+    "messages above that at which it begins"
+    include_function_content_in_summary: bool = False
+    "whether calls and results are summarised; else they go unsaid"
+    tokens: int = 400
+    "tokens of the summary at most; the package asks for five sentences"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self.target_count)
+
+    def __call__(self, context: Context, /) -> Context:
+        entries = context.entries
+        system = _system(context, self)
+        summaries = 0
+        while summaries < len(entries) and _is_summary(entries[summaries]):
+            summaries += 1
+        offset = summaries if summaries < len(entries) else 0
+        cut = _cut(context, self, self.target_count, self.threshold_count, offset)
+        if cut is None:
+            return context
+        said = [entry for entry in entries[:cut] if entry.message.role != "system"]
+        if not self.include_function_content_in_summary:
+            said = [entry for entry in said if not _is_chain(entry)]
+        if not said:
+            return context
+        previous = ""
+        if _is_summary(said[0]):
+            previous = said[0].message.text
+            said = said[1:]
+        text = summarize(
+            context, previous, [entry.message for entry in said], self.tokens, self.model
+        )
+        message = Message("assistant", text)
+        start = 0
+        if system is not None and system < cut:
+            if system:
+                context.drop(0, system)
+            start, cut = 1, cut - system
+        if cut > start:
+            context.fold(start, cut, message)
+        else:
+            context.insert(start, message)
+        context.report("summary")
+        return context
+
+
+def _cut(context: Context, owner: Base, target: int, threshold: int, offset: int) -> int | None:
+    """Index of the first entry that stays; None where nothing is to be done."""
+    entries = context.entries
+    count = len(entries)
+    if count <= target + threshold:
+        return None
+    system = _system(context, owner)
+    if system is not None and system < count - target:
+        target -= 1
+        if target <= 0:
+            return count
+    earliest = count - threshold - target
+    if earliest <= offset:
+        return None
+    index = count - target
+    if index < count and _is_chain(entries[index]):
+        index = max(offset, _chain_start(context, owner, index))
+    for user in range(index, earliest - 1, -1):
+        if entries[user].message.role == "user":
+            return user
+    return index
+
+
+def _chain_start(context: Context, owner: Base, index: int) -> int:
+    """Where the calls and results begin that stand in a row up to ``index``."""
+    # Kept by position, since a run of an agent is one chain and would be walked at every request.
+    known: tuple[int, int] | None = context.notes.get((owner, "chain"))
+    entries = context.entries
+    start = index
+    while start and _is_chain(entries[start - 1]):
+        if known and known[0] <= entries[start].start <= known[1]:
+            start = context.index_from(known[0])
+            break
+        start -= 1
+    context.notes[owner, "chain"] = (entries[start].start, entries[index].start)
+    return start
+
+
+def _system(context: Context, owner: Base) -> int | None:
+    """Index of the first system message that is there."""
+    seen = context.notes.get((owner, "system"), 0)
+    entries = context.entries
+    index = context.index_from(seen)
+    while index < len(entries) and entries[index].message.role != "system":
+        index += 1
+    context.notes[owner, "system"] = (
+        entries[index].start if index < len(entries) else context.length
+    )
+    return index if index < len(entries) else None
+
+
+def _is_chain(entry: Entry) -> bool:
+    return entry.message.role == "tool" or bool(entry.message.tool_calls)
+
+
+def _is_summary(entry: Entry) -> bool:
+    return entry.form is Form.SUMMARY
+
+
+def _positive(target: int) -> None:
+    if target == 0:
+        raise SpecError("semantic_kernel: target_count is 0; the package wants at least 1")
+
+
+_SOURCE = (
+    "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python/semantic_kernel/contents/"
+    "history_reducer/chat_history_"
+)
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "semantic_kernel.truncation",
+        truncation(),
+        "semantic-kernel 1.45.0",
+        _SOURCE + "truncation_reducer.py",
+        "Above target and threshold the oldest messages go; the cut walks back to the beginning of a "
+        "chain of calls and results, so a run of an agent loses little but its task. The package sets "
+        "no target: 40 is ours.",
+        "semantic-kernel",
+        ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
+    ),
+    Baseline(
+        "semantic_kernel.summarization",
+        summarization(),
+        "semantic-kernel 1.45.0",
+        _SOURCE + "summarization_reducer.py",
+        "Above target and threshold the oldest messages become one summary, calls and results left out "
+        "of it; it is written again at nearly every request. The package sets no target: 40 is ours.",
+        "semantic-kernel",
+        (
+            "model='gpt-5-mini'",
+            "model='gpt-5-mini', target_count=10",
+            "model='gpt-5-mini', target_count=6, threshold_count=4",
+            "model='gpt-5-mini', target_count=6, include_function_content_in_summary=True",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,92 @@
+"""SWE-agent and mini-swe-agent: old observations become a line, or nothing is done at all."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message, ToolCall
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.full import full
+from ctxlab.strategies.text import with_text
+
+__all__ = ["FAMILY", "elide", "last_observations"]
+
+
+@dataclass(frozen=True, repr=False)
+class last_observations(Base):
+    """All observations but the newest ``n`` are replaced by the number of their lines, short ones too.
+
+    Observations are the tool results; in a run without any, as SWE-agent's own up to version 0.7 are,
+    they are what the user says after the task. The task counts as the first and is never replaced.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> sent = build_messages(None, talk, strategy=last_observations())
+    >>> [m["content"][:22] for m in sent[2::2]][2:5]
+    ['Old environment output', 'a line of text a line ', 'a line of text a line ']
+    """
+
+    n: int = 5
+    "observations that stay"
+    polling: int = 1
+    "observations between two edits; between ``n`` and ``n + polling`` stay"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.n and self.polling):
+            raise SpecError("last_observations: n and polling are at least 1")
+
+    def __call__(self, context: Context, /) -> Context:
+        history = context.history
+        of_tools = bisect_left(history.results, context.length)
+        places = history.results if of_tools else history.users
+        first = 0 if of_tools else 1
+        seen = of_tools or max(0, bisect_left(history.users, context.length) - 1)
+        upto = max(0, (seen + 1) // self.polling * self.polling - self.n - 1)
+        done = context.notes.get((self, first), 0)
+        for position in places[first + done : first + upto]:
+            index = context.find(position)
+            if index is not None and not context.entries[index].wide:
+                context.rewrite(index, elide, Form.STUB)
+        context.notes[self, first] = max(done, upto)
+        return context
+
+
+def elide(message: Message, _: ToolCall | None) -> Message:
+    """The line that SWE-agent puts in the place of an observation.
+
+    >>> elide(Message("tool", "a\\nb", tool_call_id="c1"), None).text
+    'Old environment output: (2 lines omitted)'
+    """
+    said = f"Old environment output: ({len(message.text.splitlines())} lines omitted)"
+    if isinstance(message.content, tuple):
+        images = sum(part.get("type") == "image_url" for part in message.content)
+        said += f" ({images} images omitted)" if images else ""
+    return with_text(message, said)
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "swe_agent.last_5",
+        last_observations(),
+        "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
+        "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
+        "All but the last 5 observations become a line with their number of lines; the task counts as"
+        " an observation and stays. Tags that keep or remove single observations are not in our logs.",
+    ),
+    Baseline(
+        "mini_swe_agent",
+        full(),
+        "mini-swe-agent at 02e25f7",
+        "https://github.com/SWE-agent/mini-swe-agent/blob/02e25f74a6ef039a274543cc90867fffbdf01f59/src/minisweagent/agents/default.py",
+        "Sends every message at every step, until the provider refuses.",
+    ),
+)

@@ -1,0 +1,105 @@
+"""Vercel's AI SDK prunes messages as it is told, and nothing but empty ones if it is told nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+
+__all__ = ["FAMILY", "prune_messages"]
+
+_KINDS = re.compile(r"none|all|before-last-message|before-last-(\d+)-messages")
+
+
+@dataclass(frozen=True, repr=False)
+class prune_messages(Base):
+    """Tool calls and their results go together, outside the last messages; empty messages go too.
+
+    The results of one step are one message there, so that they are counted as one here.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> prune = prune_messages("before-last-4-messages")
+    >>> sent = build_messages(None, talk, strategy=prune)
+    >>> [m["role"] for m in sent]
+    ['user', 'assistant', 'tool', 'assistant', 'tool']
+    """
+
+    tool_calls: str = "none"
+    "``none``, ``all``, ``before-last-message`` or ``before-last-3-messages``"
+    empty_messages: str = "remove"
+    "``remove`` or ``keep``"
+
+    def __post_init__(self) -> None:
+        if not _KINDS.fullmatch(self.tool_calls):
+            raise SpecError(
+                f"prune_messages: tool_calls is {self.tool_calls!r}; it is none, all, "
+                "before-last-message or before-last-<n>-messages"
+            )
+        if self.empty_messages not in ("remove", "keep"):
+            raise SpecError("prune_messages: empty_messages is remove or keep")
+
+    def __call__(self, context: Context, /) -> Context:
+        pruned, looked = context.notes.get(self, (0, 0))
+        end = self._end(context)
+        if end is not None and end > pruned:
+            for index in range(context.index_from(end) - 1, context.index_from(pruned) - 1, -1):
+                self._prune(context, index)
+            pruned = end
+        if self.empty_messages == "remove":
+            for index in range(len(context.entries) - 1, context.index_from(looked) - 1, -1):
+                message = context.entries[index].message
+                if not message.content and not message.tool_calls and message.role != "tool":
+                    context.drop(index, index + 1)
+        context.notes[self] = pruned, context.length
+        return context
+
+    def _end(self, context: Context) -> int | None:
+        """The position of the first message whose call is kept."""
+        if self.tool_calls == "none":
+            return None
+        if self.tool_calls == "all":
+            return context.length
+        count = _KINDS.fullmatch(self.tool_calls)
+        left = int((count and count[1]) or 1)
+        if not left:
+            return None  # as there: none of the last messages is all of them
+        index = len(context.entries)
+        while index and left:
+            index -= 1
+            role = context.entries[index].message.role
+            first = not index or context.entries[index - 1].message.role != "tool"
+            left -= role != "tool" or first
+        if index == len(context.entries):
+            return context.length
+        return context.history.starts[context.entries[index].start]
+
+    def _prune(self, context: Context, index: int) -> None:
+        message = context.entries[index].message
+        if message.role == "tool":
+            context.drop(index, index + 1)
+        elif message.tool_calls:
+            if message.content or self.empty_messages == "keep":
+                context.replace(index, message.replace(tool_calls=()), Form.TRUNCATED)
+            else:
+                context.drop(index, index + 1)
+
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "vercel.prune_messages",
+        prune_messages(),
+        "Vercel AI SDK, pruneMessages at 03754de",
+        "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
+        "By default only empty messages go. Told to, it takes out calls with their results before the"
+        " last messages. Choosing tools and pruning reasoning are not imitated: our logs send none.",
+    ),
+)

@@ -1,0 +1,122 @@
+"""File sessions keep a conversation for each file that is worked on, and resume it as it was left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ctxlab.branch import Branch
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.touched import touches
+
+__all__ = ["file_sessions"]
+
+
+@dataclass(frozen=True, repr=False)
+class file_sessions(Base):
+    """What is sent is the session of the active file: the head, that file's units, and what was asked.
+
+    A message's active file is the one recorded with it, else the one that its tool calls touch, else
+    the one before. A call stays with its results. Where calls touch several files the session stays if
+    its file is among them, else the first file that is written, or read, becomes active. Steps behind
+    this one edit the session, and their edits stay there: ``file_sessions() | tool_stubs() | panic()``.
+
+    An agent also switches in the midst of its run. The newest unit goes into the session that it opens,
+    and with it the newest user message and the ``carry`` units before, so that the agent sees what it
+    was asked and why it came.
+
+    Source: seed design "Hybrid Session Management".
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.history import History
+    >>> from ctxlab.tokens import TokenCounter
+    >>> asked = [("Hello", None), ("Fix a", "a.py"), ("Fix b", "b.py"), ("And a again", "a.py")]
+    >>> talk = [Message("user", text, file=file) for text, file in asked]
+    >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
+    >>> for length in (3, 4):
+    ...     context.advance(length)
+    ...     print([message.content for message in file_sessions(carry=0)(context).messages])
+    ['Hello', 'Fix b']
+    ['Hello', 'Fix a', 'And a again']
+    """
+
+    carry: int = 4
+    "units before a switch that go along into the session"
+
+    def __call__(self, context: Context, /) -> Context:
+        sessions: _Sessions | None = context.notes.get(self)
+        if sessions is None:
+            sessions = context.notes[self] = _Sessions()
+        return sessions.route(context, self.carry)
+
+
+class _Sessions:
+    """The sessions of a conversation, and how far it has been routed to them."""
+
+    def __init__(self) -> None:
+        self.branches: dict[str | None, Branch] = {}
+        self.file: str | None = None
+        "the active file"
+        self.asked: list[int] = []
+        "positions of the newest user message, and of those right before it on the same file"
+        self.done = 0
+
+    def route(self, context: Context, carry: int) -> Branch:
+        """The session of the active file, with everything up to now in its place."""
+        history = context.history
+        for position in range(self.done, context.length):
+            message = history[position]
+            before = self.file
+            if history.starts[position] == position:
+                self.file = message.file or _touched(message, before) or before
+            if message.role == "user":
+                follows = bool(self.asked) and self.asked[-1] == position - 1
+                self.asked = [*(self.asked if follows and self.file == before else ()), position]
+            if position >= history.head:
+                branch = self._open(context)
+                _take(context, branch, [*self._along(context, position, carry), position])
+        self.done = context.length
+        branch = self._open(context)
+        branch.resume(context)
+        return branch
+
+    def _open(self, context: Context) -> Branch:
+        """The session of the active file; a new one begins with the head."""
+        branch = self.branches.get(self.file)
+        if branch is None:
+            branch = self.branches[self.file] = Branch(context)
+            _take(context, branch, range(min(context.history.head, context.length)))
+        return branch
+
+    def _along(self, context: Context, position: int, carry: int) -> list[int]:
+        """What goes into a session before the message at ``position``, unless it is there."""
+        starts = context.history.starts
+        start = starts[position]
+        for _ in range(carry):
+            start = starts[start - 1] if start else 0
+        first = context.history.head
+        along = {*self.asked, *range(start, position)}
+        return sorted(place for place in along if first <= place < position)
+
+
+def _take(context: Context, branch: Branch, positions: Iterable[int]) -> None:
+    """Those that are not there yet, as they stand in the context that is routed."""
+    last = branch.taken[-1] if branch.taken else -1
+    for position in positions:
+        if position > last:
+            index = context.find(position)
+            entry = None if index is None else context.entries[index]
+            branch.take(position, None if entry is None or entry.wide else entry)
+
+
+def _touched(message: Message, active: str | None) -> str | None:
+    """The file that a message's calls are about; a folder that is listed is none."""
+    if not message.tool_calls:
+        return None
+    found = [touch for call in message.tool_calls if (touch := touches(call)) is not None]
+    files = [touch for touch in found if touch.verb != "list"]
+    if not files or any(touch.path == active for touch in files):
+        return active
+    return next((touch.path for touch in files if touch.verb != "read"), files[0].path)

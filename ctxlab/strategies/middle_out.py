@@ -1,0 +1,72 @@
+"""Where the window is full, the middle goes: as much of the beginning stays as of the end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.strategies.base import Base
+
+__all__ = ["middle_out"]
+
+
+@dataclass(frozen=True, repr=False)
+class middle_out(Base):
+    """Drops steps from the middle until the rest fits, anew for every request.
+
+    A step is a call with its results, or a message. What was gone may come back when a large step
+    leaves the end. The task and the newest step stay.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": text} for text in "abcdefg"]
+    >>> sent = build_messages(None, talk, strategy=middle_out(tokens=20))
+    >>> [message["content"] for message in sent]
+    ['a', 'b', 'f', 'g']
+
+    Source: AutoGen's ``TokenLimitedChatCompletionContext``, made safe.
+    """
+
+    tokens: int | None = None
+    "tokens that the whole request's messages may have; None: what the budget allows"
+
+    def __call__(self, context: Context, /) -> Context:
+        room = context.available if self.tokens is None else min(self.tokens, context.available)
+        if context.tokens <= room:
+            return context
+        known: _Steps | None = context.notes.get(self)
+        if known is None or known.version != context.version:
+            known = context.notes[self] = _Steps(context)
+        known.extend(context)
+        starts, sums = known.starts, known.sums
+        steps = len(sums) - 1
+        room -= sum([entry.tokens for entry in context.entries[: starts[0]]])
+
+        def needed(kept: int) -> int:
+            """Tokens of so many steps, one more from the end than from the beginning where odd."""
+            return sums[kept // 2] + sums[steps] - sums[steps - (kept - kept // 2)]
+
+        kept = max(1, bisect_right(range(steps + 1), room, key=needed) - 1)
+        start, stop = starts[kept // 2], starts[steps - (kept - kept // 2)]
+        return context.fork_with(start, stop, []) if start < stop else context
+
+
+class _Steps:
+    """Where the steps of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
+
+    def __init__(self, context: Context) -> None:
+        self.version = context.version
+        self.starts = [context.next_cut(context.head)]
+        "of each step, and where the last ends"
+        self.sums = [0]
+
+    def extend(self, context: Context) -> None:
+        """What was appended since."""
+        entries, starts, sums = context.entries, self.starts, self.sums
+        if len(starts) > 1:  # the newest step may have grown
+            starts.pop()
+            sums.pop()
+        while starts[-1] < len(entries):
+            stop = context.next_cut(starts[-1] + 1)
+            sums.append(sums[-1] + sum([entry.tokens for entry in entries[starts[-1] : stop]]))
+            starts.append(stop)

@@ -1,0 +1,93 @@
+"""Screenshots are large and soon out of date: the older ones stand as a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ctxlab.context import Context
+from ctxlab.conversation import Message
+from ctxlab.errors import SpecError
+from ctxlab.history import Form
+from ctxlab.strategies.base import Base
+
+__all__ = ["recent_images"]
+
+_TYPES = frozenset({"image_url", "input_image", "image"})
+_LINE = {"type": "text", "text": "[image left out]"}
+
+
+@dataclass(frozen=True, repr=False)
+class recent_images(Base):
+    """All images but the newest ``keep`` are replaced by a line of text; what stands beside them stays.
+
+    Source: Anthropic's computer-use demo (``only_n_most_recent_images`` with ``min_removal_threshold``,
+    which there is as large as ``keep``, and where the image goes without a line in its place).
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.history import History
+    >>> from ctxlab.tokens import TokenCounter
+    >>> shot = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
+    >>> said = [Message("user", ({"type": "text", "text": name}, shot)) for name in "abc"]
+    >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(3)
+    >>> [m.text for m in recent_images(keep=1)(context).messages]
+    ['a\\n[image left out]', 'b\\n[image left out]', 'c']
+    """
+
+    keep: int = 3
+    "newest images that stay"
+    chunk: int = 1
+    "images that go at a time; more of them keep the prompt cache longer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunk < 1:
+            raise SpecError("recent_images: chunk is 0; at least one image goes at a time")
+
+    def __call__(self, context: Context, /) -> Context:
+        looked, seen, gone = context.notes.get(self, (0, (), 0))
+        if looked < context.length:
+            new = context.history.entries[looked : context.length]
+            # Each image is named by the message that it stands in.
+            seen += tuple(e.start for e in new for _ in range(_images(e.message)))
+        going = len(seen) - self.keep
+        going -= (gone + going) % self.chunk if going > 0 else 0
+        counts: dict[int, int] = {}
+        for position in seen[: max(0, going)]:
+            counts[position] = counts.get(position, 0) + 1
+        for position, count in counts.items():
+            index = context.find(position)
+            if index is None:
+                continue
+            entry = context.entries[index]
+            made = _without(entry.message, count)
+            if made is not None and not entry.wide:
+                form = Form.STUB if made.role == "tool" else Form.TRUNCATED
+                context.replace(index, made, form)
+        going = max(0, going)
+        context.notes[self] = context.length, seen[going:], gone + going
+        return context
+
+
+def _images(message: Message) -> int:
+    if not isinstance(message.content, tuple):
+        return 0
+    return sum(map(_is_image, message.content))
+
+
+def _is_image(part: Mapping[str, Any]) -> bool:
+    return part.get("type") in _TYPES
+
+
+def _without(message: Message, count: int) -> Message | None:
+    """The message without its first ``count`` images; None where it has none."""
+    if not isinstance(message.content, tuple) or not _images(message):
+        return None
+    parts = []
+    for part in message.content:
+        if _is_image(part) and count:
+            part, count = _LINE, count - 1
+        parts.append(part)
+    return message.replace(content=tuple(parts))

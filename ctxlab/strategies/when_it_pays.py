@@ -1,0 +1,115 @@
+"""Compaction is an investment: the cache is written anew now, and every later request is shorter."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from ctxlab.context import Context
+from ctxlab.models import ModelWarning, find_model
+from ctxlab.strategies.around import Around
+from ctxlab.strategies.base import Strategy, models_asked
+from ctxlab.strategies.trial import appended, next_trial, tried, without_models
+
+__all__ = ["when_it_pays"]
+
+# Where no price is known: what Anthropic asks, of whose cache writes the most is known to be paid.
+_READ, _WRITE = 0.1, 1.25
+
+
+@dataclass(frozen=True, repr=False)
+class when_it_pays(Around):
+    """Another strategy compacts only when that saves more than writing the cache anew costs.
+
+    A request costs what the cache serves of it at the price of a read and the rest at the price of a
+    write. With ``S`` tokens taken away, ``T`` left, ``U`` the unchanged prefix without compaction and
+    ``P`` the one with it, it pays where
+
+        remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
+
+    ``own``: what a model that the strategy asks takes, as if it read the ``S`` tokens once. All prices
+    are those of the model whose tokens are counted. How many requests remain is not known: it is taken
+    that there are as many until the next compaction as there were since the last one. So it compacts
+    when carrying the ``S`` tokens has cost about what writing the rest anew costs, as one buys what one
+    has rented long enough; at worst that is twice the least. Where the budget is exceeded it compacts
+    anyway. Both are reported, as ``compacted: pays`` and ``compacted: no room``.
+
+    What is taken away is known from a trial, at most one for each sixteenth of the context that is
+    appended; nothing of a trial stays. A strategy that asks a model is tried as it is without one.
+
+    Source: ctxlab; the rule for when to buy is that of ski rental (Karlin et al., 1988).
+
+    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.conversation import Message, ToolCall
+    >>> from ctxlab.history import History
+    >>> from ctxlab.strategies.observation_mask import observation_mask
+    >>> from ctxlab.tokens import TokenCounter
+    >>> said = [Message("user", "go")]
+    >>> for i in range(9):
+    ...     said += [Message("assistant", tool_calls=(ToolCall("c", "ls"),))]
+    ...     said += [Message("tool", "a line of output\\n" * 50, tool_call_id="c")]
+    >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
+    >>> pays = when_it_pays(observation_mask(keep=2), read=0.1, write=1.25)
+    >>> for length in range(3, 20, 2):
+    ...     context.advance(length)
+    ...     context.settle(pays(context))
+    >>> context.events
+    [(5, 'compacted: pays')]
+    """
+
+    strategy: Strategy
+    "what compacts"
+    remaining: int | None = None
+    "requests for which it will have been worth it; None: as many as since it last compacted"
+    read: float | None = None
+    "price of a token from the cache, as a share of the input price; None: the model's"
+    write: float | None = None
+    "price of a token that is written to the cache, likewise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        without_models(self.strategy)  # raises where it cannot be tried
+
+    def __call__(self, context: Context, /) -> Context:
+        since, due = context.notes.get(self, (0, 0))
+        if context.excess > 0:
+            return self._compact(context, "no room")
+        if appended(context) < due:
+            return context
+        then = tried(context, without_models(self.strategy))
+        if self._pays(context, then, context.turn - since):
+            return self._compact(context, "pays")
+        context.notes[self] = since, next_trial(context)
+        return context
+
+    def _compact(self, context: Context, why: str) -> Context:
+        before, version = context.tokens, context.version
+        sent = self.strategy(context)
+        if sent is not context or (context.tokens, context.version) != (before, version):
+            context.report(f"compacted: {why}")
+            context.notes[self] = context.turn, next_trial(context)
+        return sent
+
+    def _pays(self, context: Context, then: Context, since: int) -> bool:
+        saved = context.tokens - then.tokens
+        if saved <= 0:
+            return False
+        read, write, asked = self._prices(context.history.counter.model)
+        kept, left = context.unchanged, then.unchanged
+        now = kept * read + (context.tokens - kept) * write
+        once = left * read + (then.tokens - left) * write + saved * asked
+        remaining = since if self.remaining is None else self.remaining
+        return remaining * saved * read > once - now
+
+    def _prices(self, name: str) -> tuple[float, float, float]:
+        """Of a token that is read, written, and read by a model of the strategy's own."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)  # whoever shows costs says so
+            prices = find_model(name).prices
+            others = [find_model(model).prices.input for model in models_asked(self.strategy)]
+        price = prices.input or 1.0
+        read = prices.cache_read / price if prices.known else _READ
+        write = prices.cache_write / price if prices.known else _WRITE
+        read = read if self.read is None else self.read
+        write = write if self.write is None else self.write
+        return read, write, sum(others) / price

@@ -1,0 +1,87 @@
+"""A Pydantic AI agent runs to its end while its model sees what the strategy makes of its history."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "pydantic_ai", reason="pydantic-ai is not installed: pip install 'ctxlab[test]'"
+)
+
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from ctxlab.adapters.pydantic_ai import _messages, context_processor
+from ctxlab.conversation import Message
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import check
+
+STEPS = 12
+
+
+def run(strategy: str, **options: Any) -> tuple[list[list[ModelMessage]], str]:
+    asked: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(list(messages))
+        step = len(asked)
+        if step > STEPS:
+            return ModelResponse([TextPart("Done.")])
+        return ModelResponse(
+            [
+                ToolCallPart("read", {"path": f"src/{step}{half}.py"}, f"c{step}{half}")
+                for half in "ab"
+            ]
+        )
+
+    processor = context_processor(strategy, "gpt-4o", **options)
+    agent = Agent(
+        FunctionModel(answer), system_prompt="You read.", capabilities=[ProcessHistory(processor)]
+    )
+
+    @agent.tool_plain
+    def read(path: str) -> str:
+        """Reads a file."""
+        return f"{path}\n" + "line of text\n" * 100
+
+    return asked, agent.run_sync("Read them all.").output
+
+
+def ours(messages: list[ModelMessage]) -> list[Message]:
+    return [message for whole in messages for message, _ in _messages(whole)]
+
+
+@pytest.mark.parametrize(
+    "strategy", ["observation_mask(keep=2) | panic()", "rolling_summary() | panic()", "panic()"]
+)
+def test_the_model_sees_a_managed_context_that_is_valid_and_fits(strategy: str) -> None:
+    asked, said = run(strategy, limit=3000, reserve=0)
+    assert said == "Done."
+    assert len(asked) == STEPS + 1
+    counter = TokenCounter("gpt-4o")
+    for messages in asked:
+        sent = ours(messages)
+        assert check(sent) == []
+        assert counter.request(sent) <= 3000
+        assert sent[0].text == "You read."
+        kinds = [type(message) for message in messages]
+        assert all(a is not b for a, b in pairwise(kinds))
+
+
+def test_a_summary_that_the_framework_keeps_is_extended_and_not_told_twice() -> None:
+    asked, _ = run("rolling_summary()", limit=3000, reserve=0)
+    for messages in asked:
+        assert sum(m.text.startswith("Summary of") for m in ours(messages)) <= 1
+    assert any(m.text.startswith("Summary of") for m in ours(asked[-1]))
+
+
+def test_what_is_left_alone_is_handed_on_as_it_was() -> None:
+    asked, _ = run("full")
+    assert isinstance(asked[-1][0], ModelRequest)
+    assert len(asked[-1][0].parts) == 2
+    assert [len(message.parts) for message in asked[-1][1:]] == [2] * (2 * STEPS)

@@ -1,0 +1,135 @@
+"""A baseline beside the real package on the same recordings: the requests of both compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from ctxlab.client import Client
+from ctxlab.context import Context
+from ctxlab.conversation import Message, Recording
+from ctxlab.formats import load
+from ctxlab.strategies import parse
+from ctxlab.tape import Tape, Trace, play
+from ctxlab.tokens import TokenCounter
+
+__all__ = ["Compared", "compare", "recordings"]
+
+FOLDERS = {
+    "claude-code-entireio": 3,
+    "pi-mono": 2,
+    "swe-agent": 3,
+    "openhands": 2,
+    "tau-bench": 6,
+    "gemini-cli-entireio": 1,
+    "longmemeval": 1,
+}
+"""Real recordings a folder: agents of several makers, customer service, plain talk."""
+
+LONGEST = 160
+"""Messages of a recording at most: every peer looks at all of them before every request."""
+
+
+@dataclass
+class Compared:
+    """How far a baseline and its peer sent the same."""
+
+    requests: int = 0
+    same_requests: int = 0
+    messages: int = 0
+    same_messages: int = 0
+    acted: int = 0
+    "requests in which the peer sent something else than the whole conversation"
+    invalid: int = 0
+    "requests of the peer that a provider would refuse"
+    invalid_ours: int = 0
+    differences: list[str] = field(default_factory=list)
+    "where the first message of a request differs, a line each"
+
+
+def recordings(data: Path | None = None) -> list[Recording]:
+    """Real recordings, cut to ``LONGEST``; the bundled ones where there are none."""
+    folder = data or Path(os.environ.get("CTXLAB_DATA", "../shared/data"))
+    if not folder.is_dir():
+        bundled = load(["bundled:coding-agent", "bundled:support-desk"])
+        return [_short(recording) for recording, _ in zip(bundled, range(12), strict=False)]
+    chosen: list[Recording] = []
+    for name, few in FOLDERS.items():
+        found = (
+            _short(r) for r in load(str(folder / name), on_error="skip") if len(r.messages) > 12
+        )
+        chosen += [recording for recording, _ in zip(found, range(few), strict=False)]
+    return chosen
+
+
+def compare(
+    name: str,
+    options: str,
+    recorded: Sequence[Recording],
+    limit: int = 16_000,
+    client: Client | None = None,
+) -> Compared:
+    """``name(options)`` against ``peer:name(options)``, request by request."""
+    result = Compared()
+    for recording in recorded:
+        tape = Tape(recording, TokenCounter("gpt-4o"), client)
+        ours, theirs = (
+            _sent(tape, f"{prefix}{name}({options})", limit) for prefix in ("", "peer:")
+        )
+        for number, (we, they) in enumerate(zip(ours[1], theirs[1], strict=True)):
+            here = f"{recording.id} request {number}"
+            _count(result, we, they, recording.messages[: tape.requests[number]], here)
+        result.invalid += sum(map(bool, theirs[0].faults))
+        result.invalid_ours += sum(map(bool, ours[0].faults))
+    return result
+
+
+def _count(
+    result: Compared, ours: list[Any], theirs: list[Any], whole: Sequence[Message], here: str
+) -> None:
+    result.requests += 1
+    result.same_requests += ours == theirs
+    result.acted += theirs != [m.to_dict() for m in whole]
+    for we, they in zip_longest(ours, theirs):
+        result.messages += 1
+        result.same_messages += we == they
+    if ours != theirs:
+        pairs = enumerate(zip_longest(ours, theirs))
+        place, (we, they) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        sizes = f"{len(ours)} and {len(theirs)} of {len(whole)} messages"
+        said = f"ours {_brief(we)}, theirs {_brief(they)}"
+        result.differences.append(f"{here}: {sizes}; at {place} {said}")
+
+
+def _sent(tape: Tape, spec: str, limit: int) -> tuple[Trace, list[list[Any]]]:
+    def look(context: Context) -> list[Any]:
+        return [message.to_dict() for message in context.messages]
+
+    trace = play(tape, parse(spec), tape.budget(limit), {"sent": look})
+    return trace, trace.watched["sent"]
+
+
+def _short(recording: Recording) -> Recording:
+    from msgspec.structs import replace
+
+    return replace(recording, messages=recording.messages[:LONGEST], probes=(), compactions=())
+
+
+def _brief(message: dict[str, Any] | None) -> str:
+    if message is None:
+        return "nothing"
+    return f"{message['role']} {str(message['content'])[:60]!r}"
+
+
+def lines(result: Compared, most: int = 5) -> Iterator[str]:
+    """What a person reads who wants to know what differs."""
+    yield (
+        f"{result.same_requests} of {result.requests} requests and {result.same_messages} of "
+        f"{result.messages} messages equal; acted in {result.acted}; invalid {result.invalid}, "
+        f"ours {result.invalid_ours}"
+    )
+    yield from result.differences[:most]

@@ -1,0 +1,269 @@
+"""Rules of every named baseline: it is data that can be written, and it runs as its product would.
+
+Whether it does what the product does is compared by ``nox -s peers``, where there is a package, and is
+a rule of ``tests/strategies/baselines`` where there is none.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import run
+from small_talk import COUNTER, last, task
+
+from ctxlab.conversation import Message
+from ctxlab.errors import ModelUnavailable, SpecError, UnknownName
+from ctxlab.formats import load
+from ctxlab.llm.scripted import ScriptedClient
+from ctxlab.strategies import parse
+from ctxlab.strategies.base import Pipeline
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.tape import Tape
+from ctxlab.validity import check
+
+NAMES = tuple(BASELINES)
+LIMIT = 6000
+
+ACTING: dict[str, str] = {
+    "anthropic.clear_tool_uses": "trigger=3000, clear_tool_inputs=True",
+    "anthropic.compaction": "trigger=4500",
+    "langchain.clear_tool_uses": "trigger=3000",
+    "langchain.summarization": "trigger=('tokens', 4000)",
+    "pydantic_ai.summarization": "trigger=('tokens', 4000), keep=('messages', 10)",
+    "llama_index.memory": "token_limit=5000, token_flush_size=500",
+    "openai_agents.tool_output_trimmer": "max_output_chars=50, preview_chars=20",
+    "roo": "max_tokens=500",
+    "vercel.prune_messages": "tool_calls='before-last-6-messages'",
+}
+"""Parameters under which a baseline acts on small logs, where its defaults do not."""
+
+IDLE = {"mini_swe_agent": "it sends everything"}
+"""Baselines that do nothing, and are known to."""
+
+TASKLESS = "the user's first message goes with what is old, and an assistant's begins the request"
+
+BREAKS: dict[str, tuple[frozenset[str], str]] = {
+    name: (frozenset(rules.split()), reason)
+    for name, rules, reason in (
+        ("ag2.sliding_window", "starts_with_user", TASKLESS),
+        ("ag2.token_budget", "starts_with_user", TASKLESS),
+        ("agent_framework.context_window", "starts_with_user", TASKLESS),
+        ("agent_framework.sliding_window", "starts_with_user", TASKLESS),
+        ("agent_framework.truncation", "starts_with_user", TASKLESS),
+        ("agent_framework.summarization", "starts_with_user", "its summary is the assistant's"),
+        ("autogen.buffered", "starts_with_user", TASKLESS),
+        ("autogen.token_limited", "orphaned_result unanswered_call", "drops the middle message"),
+        ("langchain.trim_messages", "orphaned_result starts_with_user", "cuts wherever it fits"),
+        (
+            "langmem.summarize",
+            "orphaned_result starts_with_user empty_request",
+            "cuts between the results of parallel calls; its summary is a system message",
+        ),
+        (
+            "litellm.trim_messages",
+            "orphaned_result starts_with_user unanswered_call",
+            "takes and leaves single messages as they fit",
+        ),
+        ("pydantic_ai.sliding", "starts_with_user", TASKLESS),
+        ("semantic_kernel.truncation", "starts_with_user", TASKLESS),
+        ("semantic_kernel.summarization", "starts_with_user", "its summary is the assistant's"),
+        ("strands.sliding", "starts_with_user", TASKLESS),
+    )
+}
+"""Rules that a product breaks on the bundled logs, and why; all others send valid requests only."""
+
+
+SMALL = (
+    "aider(max_chat_history_tokens=300)",
+    "anthropic.clear_tool_uses(trigger=300, clear_tool_inputs=True)",
+    "anthropic.clear_tool_uses(trigger=100, clear_at_least=200, keep=1)",
+    "anthropic.compaction(trigger=300)",
+    "claude_code",
+    "cline(preserve_recent_tokens=100)",
+    "cline.basic",
+    "codex",
+    "codex(user_tokens=60) | tool_stubs(keep=1)",
+    "complexity_trap.masking(n=1)",
+    "complexity_trap.summary(summarize_every=1, keep_last_m_turns=0)",
+    "complexity_trap.hybrid(summarize_every=2, keep_last_m_turns=2, n=1)",
+    "gemini_cli(tool_tokens=50, tool_chars=100)",
+    "goose",
+    "goose | panic()",
+    "letta",
+    "opencode(preserve_recent_tokens=99, prune=True, prune_protect=9, prune_minimum=5)",
+    "roo(max_tokens=50)",
+    "roo(max_tokens=50, auto_condense_context=False)",
+    "swe_agent.last_5(n=1, polling=2)",
+    "vercel.prune_messages(tool_calls='before-last-3-messages')",
+    "vercel.prune_messages(tool_calls='all')",
+)
+"""Baselines that never break a pair, with parameters that act on small conversations."""
+
+
+@pytest.fixture(scope="module")
+def tapes() -> list[Tape]:
+    chosen = (next(iter(load(f"bundled:{name}"))) for name in ("coding-agent", "support-desk"))
+    return [Tape(recording, COUNTER) for recording in chosen]
+
+
+def acting(name: str) -> str:
+    return f"{name}({ACTING.get(name, '')})"
+
+
+def another(value: Any) -> Any:
+    """A value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2
+    return value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_it_imitates_where_that_can_be_read_and_what_it_does(name: str) -> None:
+    baseline = BASELINES[name]
+    assert baseline.name == name
+    assert re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name)
+    assert re.search(r"\d", baseline.imitates), "a version, a commit or a date"
+    assert re.fullmatch(r"https://\S+", baseline.source)
+    assert baseline.says.rstrip().endswith(".")
+    assert baseline.package or not baseline.checks
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_written_by_its_name_and_is_a_value(name: str) -> None:
+    strategy = parse(name)
+    assert repr(strategy) == f"{name}()"
+    for text in (name, f"{name}()", f"{name} | panic()", acting(name)):
+        one = parse(text)
+        assert parse(repr(one)) == one
+        assert hash(parse(repr(one))) == hash(one)
+        assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_can_be_changed_and_reaches_the_strategy(name: str) -> None:
+    baseline = BASELINES[name]
+    for parameter, default in baseline.parameters.items():
+        value = another(default)
+        changed = baseline(**{parameter: value})
+        assert f"{parameter}={value!r}" in repr(changed)
+        assert parse(repr(changed)) == changed
+        inner = changed.strategy
+        steps: Any = inner.steps if isinstance(inner, Pipeline) else (inner,)
+        assert value in [
+            getattr(step, parameter)
+            for step in steps
+            if parameter in {field.name for field in fields(step)}
+        ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_that_it_lacks_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(f"{name} has no parameter 'kepe'")):
+        parse(f"{name}(kepe=3)")
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
+    with pytest.raises(UnknownName, match=r"swe_agent\.last_5"):
+        parse("swe_agent.last_6")
+
+
+def test_one_that_asks_a_model_says_so_by_a_parameter_that_is_off() -> None:
+    for baseline in BASELINES.values():
+        if "model" in baseline.parameters:
+            assert baseline.parameters["model"] is None, baseline.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_replays_real_conversations_and_its_tokens_are_a_fresh_count(
+    name: str, tapes: list[Tape]
+) -> None:
+    acted = False
+    for tape in tapes:
+        tools = list(tape.recording.tools)
+        trace, requests = run(tape, acting(name), LIMIT)
+        assert len(requests) == len(tape.requests)
+        for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
+            assert tokens == COUNTER.request(sent.messages, tools)
+            assert bool(faults) == bool(check(sent.messages))
+            acted = acted or sent.messages != list(tape.recording.messages[: sent.position])
+    assert acted != (name in IDLE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_sends_no_invalid_request_unless_its_product_is_known_to(
+    name: str, tapes: list[Tape]
+) -> None:
+    broken: set[str] = set()
+    for tape in tapes:
+        assert tape.valid
+        _, requests = run(tape, acting(name), LIMIT)
+        broken |= {fault.rule for sent in requests for fault in check(sent.messages)}
+    assert broken == BREAKS.get(name, (frozenset(), ""))[0]
+
+
+def test_what_is_listed_is_there() -> None:
+    for table in (ACTING, IDLE, BREAKS):
+        assert set(table) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replay_gives_the_same_again_and_two_at_once_do_not_meet(
+    name: str, tapes: list[Tape]
+) -> None:
+    messages = [*task(25), Message("user", "And now?"), *task(9)[2:]]
+    spec = acting(name)
+    assert last(spec, messages, 1500) == last(spec, messages, 1500)
+    one, other = (run(tapes[1], spec, limit)[0].tokens for limit in (LIMIT, LIMIT))
+    assert one == other
+
+
+@pytest.mark.parametrize("spec", SMALL)
+@given(
+    messages=conversations() | strange_conversations(),
+    limit=limits(),
+    reserve=st.sampled_from([0, 0, 50]),
+)
+def test_whatever_the_conversation_pairs_stay_whole_and_tokens_are_true(
+    spec: str, messages: tuple[Message, ...], limit: int, reserve: int
+) -> None:
+    tape = tape_of(messages, COUNTER, TOOLS)
+    trace, requests = run(tape, spec, tape.budget(limit, reserve))
+    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
+        assert tokens == COUNTER.request(sent.messages, TOOLS)
+        assert bool(faults) == bool(check(sent.messages))
+        starts = [entry.start for entry in sent.entries]
+        assert starts == sorted(starts)
+        if not check(messages[: sent.position]):
+            assert not check(sent.messages)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "model" in BASELINES[name].parameters])
+def test_a_model_writes_the_summary_where_one_is_named_and_may_fail(
+    name: str, tapes: list[Tape]
+) -> None:
+    answers = {
+        "says": lambda _: "Goal: fix HAT136. Next: run the tests.",
+        "fails": lambda _: ModelUnavailable("busy"),
+    }
+    options = ", ".join(filter(None, (ACTING.get(name), "model='gpt-4o'")))
+    for kind, answer in answers.items():
+        client = ScriptedClient(answer)
+        tape = Tape(tapes[0].recording, COUNTER, client)
+        trace, requests = run(tape, f"{name}({options})", LIMIT)
+        assert client.asked
+        assert len(trace.context.spent) == len(client.asked)
+        said = any("HAT136" in text for sent in requests for text in sent.texts)
+        assert said == (kind == "says")
+        events = " ".join(event for _, event in trace.context.events)
+        assert kind == "says" or "summary fallback: busy" in events

@@ -1,0 +1,44 @@
+"""A baseline sends what the package that it imitates sends, where the package is installed.
+
+``nox -s peers`` installs them all and compares on real recordings; this is the same on bundled ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from ctxlab.llm import ScriptedClient
+from ctxlab.strategies.baselines import BASELINES, Baseline
+from ctxlab.strategies.peers import PEERS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
+
+from compare import compare, recordings  # type: ignore[import-not-found]
+
+COMPARED = [baseline for baseline in BASELINES.values() if baseline.package]
+
+
+@pytest.mark.parametrize("baseline", COMPARED, ids=lambda b: b.name)
+@pytest.mark.filterwarnings("default")
+def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
+    try:
+        installed = version(str(baseline.package))
+    except PackageNotFoundError:
+        pytest.skip(f"{baseline.package} is not installed: pip install 'ctxlab[peers]'")
+    if installed not in baseline.imitates:
+        pytest.skip(f"{baseline.imitates} is imitated, and {installed} is installed")
+    recorded = recordings(Path("no such folder"))[:2]
+    client = ScriptedClient(lambda _: "Several files were read and one of them changed.")
+    for options in baseline.checks:
+        found = compare(baseline.name, options, recorded, 4000, client)
+        assert found.differences == [], options
+        assert found.requests > 20
+
+
+def test_every_peer_has_a_baseline_that_says_under_which_settings_they_are_compared() -> None:
+    assert {baseline.name for baseline in COMPARED} == set(PEERS)
+    assert all(baseline.checks for baseline in COMPARED)

@@ -1,0 +1,187 @@
+"""A rolling summary by a model that misbehaves finishes and loses nothing; its account is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+from talking import (
+    EMPTY,
+    ENORMOUS,
+    HALF_JSON,
+    NO_CHOICES,
+    NOT_JSON,
+    NULL_CONTENT,
+    REPETITION,
+    Action,
+    Call,
+    Fault,
+    Said,
+    Slow,
+    Talker,
+    talking,
+)
+
+from ctxlab.client import Spending
+from ctxlab.context import Context
+from ctxlab.conversation import Recording
+from ctxlab.formats import load
+from ctxlab.history import Form
+from ctxlab.llm import LiteLLMClient
+from ctxlab.models import find_model
+from ctxlab.strategies import panic, rolling_summary
+from ctxlab.strategies.summarize import HEADER
+from ctxlab.tape import Tape
+from ctxlab.tokens import TokenCounter
+from ctxlab.validity import check
+
+MODEL = "openai/gpt-4"
+WINDOW = find_model(MODEL).limit
+TIMEOUT = 3.0
+LONGEST = 150
+"""Messages of a recording at most."""
+
+FOLDERS = {
+    "claude-code-entireio": (2, 16_000),
+    "pi-mono": (1, 16_000),
+    "openhands": (1, 16_000),
+    "swe-agent": (2, 8_000),
+    "tau-bench": (2, 6_000),
+}
+"""How many of their recordings, and the limit: no single message of theirs is beyond it."""
+
+HANGS = (4,)
+"""Requests to which nothing is answered, each of which costs the client its timeout."""
+
+TROUBLE: tuple[Action, ...] = (
+    *(429, 429, 500, 503, Fault.CUT, Fault.DROP),
+    *(NOT_JSON, HALF_JSON, NO_CHOICES),
+    *(NULL_CONTENT, EMPTY, REPETITION, ENORMOUS, Said("I had no time.", finish="content_filter")),
+    Slow(0.05, Said("The work goes on. " * 3, cached=64, reasoning=20)),
+)
+
+
+def answer(call: Call) -> Action:
+    """A summary of what was asked, or trouble: as often the one as the other."""
+    chance = Random(call.number)
+    if call.number in HANGS:
+        return Fault.HANG
+    if chance.random() < 0.5:
+        return chance.choice(TROUBLE)
+    words = call.messages[-1].text.split()
+    return " ".join(words[:: max(1, len(words) // 150)])
+
+
+@dataclass
+class Requests:
+    """What a replay did, request by request."""
+
+    summaries: int = 0
+    events: tuple[str, ...] = ()
+    spent: tuple[Spending, ...] = ()
+
+
+def replayed(tape: Tape, limit: int, prompt: str) -> Requests:
+    """Replays ``rolling_summary | panic`` and holds every request to the rules."""
+    strategy = rolling_summary(tokens=600, model=MODEL, prompt=prompt)
+    context = Context(tape.budget(limit), tape.history)
+    summaries = 0
+    for position in tape.requests:
+        context.advance(position)
+        assert strategy(context) is context
+        summaries += nothing_is_lost(context)
+        sent = panic()(context)
+        assert not check(sent.messages)
+        assert sent.tokens == sum(map(tape.counter.message, sent.messages))
+        assert sent.excess <= 0
+        context.settle(sent)
+    return Requests(summaries, tuple(e for _, e in context.events), tuple(context.spent))
+
+
+def nothing_is_lost(context: Context) -> bool:
+    """Each message is there word for word or stood for by the one summary; says whether there is one."""
+    history, entries = context.history, context.entries
+    covered = [place for entry in entries for place in range(entry.start, entry.stop)]
+    assert covered == list(range(context.length))
+    summaries = [entry for entry in entries if entry.form is Form.SUMMARY]
+    assert len(summaries) <= 1
+    for entry in summaries:
+        assert entry.start == history.head
+        assert entry.stop <= history.starts[context.length - 1]
+        said = entry.message.text.removeprefix(HEADER)
+        assert len(said) < len(entry.message.text)
+        assert said.strip()
+        assert context.history.counter.text(said) <= 600
+        assert entry.tokens < history.before[entry.stop] - history.before[entry.start]
+    verbatim = [entry for entry in entries if entry.form is not Form.SUMMARY]
+    assert all(entry.message is history[entry.start] and not entry.wide for entry in verbatim)
+    return bool(summaries)
+
+
+def fitting(recordings: Iterable[Recording], counter: TokenCounter, limit: int) -> Iterator[Tape]:
+    """Those that do not fit into the limit, so that there is something to be summarized."""
+    for recording in recordings:
+        tape = Tape(Recording(recording.id, recording.messages[:LONGEST]), counter)
+        if tape.valid and tape.length > limit:
+            yield tape
+
+
+def the_account_is_the_servers(server: Talker, spent: list[Spending]) -> None:
+    assert sum(each.attempts for each in spent) == server.attempts
+    assert sum(each.prompt for each in spent) == server.prompt
+    assert sum(each.completion for each in spent) == server.completion
+    assert server.attempts == server.answered + server.failed + server.interrupted
+
+
+def no_request_was_the_clients_fault(server: Talker) -> None:
+    for call in server.calls:
+        assert call.violations == []
+        assert call.prompt + (call.max_tokens or 0) <= 0.8 * WINDOW
+        assert call.status != 400
+
+
+def hold(tapes: list[tuple[Tape, int]]) -> None:
+    """Everything that is said at the top of this file, on recordings with their limits."""
+    with talking(answer, window=WINDOW) as server:
+        client = LiteLLMClient(
+            server.address, "sk-test", timeout=TIMEOUT, retries=2, delay=0.001, backoff=1.0
+        )
+        done = []
+        for number, (tape, limit) in enumerate(tapes):
+            tape.history.client = client
+            done.append(replayed(tape, limit, ("summary", "structured")[number % 2]))
+    spent = [each for requests in done for each in requests.spent]
+    the_account_is_the_servers(server, spent)
+    no_request_was_the_clients_fault(server)
+    totals = client.totals
+    assert (totals.answered, totals.failed) == (server.answered, server.failed)
+    assert totals.interrupted == server.interrupted
+    events = [event for requests in done for event in requests.events]
+    assert "stuck" not in events
+    # It was no easy walk, and no walk without the model either.
+    assert min(server.answered, server.failed, server.interrupted) > 3
+    assert sum(event.startswith("summary fallback: ") for event in events) > 3
+    assert events.count("summary") > 10
+    assert any("<summaries>" in call.text for call in server.calls if call.outcome == "answered")
+
+
+@pytest.mark.filterwarnings("ignore::ctxlab.strategies.scribe.SummaryWarning")
+def test_on_bundled_recordings(counter: TokenCounter) -> None:
+    coding = fitting(load("bundled:coding-agent"), counter, 14_000)
+    support = fitting(load("bundled:support-desk"), counter, 5_000)
+    tapes = [*islice(coding, 3), *islice(support, 2)]
+    hold(list(zip(tapes, (7_000, 14_000, 14_000, 5_000, 5_000), strict=True)))
+
+
+@pytest.mark.filterwarnings("ignore::ctxlab.strategies.scribe.SummaryWarning")
+def test_on_real_recordings(recorded: Path, counter: TokenCounter) -> None:
+    tapes = []
+    for folder, (few, limit) in FOLDERS.items():
+        found = fitting(load(str(recorded / folder), on_error="skip"), counter, limit)
+        tapes += [(tape, limit) for tape in islice(found, few)]
+    assert len(tapes) == sum(few for few, _ in FOLDERS.values())
+    hold(tapes)
