@@ -44,7 +44,7 @@ class Branch(Context):
         trunk.looked = True  # what a branch asks would go unnoticed there
         self.length, self.turn = trunk.length, trunk.turn
         self.strange = self.strange or trunk.strange
-        self._available = trunk._available
+        self._budget, self._available = trunk._budget, trunk._available
         self._sent = trunk.entries[: trunk._mark] if trunk._sent is None else trunk._sent
 
     def take(self, position: int, entry: Entry | None = None) -> None:

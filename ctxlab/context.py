@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter, is_, is_not
 from typing import Any
 
+from ctxlab.account import Account
 from ctxlab.budget import Budget
-from ctxlab.client import Reply, Request, Spending
 from ctxlab.conversation import Message
-from ctxlab.errors import EditError, ModelUnavailable, SpecError
+from ctxlab.errors import EditError
 from ctxlab.history import NEVER, Entry, Form, History, Rewrite
 
 _START = attrgetter("start")
@@ -24,7 +24,7 @@ _START = attrgetter("start")
 __all__ = ["Context"]
 
 
-class Context:
+class Context(Account):
     """The working list of messages, with running totals and provenance.
 
     >>> from ctxlab.tokens import TokenCounter
@@ -39,29 +39,22 @@ class Context:
     """
 
     def __init__(self, budget: Budget, history: History) -> None:
+        super().__init__(history)
         self.looked = False
         "a strategy has asked how much room there is: another budget may have other consequences"
         self._budget, self._available = budget, budget.available
-        self.history = history
-        "all that was appended; may reach further than this context does"
         self.length = 0
         "how much of the history has been appended here"
         self.entries: list[Entry] = []
         "what would be sent now, with provenance"
         self.tokens = 0
         "tokens of ``messages``"
-        self.turn = 0
-        "how many requests have been sent"
         self.notes: dict[Hashable, Any] = {}
         "what strategies remember between requests, by strategy; a fork starts with the same"
         self.died: list[int] = []
         "``died[i]``: from which request on message ``i`` is no longer there word for word"
         self.edited: list[Entry] = []
         "every entry that an edit made, in order"
-        self.events: list[tuple[int, str]] = []
-        "what strategies reported: ``(turn, what)``"
-        self.spent: list[Spending] = []
-        "a strategy's own model calls"
         self.strange = False
         "an edit was made after which a valid history need no longer make a valid request"
         self.version = 0
@@ -86,6 +79,10 @@ class Context:
         """Limit and reserve."""
         self.looked = True
         return self._budget
+
+    def rebudget(self, budget: Budget) -> None:
+        """From this request on the budget is another."""
+        self._budget, self._available = budget, budget.available
 
     @property
     def available(self) -> int:
@@ -172,8 +169,7 @@ class Context:
             raise EditError(f"the history holds {len(history)} messages, and {old} are here")
         self.entries += history.entries[old:length]
         self.tokens += history.before[length] - history.before[old]
-        never = [NEVER] * (length - old)
-        self.died += never
+        self.died += [NEVER] * (length - old)
         self.length = length
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
@@ -267,38 +263,6 @@ class Context:
             self._available = whole
         sent._available = whole  # what comes after a fork of its own has the whole budget
         return sent
-
-    def report(self, event: str) -> None:
-        """Something happened that a reader of the results should know, such as a panic."""
-        self.events.append((self.turn, event))
-
-    # --- a strategy's own model calls ----------------------------------------------------------
-
-    def ask(self, request: Request) -> Reply:
-        """Asks a model on the strategy's account; raises ``ModelError`` where there is no answer."""
-        (reply,) = self.ask_all([request])
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
-
-    def ask_all(self, requests: Sequence[Request]) -> list[Reply | ModelUnavailable]:
-        """Asks several at a time; what stayed unanswered stands as its error, in its place."""
-        if self.history.client is None:
-            models = ", ".join(sorted({request.model for request in requests}))
-            raise SpecError(f"a strategy wants to ask {models}, and no client was given to ask it")
-        replies = self.history.client.complete_all(requests)
-        for request, reply in zip(requests, replies, strict=True):
-            self.spend(request.model, reply)
-        return replies
-
-    def spend(self, model: str, reply: Reply | ModelUnavailable) -> None:
-        """A call, answered or not, goes on the strategy's account."""
-        if isinstance(reply, Reply):
-            usage = reply.usage
-            took = usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached
-        else:
-            took = 0, 0, 0.0, reply.attempts, False
-        self.spent.append(Spending(self.turn, model, *took))
 
     def settle(self, sent: Context) -> None:
         """The request was sent, from this context or from a fork of it; the next one begins."""

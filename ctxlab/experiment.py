@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from ctxlab.billing import session
 from ctxlab.client import Client
 from ctxlab.conversation import Recording, several
-from ctxlab.errors import SpecError, UnknownName
+from ctxlab.errors import ModelRefused, SpecError, UnknownName
 from ctxlab.executors import execute, usable_workers
 from ctxlab.jsontext import dump_json
 from ctxlab.llm import AT_A_TIME, default_client
 from ctxlab.metrics import METRICS, Metric
+from ctxlab.metrics.asked import Account, Asked, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
 from ctxlab.profiles import Profile, key_of
@@ -33,7 +35,7 @@ from ctxlab.strategies.names import LINEUP
 from ctxlab.tape import Tape, Watcher, play_all
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
-__all__ = ["DEFAULT_LIMITS", "Choice", "Grid", "evaluate"]
+__all__ = ["DEFAULT_LIMITS", "Choice", "Grid", "Outcome", "evaluate"]
 
 Choice: TypeAlias = Strategy | str | Callable[..., Any]
 """A strategy: as it is, as text, or as a function of one's own."""
@@ -73,12 +75,29 @@ def evaluate(
         workers = min(usable_workers() if workers is None else workers, AT_A_TIME)
         grid = replace(grid, client=_shared(client or default_client(), workers))
     table = Table(grid.columns, grid.labels)
+    account = Account()
     outcomes = execute(grid.run, recordings, workers, size=_messages)
-    for described, budgets, figures in track(outcomes, "replaying", _length(recordings), progress):
-        table.describe(described)
-        if figures:
-            table.add(budgets, figures)
-    return Results.of(table, grid.scores, grid.manifest(data))
+    bar = "recordings replayed"
+    with _answers_kept(grid.client):
+        for outcome in track(outcomes, bar, _length(recordings), progress):
+            table.describe(outcome.described)
+            if outcome.figures:
+                table.add(outcome.budgets, outcome.figures)
+                account.add(outcome.asked)
+    return Results.of(table, grid.scores, {**grid.manifest(data), **account.manifest()})
+
+
+class Outcome(NamedTuple):
+    """What the replays of one recording gave."""
+
+    described: dict[str, Any]
+    "what it is"
+    budgets: list[int]
+    "limit of each configuration, in tokens"
+    figures: dict[str, Array]
+    "columns, of shape ``(configurations, requests)``; empty where it makes no request"
+    asked: Asked
+    "what strategies asked of models"
 
 
 @dataclass(frozen=True)
@@ -148,11 +167,11 @@ class Grid:
         """What the leaderboard shows, in order."""
         return [score for metric in self.metrics for score in metric.scores]
 
-    def run(self, recording: Recording) -> tuple[dict[str, Any], list[int], dict[str, Array]]:
-        """One recording: what it is, and budgets and columns, ``(configurations, requests)`` each."""
+    def run(self, recording: Recording) -> Outcome:
+        """Replays one recording through every configuration."""
         tape = Tape(recording, self.counter, self.client)
         if not tape.requests:
-            return _described(tape), [], {}
+            return Outcome(_described(tape), [], {}, asked_in(()))
         watchers: dict[str, Watcher] = {}
         for metric in self.metrics:
             watchers.update(metric.watchers)
@@ -161,7 +180,8 @@ class Grid:
         figures: dict[str, Array] = {}
         for metric in self.metrics:
             figures.update(metric.measure(tape, traces))
-        return _described(tape), [trace.budget.limit for trace in traces], figures
+        limits = [trace.budget.limit for trace in traces]
+        return Outcome(_described(tape), limits, figures, asked_in(traces))
 
     def manifest(self, data: Sequence[str]) -> dict[str, Any]:
         """What is needed to run the experiment again, and what it was run with."""
@@ -194,6 +214,19 @@ def _shared(client: Client, workers: int) -> Client:
     """The client for each of so many processes, which together ask no more at a time than one."""
     share = getattr(client, "shared", None)
     return share(workers) if share is not None else client
+
+
+@contextmanager
+def _answers_kept(client: Client | None) -> Iterator[None]:
+    """A model that stops a run says that nothing of what was answered is lost."""
+    try:
+        yield
+    except ModelRefused as error:
+        folder = getattr(client, "folder", None)
+        if folder is None or getattr(client, "mode", None) == "replay":
+            raise
+        hint = f"what was answered is kept in {folder}, and the next run goes on there"
+        raise ModelRefused(f"{error}; {hint}") from error
 
 
 def _several(given: Any) -> Iterable[Any]:

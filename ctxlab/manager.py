@@ -6,38 +6,70 @@ The strategies are those of the lab, so that what was measured on recordings is 
 from __future__ import annotations
 
 import logging
+import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, SupportsFloat
 
 from ctxlab.budget import Budget
 from ctxlab.client import Client, Spending
 from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording
+from ctxlab.errors import SpecError
+from ctxlab.given import Given, copied, plain, same
 from ctxlab.history import Entry, Form, History
-from ctxlab.llm import default_client
-from ctxlab.models import find_model
+from ctxlab.llm import LenientClient, LiteLLMClient
+from ctxlab.models import Model, find_model
 from ctxlab.profiles import Profile
+from ctxlab.quantity import quantity
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
+from ctxlab.validity import RULES, check
 
-__all__ = ["SAFE", "ContextManager", "build_messages"]
+__all__ = ["SAFE", "ContextManager", "StatelessWarning", "build_messages"]
 
 SAFE = "rolling_summary() | panic()"
-"""What is used where no strategy is named: it needs no model, and what it sends fits."""
+"""What is used where no strategy is named: it needs no model, and a request fits unless the system
+prompt, the first user message, the summary and the newest four messages are too large together even
+with the tool results among them shortened."""
 
 _LOG = logging.getLogger("ctxlab.manager")
 
-_Given: TypeAlias = Message | Mapping[str, Any]
+_SENTENCES = {
+    "panic": "did not fit and was cut in panic, for this request alone",
+    "stuck": "does not fit even so: what is never dropped is too large",
+    "summary": "a summary stands for older messages",
+    "contents": "a list of contents stands for older messages",
+    "digest": "a digest stands for older messages",
+}
+_USUAL = {"summary", "contents", "digest", "compacted: no room", "compacted: pays"}
+# The windows of OpenAI's newer models: some lists name them, others what is left for the input beside
+# the longest reply, such as 272,000 and 128,000.
+_WINDOWS = {128_000, 400_000, 1_050_000}
+
+
+class StatelessWarning(UserWarning):
+    """Nothing is remembered between calls that ask a model, so that each asks it anew."""
 
 
 class ContextManager:
     """Keeps one live conversation within its budget.
 
-    Messages are OpenAI's chat dicts or ``Message``. ``limit``: tokens of the context window; None is the
-    model's. ``reserve``: tokens kept free for the reply; None is what the model may say at most, but no
-    more than a tenth of the window. ``tools`` (definitions in OpenAI's shape) count. ``client``: whom a
-    strategy asks that calls a model; None asks the provider. Raises ``SpecError`` for a strategy that
-    is written wrongly.
+    Messages are OpenAI's chat shape: dicts, objects of its library or litellm's, or ``Message``. They
+    are copied, so that neither side sees what the other edits. ``limit``: tokens of the context window,
+    also written ``"16k"``; None is the model's. ``reserve``: tokens kept free for the reply, so give
+    your ``max_tokens``; None is what the model may say at most, but no more than a tenth of the window,
+    and nothing where input and output have limits of their own (gpt-5: 272,000 and 128,000). ``tools``
+    (definitions in OpenAI's shape) count.
+
+    ``client``: whom a strategy asks that calls a model; None asks the provider and keeps nothing on
+    disk, since a conversation asks nothing twice and what users say should not be kept unasked: give a
+    ``ctxlab.llm.CachedClient`` to keep it. A refusal, such as a wrong key, is logged as an error, and
+    the strategy does without the model.
+
+    A manager belongs to one conversation, and to one thread at a time. ``request`` may take as long as a
+    model takes to answer. Raises ``SpecError`` for a strategy, limit or reserve that is written wrongly.
 
     >>> manager = ContextManager("tool_stubs(keep=0) | panic()", "gpt-4o")
     >>> manager.append({"role": "user", "content": "Read a.py"})
@@ -56,85 +88,106 @@ class ContextManager:
         model: str = DEFAULT_MODEL,
         *,
         tools: Sequence[Mapping[str, Any]] = (),
-        limit: int | None = None,
-        reserve: int | None = None,
+        limit: int | str | None = None,
+        reserve: int | str | None = None,
         client: Client | None = None,
         profile: Profile | None = None,
     ) -> None:
         known = find_model(model)
-        window = known.limit if limit is None else limit
+        window = known.limit if limit is None else _tokens("limit", limit, 1)
+        kept = _reserve(known, window) if reserve is None else _tokens("reserve", reserve, 0)
+        if kept >= window:
+            raise SpecError(f"reserve {kept:,} leaves nothing of limit {window:,}")
         self.strategy = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
         self.model = model
-        self.tools = tuple(dict(tool) for tool in tools)
+        self.tokens = 0
+        "tokens of the last request, what is fixed included; 0 before the first"
+        self._provider = known.provider
         self._counter = TokenCounter(model, profile)
-        self._client = client
         if client is None and models_asked(self.strategy):
-            self._client = default_client()
-        self.budget = Budget(
-            window,
-            min(known.max_output, window // 10) if reserve is None else reserve,
-            self._counter.tools(self.tools) + self._counter.REPLY,
-        )
+            client = LiteLLMClient()
+        self._client = None if client is None else LenientClient(client)
+        self._sent: list[Entry] = []
+        self._length = self._heard = 0
+        self._said: set[tuple[int, str]] = set()
+        self.budget = Budget(window, kept)
         self._begin()
+        self.fix(tools=tools)
 
     def _begin(self) -> None:
         history = History(self._counter)
         history.client = self._client
-        self._context = self._sent = Context(self.budget, history)
-        self._given: list[_Given] = []
-        self._heard = 0
+        self._context = Context(self.budget, history)
+        self._given: list[Message | dict[str, Any]] = []
 
-    def append(self, message: _Given) -> None:
+    def fix(self, *, tools: Sequence[Mapping[str, Any]] = (), system: Iterable[Given] = ()) -> None:
+        """From the next request on, these definitions and system messages are what each one holds.
+
+        They replace the tools that were given before. They take room and are no part of the history,
+        which stays as it is: for frameworks that say them anew at each call, beside the conversation.
+        """
+        self.tools: tuple[dict[str, Any], ...] = tuple([plain(tool) for tool in tools])
+        count = self._counter
+        fixed = count.tools(self.tools) + sum(count.message(_message(copied(m))) for m in system)
+        self.budget = replace(self.budget, fixed=fixed + count.REPLY)
+        self._context.rebudget(self.budget)
+
+    def append(self, message: Given) -> None:
         """The next message of the conversation; it is counted now and never again.
 
-        Raises ``ValueError`` for a dict that is no message.
+        ``append(response.choices[0].message)`` will do. Raises ``ValueError`` for what is no message.
         """
-        self._context.append(_message(message))
-        self._given.append(message)
+        copy = copied(message)
+        self._context.append(_message(copy))
+        self._given.append(copy)
 
-    def extend(self, messages: Iterable[_Given]) -> None:
+    def extend(self, messages: Iterable[Given]) -> None:
         """Several messages, in order."""
         for message in messages:
             self.append(message)
 
-    def sync(self, messages: Sequence[_Given]) -> None:
+    def sync(self, messages: Sequence[Given]) -> None:
         """The whole conversation as a framework holds it: what is new is appended.
 
         Where it is no longer the one that was known, since something was edited or taken back, it
-        begins anew, and with it the strategy.
+        begins anew, and with it the strategy; ``spent``, ``events`` and the numbers of requests go on.
         """
         known = len(self._given)
-        if list(messages[:known]) != self._given:
+        if known > len(messages) or not all(map(same, messages, self._given)):
+            before, known = self._context, 0
             self._begin()
-            known = 0
+            self._context.turn = before.turn
+            self._context.events, self._context.spent = before.events, before.spent
         self.extend(messages[known:])
 
     def request(self) -> list[dict[str, Any]]:
         """What to send now, in OpenAI's shape; each call is one request of the conversation.
 
         A message that the strategy left alone is sent as it was given, keys of ours (``_…``) apart.
-        What the strategy reported, such as a panic or a summary that a model could not write, and a
-        request that is too large all the same, is logged as a warning.
+        Logged as warnings, each kind once a conversation: what the strategy reported, such as a panic or
+        a summary that a model could not write (``events`` has all of it); a request that is too large
+        all the same; and one that a provider would refuse, with the rule of ``ctxlab.validity``.
         """
         return [self._wire(entry) for entry in self.prepare()]
 
     def prepare(self) -> list[Entry]:
         """``request`` with provenance: each message, and the positions of ``history`` it stands for."""
         context = self._context
-        self._sent = sent = self.strategy(context)
+        number = context.turn
+        sent = self.strategy(context)
+        self._sent, self._length = list(sent.entries), sent.length
+        self.tokens = sent.tokens + self.budget.fixed
         for _, event in context.events[self._heard :]:
-            _LOG.log(logging.INFO if event == "summary" else logging.WARNING, "%s", event)
+            level = logging.INFO if event in _USUAL else logging.WARNING
+            self._say(level, event.partition(":")[0], number, _SENTENCES.get(event, event))
         self._heard = len(context.events)
         if sent.excess > 0:
-            _LOG.warning("the request is %d tokens over the budget", sent.excess)
-        entries = list(sent.entries)
+            self._say(
+                logging.WARNING, "excess", number, f"is {sent.excess:,} tokens over the budget"
+            )
+        self._judge(number)
         context.settle(sent)
-        return entries
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the last request, tool definitions included."""
-        return self._sent.tokens + self.budget.fixed
+        return list(self._sent)
 
     @property
     def history(self) -> Sequence[Message]:
@@ -143,7 +196,7 @@ class ContextManager:
 
     @property
     def events(self) -> list[tuple[int, str]]:
-        """What the strategy reported: ``(number of the request, what)``."""
+        """What the strategy reported: ``(number of the request, what)``; the first request is 0."""
         return self._context.events
 
     @property
@@ -154,9 +207,8 @@ class ContextManager:
     @property
     def left_out(self) -> list[int]:
         """Positions of ``history`` that the last request did not hold word for word."""
-        sent = self._sent
-        kept = {entry.start for entry in sent.entries if entry.form is Form.VERBATIM}
-        return [position for position in range(sent.length) if position not in kept]
+        kept = {entry.start for entry in self._sent if entry.form is Form.VERBATIM}
+        return [position for position in range(self._length) if position not in kept]
 
     def recording(self, id: str) -> Recording:
         """The conversation as a recording, which the lab replays."""
@@ -172,13 +224,29 @@ class ContextManager:
         if entry.form is Form.VERBATIM:
             given = self._given[entry.start]
             if not isinstance(given, Message):
-                return {key: value for key, value in given.items() if not key.startswith("_")}
-        return entry.message.to_dict()
+                return {k: plain(value) for k, value in given.items() if not k.startswith("_")}
+        wire: dict[str, Any] = plain(entry.message.to_dict())
+        return wire
+
+    def _judge(self, number: int) -> None:
+        """Says what a provider would refuse."""
+        for name in {found.rule for found in check([entry.message for entry in self._sent])}:
+            rule = RULES[name]
+            others = self._provider in {"openai", "anthropic"} - rule.providers
+            whose = " and ".join(sorted(rule.providers))
+            what = f"{whose} would refuse it ({name}: {rule.meaning})"
+            self._say(logging.INFO if others else logging.WARNING, name, number, what)
+
+    def _say(self, level: int, kind: str, number: int, what: str) -> None:
+        """Logs a kind of thing once; again only for whoever debugs."""
+        again = (level, kind) in self._said
+        self._said.add((level, kind))
+        _LOG.log(logging.DEBUG if again else level, "request %d: %s", number, what)
 
 
 def build_messages(
     system_prompt: str | None,
-    messages: Sequence[_Given],
+    messages: Sequence[Given],
     tools: Sequence[Mapping[str, Any]] = (),
     *,
     strategy: Strategy | str | Callable[..., Any] = SAFE,
@@ -188,18 +256,46 @@ def build_messages(
     """The messages to send, from a system prompt and a whole conversation, with nothing remembered.
 
     For loops that keep their messages themselves; ``options`` are those of ``ContextManager``. A
-    strategy that remembers, such as a summary that grows, begins anew at each call. Source: seed
-    design "Robustness", 10.5 and 10.8 (``build_messages_for_llm``).
+    strategy that remembers, such as a summary that grows, begins anew at each call. One that asks a
+    model therefore asks it at every call once the conversation is long: that is warned of
+    (``StatelessWarning``); use ``ContextManager.sync`` for it. Source: seed design "Robustness", 10.5
+    and 10.8 (``build_messages_for_llm``).
 
     >>> [m["role"] for m in build_messages("Be brief.", [{"role": "user", "content": "hi"}])]
     ['system', 'user']
     """
     manager = ContextManager(strategy, model, tools=tools, **options)
+    if asked := models_asked(manager.strategy):
+        warnings.warn(
+            f"build_messages remembers nothing, so {' and '.join(asked)} may be asked anew at every "
+            "call; ContextManager.sync(messages) keeps what was answered",
+            StatelessWarning,
+            stacklevel=2,
+        )
     if system_prompt is not None:
         manager.append({"role": "system", "content": system_prompt})
     manager.extend(messages)
     return manager.request()
 
 
-def _message(message: _Given) -> Message:
-    return message if isinstance(message, Message) else Message.from_dict(message)
+def _message(copy: Message | dict[str, Any]) -> Message:
+    return copy if isinstance(copy, Message) else Message.from_dict(copy)
+
+
+def _tokens(name: str, written: object, least: int) -> int:
+    """A number of tokens as people write one."""
+    value, unit = (quantity(written) if isinstance(written, str) else (written, "")) or (None, "")
+    if isinstance(value, SupportsFloat) and not isinstance(value, bool) and not unit:
+        number = float(value)
+        if number.is_integer() and number >= least:
+            return int(number)
+    raise SpecError(f"{name} is {written!r}; write tokens, {least} or more, as 16000 or '16k'")
+
+
+def _reserve(known: Model, window: int) -> int:
+    """What to keep free for the reply where nobody says."""
+    apart = known.limit + known.max_output in _WINDOWS and known.limit not in _WINDOWS
+    named = re.search("gpt-[5-9]|codex", f"{known.name} {known.listed_as}".lower())
+    if apart and named and window <= known.limit:
+        return 0  # the reply has a room of its own
+    return min(known.max_output, window // 10)

@@ -18,6 +18,8 @@ _NEEDED = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING = 1e-12
 _FEW = 10
 "arguments, below which a far recall is an anecdote"
+_MANY = 0.05
+"share of what a model was to write that was made without it, above which the verdict says so"
 
 
 def control_in(strategy: str) -> str:
@@ -85,10 +87,11 @@ def verdict(board: pd.DataFrame, floor: float = 0.95) -> str:
     if keeps.empty:
         nearest = usable.sort_values("recall_far", kind="stable").iloc[-1]
         chance = _chance(nearest, board[control == "random_drop"])
-        return f"No strategy {goal}; the nearest is {_row(nearest)}{chance}."
+        return f"No strategy {goal}; the nearest is {_row(nearest)}{chance}{_without(nearest)}."
     best = keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable").iloc[0]
     chance = _chance(best, board[control == "random_drop"])
-    return f"The cheapest strategy that {goal} is {_row(best)}{_saved(best, full)}{chance}."
+    row = f"{_row(best)}{_saved(best, full)}{chance}{_without(best)}"
+    return f"The cheapest strategy that {goal} is {row}."
 
 
 def _row(row: Any) -> str:
@@ -102,7 +105,7 @@ def _row(row: Any) -> str:
 
 def _saved(row: Any, full: pd.DataFrame) -> str:
     """What it saves beside full history, which would not even fit."""
-    if full.empty or not full["cost_usd"].max() > 0:
+    if full.empty or not full["cost_usd"].max() > 0 or pd.isna(row["cost_usd"]):
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
     more = "less" if share >= 0 else "more"
@@ -115,3 +118,11 @@ def _chance(row: Any, random: pd.DataFrame) -> str:
     if not rival >= row["recall_far"]:
         return ""
     return f", which is no better than a random drop to the same limit ({rival:.2f})"
+
+
+def _without(row: Any) -> str:
+    """A warning where the figures are not those of the model that the strategy names."""
+    share = row.get("fallback_rate", 0.0)
+    if not share > _MANY:
+        return ""
+    return f"; {share:.0%} of what its model was to write was made without it"

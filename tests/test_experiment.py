@@ -14,10 +14,12 @@ from generated import conversations, tape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxlab.client import Reply
 from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording, ToolCall
-from ctxlab.errors import CtxlabError, SpecError, StrategyError, UnknownName
+from ctxlab.errors import CtxlabError, ModelRefused, SpecError, StrategyError, UnknownName
 from ctxlab.experiment import evaluate
+from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.metrics import METRICS, per_request
 from ctxlab.models import ModelWarning, find_model
 from ctxlab.results import Results
@@ -261,3 +263,50 @@ def test_a_model_without_prices_has_no_cost_rather_than_none_to_pay() -> None:
     assert found.leaderboard()["cost_usd"].isna().all()
     assert found.leaderboard()["cached_share"].notna().all()
     assert "$" not in found.verdict()
+
+
+ASKS = "rolling_summary(model='gpt-4o-mini') | panic()"
+
+
+def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
+    answers = [f"## Goal\nBook the flight, {i}." for i in range(2)]
+    down = CachedClient(ScriptedClient(*answers, ModelRefused("the model is gone")), tmp_path)
+    with pytest.raises(ModelRefused, match=r"^the model is gone; what was answered is kept in "):
+        run(trip("a", steps=30), strategies=ASKS, client=down)
+    more = CachedClient(ScriptedClient(*["## Goal\nBook it."] * 99), tmp_path)
+    calls = run(trip("a", steps=30), strategies=ASKS, client=more).manifest["calls"]
+    assert calls["gpt-4o-mini"]["cached"] == 2
+    for client in (ScriptedClient(ModelRefused("no")), CachedClient(None, tmp_path, "replay")):
+        with pytest.raises(ModelRefused) as caught:
+            run(trip("b", steps=30), strategies=ASKS, client=client)
+        assert "what was answered" not in str(caught.value)
+
+
+class asks_once:
+    """It never looks at its budget, so that it is replayed once whatever the limits."""
+
+    def __call__(self, context: Context) -> Context:
+        context.spend("small", Reply(Message("assistant", "x"), usd=0.5))
+        return context
+
+
+def test_a_replay_that_several_limits_share_was_asked_and_billed_once() -> None:
+    results = run(trip("a"), strategies=asks_once(), limits=(2000, 4000))
+    calls = results.manifest["calls"]["small"]
+    assert results.leaderboard()["strategy_calls"].tolist() == [13, 13]
+    assert (calls["calls"], calls["usd"]) == (13, 6.5)
+
+
+def test_calls_are_told_in_the_manifest_and_what_is_kept_makes_no_other_result(
+    tmp_path: Path,
+) -> None:
+    def once(mode: str) -> Results:
+        said = ScriptedClient(*["## Goal\nBook it."] * 99)
+        client = CachedClient(said, tmp_path, mode)  # type: ignore[arg-type]
+        return run(trip("a", steps=30), strategies=ASKS, limits=(2000, 4000), client=client)
+
+    first, again = once("auto"), once("replay")
+    new, kept = (each.manifest["calls"]["gpt-4o-mini"] for each in (first, again))
+    assert new["calls"] == kept["calls"] == kept["cached"] == first.requests["strategy_calls"].sum()
+    assert new["tokens"] > kept["tokens"] == kept["usd"] == kept["attempts"] == 0
+    assert first.equals(again)

@@ -17,8 +17,9 @@ import ctxlab
 ROOT = Path(ctxlab.__file__).parent
 FLOORS = (
     "errors quantity jsontext conversation wire vocabulary model_data models images profiles "
-    "tooldefs tokens billing calibration validity entities progress catalog download client budget",
-    "history context branch needs turns",
+    "tooldefs tokens billing calibration validity entities given progress catalog download client "
+    "budget",
+    "history account context branch needs turns",
     "formats strategies llm sessions agent",
     "tape metrics bootstrap verdict results executors experiment closeup survey manager",
     "spec view cli serve adapters pytest_plugin __init__",

@@ -127,6 +127,36 @@ def test_a_free_model_gives_no_share_of_nothing() -> None:
     assert found.verdict().endswith("at no known price.")
 
 
+def test_money_of_which_a_part_is_unknown_is_unknown() -> None:
+    rows = [{"strategy": "asks()", "far_seen": 9.9}, {"strategy": "good()", "far_seen": 9.6}]
+    requests = results({**FULL}, *rows).requests
+    of_a = (requests["strategy"] == "asks()") & (requests["recording"] == "a")
+    requests.loc[of_a, "cost_usd"] = np.nan
+    found = Results(requests, SCORES, {})
+    costs = found.leaderboard().set_index("strategy")["cost_usd"]
+    assert np.isnan(costs["asks()"])
+    assert costs["good()"] == 2.0
+    assert found.runs["cost_usd"].isna().sum() == 1
+    assert "is good() at" in found.verdict()
+    requests.loc[requests["strategy"] == "good()", "far_seen"] = 0.0
+    assert Results(requests, SCORES, {}).verdict().endswith("at no known price.")
+
+
+def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
+    requests = results(FULL).requests
+    requests.loc[0, "far_arguments"] = np.nan
+    assert Results(requests, SCORES, {}).leaderboard()["far_arguments"].tolist() == [10.0]
+
+
+def test_a_row_that_its_model_did_not_write_is_not_recommended_without_a_word() -> None:
+    score = Score("fallback_rate", "without", "share", "ratio", "fallbacks", "written")
+    for fallbacks, said in ((1.0, "; 50% of what its model was to write was made without it."),
+                            (0.1, "if that fitted.")):  # fmt: skip
+        good = {"strategy": "good()", "written": 2.0, "fallbacks": fallbacks}
+        found = results({**FULL, "written": 0.0, "fallbacks": 0.0}, good)
+        assert Results(found.requests, (*SCORES, score), {}).verdict().endswith(said)
+
+
 def test_an_interval_has_the_score_between_its_bounds() -> None:
     rng = np.random.default_rng(0)
     usual = {
@@ -196,6 +226,8 @@ def test_different_figures_scores_or_manifests_are_not_equal() -> None:
     assert not one.equals(other)
     assert not one.equals(Results(one.requests, one.scores[1:], one.manifest))
     assert not one.equals(Results(one.requests, one.scores, {**one.manifest, "tokens": "?"}))
+    # The second time answers come from disk: they are the same answers.
+    assert one.equals(Results(one.requests, one.scores, {**one.manifest, "calls": {"m": {}}}))
 
 
 @pytest.mark.parametrize(

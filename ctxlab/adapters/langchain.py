@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -12,22 +13,34 @@ from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     SystemMessage,
+    ToolMessage,
     convert_to_messages,
     convert_to_openai_messages,
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ctxlab.adapters.base import Conversations
-from ctxlab.conversation import Message
+from ctxlab.conversation import Message, Role, ToolCall
 
 __all__ = ["ContextMiddleware"]
+
+# Of ``init_chat_model``: what stands before a colon may also be the name of a local model.
+_PROVIDERS = frozenset(
+    (
+        *("openai", "azure_openai", "azure_ai", "anthropic", "anthropic_bedrock", "bedrock"),
+        *("bedrock_converse", "google_genai", "google_vertexai", "google_anthropic_vertex"),
+        *("mistralai", "deepseek", "xai", "groq", "cohere", "together", "fireworks", "huggingface"),
+        *("ollama", "openrouter", "perplexity", "upstage", "nvidia", "ibm", "litellm", "baseten"),
+    )
+)
 
 
 class ContextMiddleware(AgentMiddleware[Any, Any]):
     """Sends the model what the strategy makes of the agent's messages; the agent's state is not touched.
 
-    Arguments are those of ``Conversations``. The system prompt and the tools count towards the budget.
-    Source: LangChain's documentation of middleware (``wrap_model_call``).
+    Arguments are those of ``Conversations``; without a ``model`` it is the one that the request asks.
+    The system prompt and the tools count towards the budget. Threads, event loops and agents may share
+    one. Source: LangChain's documentation of middleware (``wrap_model_call``).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -49,17 +62,139 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
     def _managed(self, request: ModelRequest) -> ModelRequest:
         system = [request.system_message] if request.system_message else []
         given = [(_ours(message), message) for message in (*system, *request.messages)]
-        tools = [convert_to_openai_tool(tool) for tool in request.tools or ()]
-        sent = self._conversations.prepare(given, tools)
-        messages = [theirs or _theirs(message) for message, theirs in sent]
-        if system and messages and isinstance(messages[0], SystemMessage):
-            return request.override(system_message=messages[0], messages=messages[1:])
-        return request.override(messages=messages)
+        tools = [_tool(tool) for tool in request.tools or ()]
+        sent = self._conversations.prepare(given, tools, _name(request.model))
+        # The system prompt comes back first and as it is.
+        return request.override(messages=[each.made(_theirs) for each in sent[len(system) :]])
+
+
+def _name(model: Any) -> str | None:
+    """What a chat model calls the model that it asks; ``openai:gpt-4o`` is gpt-4o."""
+    model = getattr(model, "bound", model)  # a model with tools or settings bound to it
+    names = (getattr(model, key, None) for key in ("model_name", "model", "model_id"))
+    name = next((name for name in names if isinstance(name, str) and name), None)
+    provider, colon, rest = (name or "").partition(":")
+    return rest if colon and provider in _PROVIDERS else name
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    """A definition in OpenAI's shape; a provider's own counts as its JSON."""
+    try:
+        return convert_to_openai_tool(tool)
+    except Exception:  # what LangChain cannot convert, its chat model may still take
+        shown = json.dumps(tool, default=repr)
+        return {"name": next(iter(tool), "tool") if isinstance(tool, Mapping) else "tool",
+                "description": shown}  # fmt: skip
 
 
 def _ours(message: AnyMessage) -> Message:
-    return Message.from_dict(convert_to_openai_messages(message))
+    try:
+        made = Message.from_dict(convert_to_openai_messages(message))
+        if isinstance(made.content, tuple):
+            made = made.replace(content=tuple(map(_part, made.content)))
+        return made
+    except Exception:  # roles and parts of a provider's own: they count as their JSON
+        calls = tuple(
+            ToolCall(call["id"] or "", call["name"], json.dumps(call["args"], default=repr))
+            for call in getattr(message, "tool_calls", ())
+        )
+        said = message.content
+        return Message(
+            _role(message),
+            said if isinstance(said, str) else json.dumps(said, default=repr),
+            calls,
+            getattr(message, "tool_call_id", None),
+        )
 
 
-def _theirs(message: Message) -> AnyMessage:
-    return convert_to_messages([message.to_dict()])[0]
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    """A part; what a provider called and answered itself is no call of the agent's."""
+    own = str(part.get("type")).endswith(("tool_use", "tool_result"))
+    return {"type": "block", "block": part} if own else part
+
+
+def _role(message: AnyMessage) -> Role:
+    if isinstance(message, AIMessage):
+        return "assistant"
+    if isinstance(message, ToolMessage):
+        return "tool"
+    return "system" if isinstance(message, SystemMessage) else "user"
+
+
+def _theirs(message: Message, original: AnyMessage | None) -> AnyMessage:
+    """A message that the strategy made, or the original with what it changed of it."""
+    if original is None:
+        return convert_to_messages([message.to_dict()])[0]
+    content: Any = list(message.content) if isinstance(message.content, tuple) else message.content
+    was = _ours(original)
+    if isinstance(original, AIMessage):
+        return _answer(message, was, original)
+    changes = {} if message.content == was.content else {"content": content or ""}
+    return original.model_copy(update=changes)
+
+
+def _answer(message: Message, was: Message, original: AIMessage) -> AIMessage:
+    """The original with the strategy's text and calls; its other blocks, such as thinking, stay."""
+    calls = {call.id: call for call in message.tool_calls}
+    changed = {id: _arguments(call) for id, call in calls.items() if call not in was.tool_calls}
+    blocks: Any = original.content
+    if message.content != was.content:
+        blocks = _with_text(blocks, message)
+    if isinstance(blocks, list):
+        blocks = [
+            _with_call(block, changed)
+            for block in blocks
+            if _call_of(block) is None or _call_of(block) in calls
+        ]
+    kept = [
+        call | {"args": changed[call["id"]]} if call["id"] in changed else call
+        for call in original.tool_calls
+        if call["id"] in calls
+    ]
+    beside = {k: v for k, v in original.additional_kwargs.items() if k != "tool_calls"}
+    return original.model_copy(
+        update={"content": blocks, "tool_calls": kept, "additional_kwargs": beside}
+    )
+
+
+def _with_text(blocks: Any, message: Message) -> Any:
+    """The new text in the place of the old; blocks that are no text stay where they are."""
+    if not isinstance(blocks, list):
+        return message.text
+    texts = [
+        i for i, block in enumerate(blocks) if isinstance(block, str) or _kind(block) == "text"
+    ]
+    place = texts[0] if texts else len(blocks)
+    new = [{"type": "text", "text": message.text}] if message.text else []
+    return [
+        *blocks[:place],
+        *new,
+        *(block for i, block in enumerate(blocks[place:], place) if i not in texts),
+    ]
+
+
+def _kind(block: Any) -> Any:
+    return block.get("type") if isinstance(block, dict) else None
+
+
+def _call_of(block: Any) -> str | None:
+    """The id of the call that a block of content is, in Anthropic's and in OpenAI's shape."""
+    key = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}.get(_kind(block) or "")
+    return str(block.get(key)) if key else None
+
+
+def _with_call(block: Any, changed: Mapping[str, Any]) -> Any:
+    arguments = changed.get(_call_of(block) or "")
+    if arguments is None:
+        return block
+    if block["type"] == "function_call":
+        return block | {"arguments": json.dumps(arguments)}
+    return block | {"input" if block["type"] == "tool_use" else "args": arguments}
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        said = json.loads(call.arguments)
+    except ValueError:
+        said = call.arguments
+    return said if isinstance(said, dict) else {"arguments": said}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -10,8 +11,12 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from ctxlab.adapters.base import Conversations
 from ctxlab.conversation import Message
+from ctxlab.given import plain
 
 __all__ = ["ContextHook"]
+
+# What a strategy may change or leave out; a ``developer`` stays one.
+_CHANGED = frozenset({"content", "tool_calls", "name"})
 
 _LOG = logging.getLogger("ctxlab.adapters")
 
@@ -20,36 +25,52 @@ class ContextHook(CustomLogger):
     """Manages the messages of every chat completion: ``litellm.callbacks = [ContextHook("…")]``.
 
     In a proxy's ``config.yaml`` name an instance of it under ``litellm_settings: callbacks``. Arguments
-    are those of ``Conversations``. ``acompletion`` shows it only what is given by keyword, and the
-    synchronous ``completion`` has no such hook: use ``ctxlab.ContextManager`` there. Source: litellm's
-    documentation of call hooks.
+    are those of ``Conversations``; without a ``model`` it is the one that a call goes to, so that a
+    router's fallback to a smaller model is managed for that one. ``acompletion`` shows it only what is
+    given by keyword, and the synchronous ``completion`` has no such hook: use ``ctxlab.ContextManager``
+    there. Threads and event loops may share one. Source: litellm's documentation of call hooks.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
-        self._conversations = Conversations[dict[str, Any]](*arguments, **options)
+        self._conversations = Conversations[Any](*arguments, **options)
 
-    async def async_pre_call_hook(
-        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
-    ) -> dict[str, Any]:
-        """The proxy's hook, before a deployment is chosen."""
-        return await self._managed(data, call_type)
-
+    # The proxy calls its router and the router ``acompletion``, which calls this one, once a try. The
+    # proxy's own hook would be a second one for the same request, on what the first had made of it.
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any]:
-        """The hook of ``acompletion`` and the router, right before a call is made."""
-        return await self._managed(kwargs, str(getattr(call_type, "value", call_type)))
-
-    async def _managed(self, data: dict[str, Any], call_type: str) -> dict[str, Any]:
-        if call_type not in ("completion", "acompletion"):
-            return data
-        if not data.get("messages"):
+        """See the class; the strategy runs in a thread, since it may ask a model itself."""
+        if getattr(call_type, "value", call_type) not in ("completion", "acompletion"):
+            return kwargs
+        if not kwargs.get("messages"):
             _LOG.warning(
                 "messages were not given by keyword, so litellm does not let them be managed"
             )
-            return data
-        given = [(Message.from_dict(message), message) for message in data["messages"]]
-        # A strategy may ask a model itself, which would hold up every other call.
-        sent = await asyncio.to_thread(self._conversations.prepare, given, data.get("tools") or ())
-        return data | {"messages": [theirs or message.to_dict() for message, theirs in sent]}
+            return kwargs
+        given = [(_ours(message), message) for message in kwargs["messages"]]
+        # A model that was not given by keyword is known to litellm's own record of the call alone.
+        model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
+        tools = kwargs.get("tools") or ()
+        sent = await asyncio.to_thread(self._conversations.prepare, given, tools, model)
+        return kwargs | {"messages": [each.made(_theirs) for each in sent]}
+
+
+def _dict(message: Any) -> dict[str, Any]:
+    """A message as it is on the wire: replies of litellm are objects, and it takes them too."""
+    return message if isinstance(message, dict) else dict(plain(message))
+
+
+def _ours(message: Any) -> Message:
+    wire = _dict(message)
+    try:
+        return Message.from_dict(wire)
+    except ValueError:  # a provider may know roles that OpenAI does not
+        return Message("user", json.dumps(wire, default=repr))
+
+
+def _theirs(message: Message, original: Any | None) -> dict[str, Any]:
+    """A message that the strategy made or changed, with what else the original said."""
+    beside = {} if original is None else _dict(original)
+    wire = message.to_dict()
+    return wire | {key: said for key, said in beside.items() if key not in _CHANGED}

@@ -39,9 +39,13 @@ def context_processor(
 ) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
     """A processor that sends the model what the strategy makes of the history.
 
-    Arguments are those of ``Conversations``. Instructions and the definitions of tools are not told to
-    a processor, so keep room for them with ``reserve``. Pydantic AI goes on from what a processor
-    returned, so what was folded stays folded. Source: Pydantic AI's documentation of history processors.
+    Arguments are those of ``Conversations``; name the ``model``, which a processor is not told. Nor is
+    it told instructions and the definitions of tools, so keep room for them with ``reserve``. The
+    framework goes on from what a processor returned: what was folded stays folded, and what a strategy
+    would do for one request alone, such as what ``panic`` drops or ``retrieval`` leaves out, is gone
+    for good.
+    Threads, event loops and agents may share one. Source: Pydantic AI's documentation of history
+    processors.
     """
     conversations = Conversations[Origin](*arguments, **options)
 
@@ -49,9 +53,7 @@ def context_processor(
         given = [pair for message in history for pair in _messages(message)]
         # A strategy may ask a model itself, which would hold up every other run.
         sent = await asyncio.to_thread(conversations.prepare, given)
-        return _together(
-            [_origin(message) if theirs is None else theirs for message, theirs in sent]
-        )
+        return _together([each.made(_origin) for each in sent])
 
     return manage
 
@@ -79,13 +81,15 @@ def _single(part: Any) -> Message:
     if isinstance(part, SystemPromptPart):
         return Message("system", part.content)
     if isinstance(part, ToolReturnPart):
-        return Message("tool", part.model_response_str(), tool_call_id=part.tool_call_id)
+        # A text as it is, without what some providers put around an error: so it can be written back.
+        text = part.content if isinstance(part.content, str) else part.model_response_str()
+        return Message("tool", text, (), part.tool_call_id, part.tool_name)
     if isinstance(part, RetryPromptPart) and part.tool_name is not None:
-        return Message("tool", part.model_response(), tool_call_id=part.tool_call_id)
+        return Message("tool", part.model_response(), (), part.tool_call_id, part.tool_name)
     if isinstance(part, UserPromptPart):
         content = part.content
         return Message("user", content if isinstance(content, str) else tuple(map(_piece, content)))
-    return Message("user", part.model_response())
+    return Message("user", part.model_response() if hasattr(part, "model_response") else repr(part))
 
 
 def _piece(piece: Any) -> dict[str, Any]:
@@ -98,20 +102,66 @@ def _piece(piece: Any) -> dict[str, Any]:
     return {"type": "text", "text": f"[{type(piece).__name__}]"}
 
 
-def _origin(message: Message) -> Origin:
-    """A message that the strategy made, as the framework would hold it."""
+def _origin(message: Message, original: Origin | None) -> Origin:
+    """A message that the strategy made, or the original with what it changed of it."""
     if message.role == "assistant":
-        said = [TextPart(message.text)] if message.text else []
-        calls = [ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
-        response = ModelResponse([*said, *calls])
+        response = _response(message, original)
         return response, tuple(response.parts)
+    whole, was = (None, None) if original is None else (original[0], original[1][0])
     part: Any
-    if message.role == "tool":
+    if isinstance(was, UserPromptPart):
+        part = replace(was, content=_prompt(message, was))
+    elif isinstance(was, ToolReturnPart | SystemPromptPart):
+        part = replace(was, content=message.text)
+    elif message.role == "tool":
         part = ToolReturnPart(message.name or "tool", message.text, message.tool_call_id or "")
     else:
         kind = SystemPromptPart if message.role == "system" else UserPromptPart
         part = kind(message.text)
+    if isinstance(whole, ModelRequest):
+        return replace(whole, parts=[part]), (part,)
     return ModelRequest([part]), (part,)
+
+
+def _prompt(message: Message, was: UserPromptPart) -> Any:
+    """A prompt's text and pictures; those that the strategy left stay the framework's own."""
+    if not isinstance(message.content, tuple) or isinstance(was.content, str):
+        return message.text
+    known = [(_piece(piece), piece) for piece in was.content]
+    return [
+        next((piece for part, piece in known if part == made), str(made.get("text") or ""))
+        for made in message.content
+    ]
+
+
+def _response(message: Message, original: Origin | None) -> ModelResponse:
+    """New text stands in the place of the old; calls that are left, and other parts, stay in theirs."""
+    calls = {call.id: call for call in message.tool_calls}
+    if original is None:
+        said = [TextPart(message.text)] if message.text else []
+        return ModelResponse(
+            [*said, *(ToolCallPart(c.name, c.arguments, c.id) for c in calls.values())]
+        )
+    whole, parts = original
+    assert isinstance(whole, ModelResponse)
+    was = _answer(whole)
+    changed = message.text != was.text
+    made: list[Any] = [TextPart(message.text)] if message.text and changed else []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            call = calls.get(part.tool_call_id)
+            if call is not None:
+                same = call.arguments == part.args_as_json_str()
+                made.append(part if same else replace(part, args=call.arguments))
+        elif isinstance(part, TextPart):
+            made += [] if changed else [part]
+        elif isinstance(part, ThinkingPart):
+            # Thinking stands first: providers that sign it want it so.
+            thoughts = sum(isinstance(before, ThinkingPart) for before in made)
+            made[thoughts:thoughts] = [part] if message.reasoning else []
+        else:
+            made.append(part)
+    return replace(whole, parts=made)
 
 
 def _together(origins: Sequence[Origin]) -> list[ModelMessage]:

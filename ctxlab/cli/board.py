@@ -33,6 +33,7 @@ _FIGURES = (
     _Figure("inval\n%", "invalid_rate", lambda row: show.percent(row.invalid_rate)),
     _Figure("cache\n%", "cached_share", lambda row: show.percent(row.cached_share)),
     _Figure("cost\n$", "cost_usd", lambda row: show.dollars(row.cost_usd)),
+    _Figure("own\n$", "strategy_usd", lambda row: show.dollars(row.strategy_usd)),
     _Figure("recall\nall", "recall", lambda row: show.share(row.recall)),
     _Figure(
         "\nfar (95 %)",
@@ -45,6 +46,7 @@ _FIGURES = (
 
 _SPARE = ("\npeak", "lost\n%", "point\n%", "recall\nall", "cache\n%", "inval\n%")
 "heads of the columns that a narrow terminal does without, what is missed least first"
+_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
 def board_json(results: Results) -> str:
@@ -59,7 +61,7 @@ def board_json(results: Results) -> str:
 def board_text(results: Results, floor: float) -> str:
     """The table, what its columns mean, what is behind it, and the verdict as the last line."""
     board = results.leaderboard()
-    known = {figure.head: figure for figure in _FIGURES if figure.needs in board}
+    known = {figure.head: figure for figure in _FIGURES if _told(figure.needs, board)}
     told = {
         head: [figure.cell(row) for row in board.itertuples()] for head, figure in known.items()
     }
@@ -94,6 +96,11 @@ def limit_words(limit: float) -> str:
     if isinstance(limit, float) and limit <= 1:
         return f"{limit * 100:.3g} % of each recording"
     return f"{limit:,.0f} tokens"
+
+
+def _told(column: str, board: pd.DataFrame) -> bool:
+    """Whether a column is shown: it was measured, and a strategy's own cost is somebody's."""
+    return column in board and (column != "strategy_usd" or not (board[column] == 0).all())
 
 
 def _rows(
@@ -147,6 +154,7 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
         ("overflow_rate", f"over: requests larger than the limit{less}"),
         ("invalid_rate", "inval: a provider would refuse them"),
         ("cached_share", "cache: tokens read from the prompt cache"),
+        ("strategy_usd", "own: the strategy's own model calls, which cost includes"),
         ("recall", "recall: what the agent used next that was still in view (availability: an "
          "upper bound)"),
         ("recall_far", f"far: what was last said over {FAR:,} tokens before, with its interval "
@@ -154,9 +162,24 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
         ("pointer_rate", "point: not in view but can be fetched again"),
         ("lost_rate", "lost: neither"),
     )  # fmt: skip
-    if shown := "; ".join(meaning for column, meaning in legend if column in board):
+    if shown := "; ".join(meaning for column, meaning in legend if _told(column, board)):
         yield f"{shown[:1].upper()}{shown[1:]}."
     yield f"{_sentence(manifest['tokens'])} {_prices(manifest)}"
+    for strategy, counts in manifest.get("fallbacks", {}).items():
+        yield _without_model(strategy, counts)
+
+
+def _without_model(strategy: str, counts: dict[str, Any]) -> str:
+    """How much of what a model was to write is not its own, and why."""
+    kinds = list(counts["kinds"])
+    what = _KINDS.get(kinds[0], f"{kinds[0]}s") if len(kinds) == 1 else "texts"
+    reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
+    found = counts["fallbacks"]
+    why = reason if times == found else f"{times:,} times: {reason}"
+    return _sentence(
+        f"{found:,} of {counts['written']:,} {what} of {short(strategy)} were made without the "
+        f"model, in whole or in part ({why})"
+    )
 
 
 def _prices(manifest: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +18,15 @@ from ctxlab.cli.options import (
     a_folder,
     hint_at_skipping,
 )
+from ctxlab.cli.remarks import (
+    say_of_which_model,
+    say_what_is_unlogged,
+    say_what_was_asked,
+    say_whether_same,
+    say_who_is_asked,
+)
 from ctxlab.cli.speak import note, say, say_left_out
 from ctxlab.errors import CtxlabError, SpecError
-from ctxlab.jsontext import parse_json
 from ctxlab.quantity import quantity
 
 if TYPE_CHECKING:
@@ -138,7 +143,7 @@ def command(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # a place that cannot be had fails now, not later
     if spec.asked:
-        _say_who_is_asked(spec)
+        say_who_is_asked(spec)
     left_out: Counter[str] = Counter()
     try:
         with hint_at_skipping(spec.on_error):
@@ -154,11 +159,12 @@ def command(
     for recording in results.manifest["recordings"]:
         rows.update(recording["skipped"])
     say_left_out(left_out, rows)
+    say_what_was_asked(results.manifest)
     if model is None:
-        _say_of_which_model(results.manifest["recordings"], spec.model)
-    _say_what_is_unlogged(results.manifest["recordings"], spec.reserve)
+        say_of_which_model(results.manifest["recordings"], spec.model)
+    say_what_is_unlogged(results.manifest["recordings"], spec.reserve)
     if saved is not None:
-        _say_whether_same(saved, results.manifest["recordings"])
+        say_whether_same(saved, results.manifest["recordings"])
     if out is not None:
         results.save(out)
         note(f"saved to {out}; ctxlab eval {out} repeats it")
@@ -185,62 +191,9 @@ def _spec(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]
     return spec, None if data or path.suffix == ".toml" else path
 
 
-def _say_who_is_asked(spec: Spec) -> None:
-    """Nobody should be surprised by a bill, or by a key that is missing."""
-    from ctxlab.llm import CALLS
-
-    names = ", ".join(spec.asked)
-    if spec.calls == "replay":
-        note(f"the answers of {names} are those kept in {CALLS}; nothing is asked")
-    else:
-        kept = (
-            "all are asked anew" if spec.calls == "record" else "what is there is not asked again"
-        )
-        note(f"strategies ask {names}; the answers are kept in {CALLS}, and {kept}")
-
-
-def _say_of_which_model(recordings: list[dict[str, Any]], counted: str) -> None:
-    """Counts and prices are another model's than the one that most recordings were made with."""
-    from ctxlab.images import family_of
-
-    made = Counter(recording["model"] for recording in recordings if recording["model"])
-    most = made.most_common(1)[0][0] if made else counted
-    if family_of(most) not in (family_of(counted), "other"):
-        note(f"counted and priced as {counted}; --model {most} does as the recordings were made")
-
-
-def _say_what_is_unlogged(recordings: list[dict[str, Any]], reserve: int) -> None:
-    """What was billed beyond the log takes room in every real window."""
-    from ctxlab.cli.show import compact
-
-    known = [recording["unlogged"] for recording in recordings if recording["unlogged"] is not None]
-    middle = median(known) if known else 0
-    if middle > max(1000, reserve):
-        note(
-            f"about {compact(middle)} tokens of each billed request are in no log (system prompt, tool "
-            f"definitions) and in no figure here: --reserve {compact(middle)} keeps room for them"
-        )
-
-
 def _tokens(text: str) -> int:
     """A number of tokens as people write it."""
     found = quantity(text)
     if found is None or found[1] or found[0] != int(found[0]):
         raise SpecError(f"reserve: {text!r} is not 0 or more tokens; write 8000 or 8k")
     return int(found[0])
-
-
-def _say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:
-    """A repeated run says whether it saw the conversations that the saved one saw."""
-    manifest = run / "manifest.json" if run.is_dir() else run
-    before = parse_json(manifest.read_bytes()).get("recordings", [])
-    known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, now))
-    if known == seen:
-        note(f"the {len(seen)} recordings are those of {run}")
-    else:
-        changed = sum(seen.get(id) != digest for id, digest in known.items())
-        new = len(seen.keys() - known.keys())
-        note(
-            f"warning: the recordings are not those of {run}: of its {len(known)}, {changed} "
-            f"changed or are gone, and {new} are new"
-        )

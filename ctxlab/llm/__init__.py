@@ -10,6 +10,7 @@ from pathlib import Path
 from ctxlab.client import Client
 from ctxlab.llm.cached import CachedClient, CacheMode
 from ctxlab.llm.ledger import Totals
+from ctxlab.llm.lenient import LenientClient
 from ctxlab.llm.litellm import LiteLLMClient
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.llm.threads import AT_A_TIME
@@ -19,6 +20,7 @@ __all__ = [
     "CALLS",
     "CacheMode",
     "CachedClient",
+    "LenientClient",
     "LiteLLMClient",
     "ScriptedClient",
     "Totals",
@@ -30,5 +32,5 @@ CALLS = Path(".ctxlab/calls")
 
 
 def default_client(folder: Path = CALLS, mode: CacheMode = "auto") -> Client:
-    """Asks through litellm, and keeps the answers in a folder; nothing is opened before it is asked."""
+    """The lab's: asks through litellm and keeps the answers; nothing is opened before it is asked."""
     return CachedClient(LiteLLMClient(), folder, mode)

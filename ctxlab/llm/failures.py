@@ -49,8 +49,9 @@ def judge(error: Exception) -> Failure:
     chain = list(_causes(error))
     names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _codes(error)
     status = getattr(error, "status_code", None)
-    reason = _reason(error, status)
     headers = _headers(chain)
+    # litellm invents a status where nobody answered, so there it is not told.
+    reason = _reason(error, status if headers is not None else None)
     if headers is not None:
         if names & _DECLINED:
             return Failure(reason, "declined", "failed")
@@ -58,7 +59,7 @@ def judge(error: Exception) -> Failure:
             return Failure(reason, "transient", "failed", _wait(headers))
         return Failure(reason, "refused", "failed")
     if names & _BROKEN:
-        return Failure(reason, "transient", "interrupted")
+        return Failure(_reason(_first_cause(chain)), "transient", "interrupted")
     if names & _DECLINED:
         return Failure(reason, "declined", "unsent")
     if _is_busy(status) is False or _has_no_key(chain) or isinstance(error, ImportError):
@@ -93,6 +94,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+def _first_cause(chain: list[BaseException]) -> BaseException:
+    """The one that says most: litellm calls every connection that fails an internal server error."""
+    return next((each for each in reversed(chain) if str(each).strip()), chain[0])
+
+
 def _headers(chain: list[BaseException]) -> Mapping[str, str] | None:
     """The headers of the provider's response with an error status; None where there was none."""
     for each in chain:
@@ -117,10 +123,12 @@ def _wait(headers: Mapping[str, str]) -> float:
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
-def _reason(error: Exception, status: Any) -> str:
-    said = " ".join(str(error).split()).removeprefix("litellm.")
+def _reason(error: BaseException, status: Any = None) -> str:
     name = type(error).__name__
-    said = said if said.startswith(name) else f"{name}: {said}"
+    said = " ".join(str(error).split())
+    while said.startswith(start := (f"litellm.{name}: ", f"{name}: ")):
+        said = said.removeprefix(start[0]).removeprefix(start[1])  # litellm says it twice
+    said = f"{name}: {said}"
     if len(said) > _LONGEST:
         said = said[: _LONGEST - 1] + "…"
     return f"{said} (status {status})" if status is not None else said

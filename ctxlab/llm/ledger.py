@@ -34,6 +34,7 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._totals = Totals()
+        self._silent = 0
 
     @property
     def totals(self) -> Totals:
@@ -45,6 +46,7 @@ class Ledger:
         """A request was answered."""
         with self._lock:
             was = self._totals
+            self._silent = 0
             self._totals = was._replace(
                 attempts=was.attempts + 1,
                 answered=was.answered + 1,
@@ -64,3 +66,14 @@ class Ledger:
         with self._lock:
             was = self._totals
             self._totals = was._replace(attempts=was.attempts + 1, interrupted=was.interrupted + 1)
+
+    def declined(self) -> None:
+        """A provider that will not answer one request is there all the same."""
+        with self._lock:
+            self._silent = 0
+
+    def silent(self) -> int:
+        """A call stayed without an answer; returns how many in a row did."""
+        with self._lock:
+            self._silent += 1
+            return self._silent

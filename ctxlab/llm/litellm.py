@@ -55,11 +55,13 @@ class LiteLLMClient:
 
     Retried is what passes: rate limits, errors of the provider's own (5xx), connections that fail,
     timeouts. ``delay``, then ``backoff`` times as long after each further failure, with up to one
-    ``delay`` of jitter; where the provider says how long to wait, at least that. Each retry is a
-    warning of the logger ``ctxlab.llm``. A wrong key, an unknown model or a bad request raise
-    ``ModelRefused`` at once. ``ModelUnavailable`` is raised where retries are used up, and at once
-    for a request that is too long or against the provider's policy, for an answer that cannot be
-    read, and where the provider asks for a wait over a minute.
+    ``delay`` of jitter; where the provider says how long to wait, at least that. The logger
+    ``ctxlab.llm`` warns of the first retry of a call and informs of the others. A wrong key, an
+    unknown model or a bad request raise ``ModelRefused`` at once. ``ModelUnavailable`` is raised
+    where retries are used up, and at once for a request that is too long or against the provider's
+    policy, for an answer that cannot be read, and where the provider asks for a wait over a minute.
+    The last of ``patience`` calls in a row that got no answer is ``ModelRefused``: a provider that is
+    down is not waited for call by call.
 
     Source: the settings are those of seed 002 §10.2 (``max_retries``, ``retry_delay``,
     ``retry_backoff``).
@@ -77,6 +79,7 @@ class LiteLLMClient:
         delay: float = 1.0,
         backoff: float = 2.0,
         concurrency: int = AT_A_TIME,
+        patience: int = 5,
         **options: Any,
     ) -> None:
         self.api_base = api_base
@@ -93,6 +96,8 @@ class LiteLLMClient:
         "factor from one delay to the next"
         self.concurrency = concurrency
         "calls under way at once, over all threads that use this client"
+        self.patience = patience
+        "calls in a row that may stay without an answer, the last of which is refused; 0: any number"
         self.options = options
         "given to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``"
         self._slots = threading.BoundedSemaphore(concurrency)
@@ -196,10 +201,10 @@ class LiteLLMClient:
 
         settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
         settings |= {"timeout": float(self.timeout), "num_retries": 0, "max_retries": _Zero(0)}
-        attempts = 0
+        attempts, silent = 0, False
 
         def once() -> Billed:
-            nonlocal attempts
+            nonlocal attempts, silent
             if unwanted.is_set():
                 raise ModelUnavailable(f"{model}: nobody waits for the answer", attempts)
             attempts += 1
@@ -213,6 +218,7 @@ class LiteLLMClient:
                     self._ledger.failed()
                 else:
                     self._ledger.interrupted()
+                silent = failure.fate != "declined" or failure.outcome == "interrupted"
                 raise _error(model, failure, attempts) from error
             self._ledger.answered(billed.usage, billed.usd)
             return billed
@@ -224,7 +230,8 @@ class LiteLLMClient:
 
         def warn(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            _log.warning(
+            _log.log(
+                logging.WARNING if attempts == 1 else logging.INFO,
                 "%s: attempt %d of %d failed, again in %.2f s: %s",
                 model, attempts, self.retries + 1, state.upcoming_sleep, error,
             )  # fmt: skip
@@ -246,14 +253,25 @@ class LiteLLMClient:
             with self._slots:  # held while waiting too: who is told to slow down sends no others
                 return retrying(once), attempts
         except _Failed as error:
+            last, cause = str(error), error.__cause__
             tried = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-            raise ModelUnavailable(
-                f"{model} gave no answer in {tried}: {error}", attempts
-            ) from error.__cause__
+            unanswered = ModelUnavailable(f"{model} gave no answer in {tried}: {last}", attempts)
+        except ModelUnavailable as error:
+            last, cause = str(error).removeprefix(f"{model}: "), error.__cause__
+            unanswered = error
+        if unwanted.is_set():
+            raise unanswered from cause
+        if not silent:
+            self._ledger.declined()
+        elif self._ledger.silent() >= self.patience > 0:
+            raise ModelRefused(
+                f"{model} gave no answer to {self.patience} calls in a row (the last: {last})"
+            ) from cause
+        raise unanswered from cause
 
     def _settings(self) -> dict[str, Any]:
-        names = ("api_base", "api_key", "timeout", "retries", "delay", "backoff", "concurrency")
-        return {**{name: getattr(self, name) for name in names}, **self.options}
+        names = "api_base api_key timeout retries delay backoff concurrency patience"
+        return {**{name: getattr(self, name) for name in names.split()}, **self.options}
 
 
 def _error(model: str, failure: Failure, attempts: int) -> Exception:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ctxlab.metrics.asked import written
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.tape import Tape, Trace, Watcher
 
@@ -27,6 +28,8 @@ class Usage:
         Column("stuck", "whether what must never be dropped is itself too large", "0 or 1"),
         Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
         Column("strategy_calls", "model calls of the strategy's own", "calls"),
+        Column("written", "summaries and the like that a model was to write", "texts"),
+        Column("fallbacks", "of these, made without the model in whole or in part", "texts"),
     )
     scores = (
         Score("tokens_mean", "tokens a request, mean", "tokens", "ratio", "tokens"),
@@ -46,6 +49,15 @@ class Usage:
             "strategy_tokens",
         ),
         Score("strategy_calls", "the strategy's own calls", "calls", "sum", "strategy_calls"),
+        Score("fallbacks", "texts that were made without the model", "texts", "sum", "fallbacks"),
+        Score(
+            "fallback_rate",
+            "share of what a model was to write that was made without it",
+            "share",
+            "ratio",
+            "fallbacks",
+            "written",
+        ),
     )
     watchers: ClassVar[Mapping[str, Watcher]] = {}
 
@@ -54,7 +66,7 @@ class Usage:
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)
-        panicked, stuck, spent, calls = (np.zeros_like(tokens) for _ in range(4))
+        panicked, stuck, spent, calls, texts, without = (np.zeros_like(tokens) for _ in range(6))
         marks = {"panic": panicked, "stuck": stuck}
         for row, trace in enumerate(traces):
             for turn, event in trace.context.events:
@@ -63,6 +75,9 @@ class Usage:
             for call in trace.context.spent:
                 spent[row, call.turn] += call.prompt + call.completion
                 calls[row, call.turn] += 1
+            for text in written(trace.context):
+                texts[row, text.turn] += 1
+                without[row, text.turn] += bool(text.reason)
         return {
             "tokens": tokens,
             "messages": np.array([trace.messages for trace in traces], dtype=np.float64),
@@ -72,4 +87,6 @@ class Usage:
             "stuck": stuck,
             "strategy_tokens": spent,
             "strategy_calls": calls,
+            "written": texts,
+            "fallbacks": without,
         }

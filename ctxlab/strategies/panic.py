@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Entry, Form, Rewrite
+from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.text import with_text
 
@@ -46,7 +46,7 @@ class panic(Base):
         if context.excess <= 0:
             return context
         context.report("panic")
-        entries, least = context.entries, self._shortened(context)
+        entries = context.entries
         first = context.head
         while first < len(entries) and entries[first].form in _STANDS:
             first += 1
@@ -54,25 +54,43 @@ class panic(Base):
         while last > first and not context.is_cut(last):
             last -= 1
         # Where the newest alone are too large, their results are shortened as well.
-        fixed = sum([entry.tokens for entry in entries[:first]])
-        newest = sum([entry.tokens for entry in entries[last:]])
+        fixed, newest = _tokens(entries[:first]), _tokens(entries[last:])
         stop = last if fixed + newest <= context.available else len(entries)
-        room = context.available - fixed - (newest if stop == last else 0)
-        # The earliest start from which what is shortened still fits.
-        start = bisect_left(least.sums, least.sums[stop] - room, first, last)
-        start = min(context.next_cut(start), last)
-        fork = context.fork_with(first, stop, least.entries[start:stop])
+        least = self._least(context)
+        kept = [least(entry) for entry in entries[last:stop]]
+        room = context.available - fixed - (newest if stop == last else _tokens(kept))
+        # From the newest on, so that the price is that of what is sent and not of what is dropped.
+        older: list[Entry] = []
+        for index in range(last - 1, first - 1, -1):
+            entry = least(entries[index])
+            room -= entry.tokens
+            if room < 0:
+                break
+            older.append(entry)
+        start = last - len(older)
+        parted = min(context.next_cut(start), last) - start
+        fork = context.fork_with(first, stop, [*reversed(older[: len(older) - parted]), *kept])
         if fork.excess > 0:
             context.report("stuck")
         return fork
 
-    def _shortened(self, context: Context) -> _Shortened:
-        """The context with every large result shortened, kept up while it only grows."""
-        known: _Shortened | None = context.notes.get(self)
-        if known is None or known.version != context.version:
-            known = context.notes[self] = _Shortened(context.version)
-        known.extend(context, self.shorten)
-        return known
+    def _least(self, context: Context) -> Callable[[Entry], Entry]:
+        """An entry as short as it can be made; the same each time, so that requests share it."""
+        known: dict[int, tuple[Entry, Entry]] = context.notes.setdefault(self, {})
+        shorter = context.history.rewrites(self.shorten)
+
+        def least(entry: Entry) -> Entry:
+            found = known.get(id(entry))
+            if found is None:
+                made, tokens = shorter.of(entry)
+                if made is None:
+                    return entry
+                short = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
+                # The entry is kept beside it, so that its id is not given to another.
+                found = known[id(entry)] = entry, short
+            return found[1]
+
+        return least
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """A large tool result with its middle left out; None where it is not large."""
@@ -82,20 +100,5 @@ class panic(Base):
         return with_text(message, text[: self.begin] + "\n...[truncated]...\n" + text[-self.end :])
 
 
-class _Shortened:
-    """Entries of a context, the large ones shortened, and ``sums[i]``: tokens of the first ``i``."""
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.entries: list[Entry] = []
-        self.sums = [0]
-
-    def extend(self, context: Context, rewrite: Rewrite) -> None:
-        """What was appended since."""
-        shorter = context.history.rewrites(rewrite)
-        for entry in context.entries[len(self.entries) :]:
-            made, tokens = shorter.of(entry)
-            if made is not None:
-                entry = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
-            self.entries.append(entry)
-            self.sums.append(self.sums[-1] + tokens)
+def _tokens(entries: Sequence[Entry]) -> int:
+    return sum([entry.tokens for entry in entries])

@@ -144,7 +144,7 @@ class retrieval(Base):
             try:
                 return self._by_vector(context, self.embedding, older, clip(query, _EMBEDDED))
             except ModelUnavailable as error:
-                context.report(f"retrieval fallback to words: {error}")
+                context.report(f"retrieval fallback: {error}")
         held: _Held[Words] = context.notes.get((self, "words")) or _Held(Words())
         context.notes[self, "words"] = held
         held.index.add((p, text_of(context.history[p])) for p in held.new(older))

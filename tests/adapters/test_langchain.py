@@ -14,11 +14,20 @@ from ctxlab.validity import check
 pytest.importorskip("langchain", reason="langchain is not installed: pip install 'ctxlab[test]'")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import ModelRequest, dynamic_prompt
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_openai_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_openai_messages,
+)
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from ctxlab.adapters.langchain import ContextMiddleware
+from ctxlab.adapters.langchain import ContextMiddleware, _name, _ours
 
 STEPS = 12
 
@@ -86,3 +95,120 @@ def test_what_is_left_alone_is_the_very_message_and_tools_take_room() -> None:
     (known,) = middleware._conversations._known
     assert known.manager.tools[0]["function"]["name"] == "read"
     assert known.manager.budget.fixed > 20
+
+
+def sent_of(messages: list[Any], strategy: str = "full", tools: list[Any] | None = None) -> Any:
+    """What the model is sent of messages, and the middleware."""
+    model = Scripted(asked=[], tools=[])
+    middleware = ContextMiddleware(strategy, "gpt-4o")
+    request: Any = ModelRequest(
+        model=model,
+        messages=messages,
+        system_message=SystemMessage("You read.", id="s"),
+        tools=tools or [],
+    )
+    got: list[Any] = []
+    middleware.wrap_model_call(request, lambda managed: got.append(managed))  # type: ignore[arg-type, func-returns-value]
+    return got[0], middleware
+
+
+CALL = {
+    "name": "write",
+    "args": {"path": "a", "content": "x" * 4000},
+    "id": "c",
+    "type": "tool_call",
+}
+
+
+def test_a_rewritten_result_keeps_what_is_beside_its_text() -> None:
+    result = ToolMessage(
+        "line\n" * 99, tool_call_id="c", id="m", name="write", status="error", artifact={"k": 1}
+    )
+    said = [HumanMessage("Go"), AIMessage("", tool_calls=[CALL]), result, HumanMessage("On")]
+    request, _ = sent_of(said, "observation_mask(keep=0)")
+    assert request.system_message.id == "s"
+    assert [a is b for a, b in zip(request.messages, said, strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    sent = request.messages[2]
+    assert sent.content.startswith("[output left out")
+    assert sent == result.model_copy(update={"content": sent.content})
+
+
+def test_a_rewritten_call_keeps_the_thinking_before_it_and_says_the_same_everywhere() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "I write."},
+        {"type": "tool_use", "id": "c", "name": "write", "input": CALL["args"]},
+    ]
+    answer = AIMessage(blocks, tool_calls=[CALL], id="a", response_metadata={"model": "m"})
+    said = [HumanMessage("Go"), answer, ToolMessage("ok", tool_call_id="c")]
+    said += [HumanMessage(f"{i}") for i in range(5)]
+    request, _ = sent_of(said, "shorten_arguments(keep=2)")
+    sent = request.messages[1]
+    assert (sent.id, sent.response_metadata) == ("a", {"model": "m"})
+    assert sent.content[:2] == blocks[:2]
+    (call,) = sent.tool_calls
+    assert len(call["args"]["content"]) < 100
+    assert sent.content[2]["input"] == call["args"]
+    assert len(answer.tool_calls[0]["args"]["content"]) == 4000
+
+
+def test_what_langchain_cannot_convert_counts_as_its_json_and_is_handed_on() -> None:
+    server = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
+    said = [
+        HumanMessage("Go"),
+        ChatMessage("Why " * 50, role="critic"),
+        AIMessage([server, {"type": "text", "text": "Found."}]),
+        HumanMessage([{"type": "cachePoint"}, {"type": "text", "text": "On"}]),
+    ]
+    tools = [{"google_search": {}}, {"cachePoint": {"type": "default"}}, {"type": "web_search"}]
+    request, middleware = sent_of(said, tools=tools)
+    assert all(a is b for a, b in zip(request.messages, said, strict=True))
+    assert request.tools == tools
+    assert TokenCounter("gpt-4o").message(_ours(said[1])) > 50
+    (known,) = middleware._conversations._known
+    _, without = sent_of(said)
+    bare = without._conversations._known[0].manager.budget.fixed
+    assert known.manager.budget.fixed > bare + 20
+
+
+def test_a_prompt_that_changes_at_each_call_is_no_new_conversation() -> None:
+    model = Scripted(asked=[], tools=[])
+    middleware = ContextMiddleware("rolling_summary | panic", "gpt-4o", limit=2000)
+
+    @dynamic_prompt
+    def prompt(request: Any) -> str:
+        return f"You have said {len(request.messages)} things."
+
+    agent = create_agent(model, tools=[read], middleware=[prompt, middleware])
+    agent.invoke({"messages": [("user", "Go")]}, {"recursion_limit": 100})
+    assert len(middleware._conversations._known) == 1
+    prompts = [sent[0].content for sent in model.asked]
+    assert prompts == [f"You have said {1 + 2 * i} things." for i in range(STEPS + 1)]
+    assert all(check(ours(sent)) == [] for sent in model.asked)
+
+
+class Named:
+    """A chat model as far as its name goes."""
+
+    def __init__(self, **names: Any) -> None:
+        self.__dict__.update(names)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (Named(model_name="gpt-4o"), "gpt-4o"),
+        (Named(model="openai:gpt-4"), "gpt-4"),
+        (Named(model="mistral:7b"), "mistral:7b"),
+        (Named(model_id="anthropic.claude-v1:0"), "anthropic.claude-v1:0"),
+        (Named(bound=Named(model="claude-opus-4-5")), "claude-opus-4-5"),
+        (Named(model=None), None),
+    ],
+)
+def test_the_name_of_a_chat_models_model(model: Any, name: str | None) -> None:
+    assert _name(model) == name

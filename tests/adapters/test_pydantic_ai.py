@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +15,17 @@ pytest.importorskip(
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from ctxlab.adapters.pydantic_ai import _messages, context_processor
@@ -52,6 +64,12 @@ def run(strategy: str, **options: Any) -> tuple[list[list[ModelMessage]], str]:
     return asked, agent.run_sync("Read them all.").output
 
 
+def processed(processor: Any, history: list[ModelMessage]) -> list[ModelMessage]:
+    """What a processor makes of a history; in a thread, since ``run_sync`` keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(processor(history))).result()
+
+
 def ours(messages: list[ModelMessage]) -> list[Message]:
     return [message for whole in messages for message, _ in _messages(whole)]
 
@@ -85,3 +103,50 @@ def test_what_is_left_alone_is_handed_on_as_it_was() -> None:
     assert isinstance(asked[-1][0], ModelRequest)
     assert len(asked[-1][0].parts) == 2
     assert [len(message.parts) for message in asked[-1][1:]] == [2] * (2 * STEPS)
+
+
+def test_a_rewritten_result_keeps_its_tool_and_the_answer_its_thinking() -> None:
+    thought = ModelResponse(
+        [ThinkingPart("hm", signature="s"), TextPart("I write."), ToolCallPart("write", "{}", "c")],
+        model_name="m",
+    )
+    result = ToolReturnPart("write", "line\n" * 400, "c", metadata={"k": 1})
+    retry = ToolReturnPart("write", "wrong " * 400, "d", outcome="retried")
+    history: list[ModelMessage] = [
+        ModelRequest([UserPromptPart("Go")]),
+        thought,
+        ModelRequest([result]),
+        ModelResponse([ToolCallPart("write", {"text": "x" * 4000}, "d")]),
+        ModelRequest([retry]),
+        ModelResponse([TextPart("Done.")]),
+        ModelRequest([UserPromptPart("On")]),
+    ]
+    processor = context_processor(
+        "shorten_arguments(keep=0) | observation_mask(keep=0)", "gpt-4o", limit=9000, reserve=0
+    )
+    sent = processed(processor, history)
+    assert sent[1] is thought
+    first, second = sent[2].parts[0], sent[4].parts[0]
+    assert isinstance(first, ToolReturnPart)
+    assert isinstance(second, ToolReturnPart)
+    assert (first.tool_name, first.metadata, first.timestamp) == (
+        "write",
+        {"k": 1},
+        result.timestamp,
+    )
+    assert (second.tool_name, second.tool_call_id, second.outcome) == ("write", "d", "retried")
+    assert "left out" in str(first.content)
+    call = sent[3].parts[0]
+    assert isinstance(call, ToolCallPart)
+    assert len(call.args_as_json_str()) < 200
+    assert processed(processor, sent) == sent  # what was kept is known again
+
+
+def test_pictures_that_are_left_out_are_not_sent_and_the_others_are_as_they_were() -> None:
+    pictures = [ImageUrl(f"https://x.org/{i}.png") for i in range(3)]
+    history: list[ModelMessage] = [ModelRequest([UserPromptPart(["Look", *pictures])])]
+    processor = context_processor("recent_images(keep=1)", "gpt-4o")
+    (sent,) = processed(processor, history)
+    content: Any = sent.parts[0].content  # type: ignore[union-attr]
+    assert content == ["Look", "[image left out]", "[image left out]", pictures[2]]
+    assert content[3] is pictures[2]

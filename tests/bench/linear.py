@@ -24,13 +24,23 @@ _INNER = "observation_mask(keep=3)"
 """What strategies are given that take another one."""
 
 
+_PIPELINES = (
+    "observation_mask(keep=10) | panic()",
+    "tool_stubs(keep=3) | panic()",
+    "stale_results() | panic()",
+    "file_sessions() | sliding_window()",
+    "hysteresis(observation_mask(keep=3)) | panic()",
+)
+"""Where an edit at every step meets one that looks at all that is there."""
+
+
 def every() -> list[str]:
-    """Every strategy and every baseline, as it is written with its defaults."""
+    """Every strategy and every baseline with its defaults, and pipelines."""
     texts = []
     for known in catalogue():
         given = ", ".join(_INNER for p in known.parameters if not p.default)
         texts.append(f"{known.name}({given})")
-    return texts
+    return [*texts, *_PIPELINES]
 
 
 def replays(quick: bool) -> Iterator[Line]:

@@ -145,6 +145,57 @@ def test_nobody_at_the_address_is_asked_again_and_given_up() -> None:
     assert caught.value.attempts == 3
 
 
+def test_where_nobody_answered_no_status_is_told_and_nothing_twice() -> None:
+    with talking() as server:
+        address = server.address
+    for model, root in ((MODEL, address), ("anthropic/claude-sonnet-4-5", address[:-3])):
+        client = LiteLLMClient(root, "sk-test", retries=0)
+        with pytest.raises(ModelUnavailable, match=r"refused|10061") as caught:
+            client.complete(Request(model, question().messages))
+        assert "status" not in str(caught.value)
+        assert "InternalServerError" not in str(caught.value)
+    for fault in (Fault.HANG, Fault.CUT, Fault.DROP, NOT_JSON):
+        with talking(fault) as server, pytest.raises(ModelUnavailable) as caught:
+            asking(server, retries=0, timeout=0.3).complete(question())
+        assert "status" not in str(caught.value)
+    with talking(500) as server, pytest.raises(ModelUnavailable) as caught:
+        asking(server, retries=0).complete(question())
+    assert str(caught.value).count("InternalServerError") == 1
+    assert str(caught.value).endswith("(status 500)")
+
+
+@pytest.mark.parametrize("fault", [503, Fault.DROP, NOT_JSON, Refusal(429, "3600")], ids=str)
+def test_a_provider_that_is_down_is_refused_at_the_last_of_so_many_calls(fault: Action) -> None:
+    with talking(fault) as server:
+        client = asking(server, retries=1, patience=3)
+        for _ in range(2):
+            with pytest.raises(ModelUnavailable):
+                client.complete(question())
+        with pytest.raises(ModelRefused, match="gave no answer to 3 calls in a row") as caught:
+            client.complete(question())
+        assert str(caught.value).count(MODEL) == 1
+        with pytest.raises(ModelRefused):  # who asks on all the same is asked for, and refused
+            client.complete(question())
+        agree(client, server)
+
+
+@pytest.mark.parametrize("word", ["x", Refusal(400, code="content_filter")], ids=["said", "no"])
+def test_any_word_of_the_provider_begins_the_count_anew(word: Action) -> None:
+    with talking([503, 503, word, 503, 503, word, 503, 503]) as server:
+        client = asking(server, retries=0, patience=3)
+        for _ in range(8):
+            client.complete_all([question()])
+
+
+def test_calls_without_an_answer_are_counted_over_all_threads_of_a_client() -> None:
+    with talking(503) as server:
+        with pytest.raises(ModelRefused, match="5 calls in a row"):
+            asking(server, retries=0).complete_all(numbered(30))
+        assert server.attempts < 15
+        endless = asking(server, retries=0, patience=0)
+        assert len(endless.complete_all(numbered(9))) == 9
+
+
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_retries_used_up_are_unavailability_with_the_count(retries: int) -> None:
     with talking(503) as server:
@@ -282,7 +333,7 @@ def test_options_are_given_to_each_call() -> None:
 def waits(server: Talker, client: LiteLLMClient, caplog: pytest.LogCaptureFixture) -> list[float]:
     """The seconds that the log says are waited."""
     caplog.clear()
-    with caplog.at_level(logging.WARNING, "ctxlab.llm"):
+    with caplog.at_level(logging.INFO, "ctxlab.llm"):
         client.complete(question())
     return [record.args[3] for record in caplog.records]  # type: ignore[index, misc]
 
@@ -297,6 +348,13 @@ def test_delays_grow_by_the_backoff_with_jitter(caplog: pytest.LogCaptureFixture
     assert first != second
 
 
+def test_a_call_warns_once_however_often_it_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    with talking([500, 500, 500, "x"]) as server:
+        waits(server, asking(server), caplog)
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.WARNING, logging.INFO, logging.INFO]
+
+
 def test_each_retry_is_logged_with_its_attempt_reason_and_delay(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -307,7 +365,6 @@ def test_each_retry_is_logged_with_its_attempt_reason_and_delay(
     assert "RateLimitError" in first
     assert "attempt 2 of 4" in second
     assert "status 500" in second
-    assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
 def test_a_wait_that_the_provider_asks_for_is_kept(caplog: pytest.LogCaptureFixture) -> None:

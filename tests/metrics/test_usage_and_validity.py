@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run, strategies
 
+from ctxlab.client import Reply
 from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.conversation import Message, Recording, ToolCall
+from ctxlab.errors import ModelUnavailable
+from ctxlab.experiment import evaluate
+from ctxlab.llm import ScriptedClient
 from ctxlab.metrics import METRICS, Usage, Validity
 from ctxlab.models import find_model
-from ctxlab.strategies import Strategy, full
-from ctxlab.tape import play
+from ctxlab.strategies import Strategy, full, parse
+from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
 from ctxlab.validity import check
 
@@ -81,3 +85,81 @@ def test_columns_and_scores_explain_themselves_and_have_names_of_their_own(
             assert part.meaning
             assert part.unit
     assert len(set(names)) == len(names)
+
+
+def chat(turns: int = 60) -> Recording:
+    """A long talk, which has to be summarized several times within 600 tokens."""
+    talk = [Message(r, f"{i} " + "word " * 20) for i in range(turns) for r in ("user", "assistant")]
+    return Recording("chat", tuple(talk))
+
+
+def a_summary(request: object) -> str:
+    return "## Goal\nKeep counting."
+
+
+def busy(request: object) -> ModelUnavailable:
+    return ModelUnavailable("busy")
+
+
+def test_what_a_model_was_to_write_is_counted_by_whether_it_did(counter: TokenCounter) -> None:
+    spec = parse("rolling_summary(model='gpt-4o-mini') | panic()")
+    for answer, share in ((a_summary, 0), (busy, 1)):
+        tape = Tape(chat(), counter, ScriptedClient(answer))
+        trace = play(tape, spec, tape.budget(600))
+        found = Usage().measure(tape, [trace])
+        summaries = sum(event == "summary" for _, event in trace.context.events)
+        assert found["written"].sum() == summaries > 3
+        assert found["fallbacks"].sum() == share * summaries
+        assert (found["written"] == found["strategy_calls"]).all()
+
+
+def test_a_text_counts_once_however_many_of_its_parts_failed(counter: TokenCounter) -> None:
+    class reports:
+        def __call__(self, context: Context) -> Context:
+            if context.turn == 0:
+                context.report("summary fallback: part 1 of 3: busy")
+                context.report("summary fallback: part 2 of 3: busy")
+                context.report("summary rejected: longer than what it stands for")
+            if context.turn == 1:
+                context.report("contents fallback: busy")
+                context.spend("m", Reply(Message("assistant", "x")))
+                context.report("summary")
+            if (
+                context.turn == 2
+            ):  # such as embeddings, of which nothing is reported where they come
+                context.spend("m", Reply(Message("assistant", "")))
+            if context.turn == 3:  # no model was asked
+                context.report("summary")
+            return context
+
+    tape = Tape(chat(4), counter)
+    found = Usage().measure(tape, [play(tape, reports(), tape.budget(10**6))])
+    assert found["written"].tolist() == [[1, 2, 1, 0]]
+    assert found["fallbacks"].tolist() == [[1, 1, 0, 0]]
+
+
+def test_the_manifest_says_what_was_asked_and_why_it_was_done_without() -> None:
+    def every_third(request: object) -> str | ModelUnavailable:
+        numbers.append(len(numbers))
+        if len(numbers) % 3:
+            return ModelUnavailable(f"busy for {len(numbers)} s")
+        return a_summary(request)
+
+    numbers: list[int] = []
+    asks = "rolling_summary(model='gpt-4o-mini') | panic()"
+    results = evaluate(
+        [chat(), chat(50)], (asks, "rolling_summary | panic"), 600, workers=1,
+        client=ScriptedClient(every_third), progress=False,
+    )  # fmt: skip
+    row, other = (line for _, line in results.leaderboard().iterrows())
+    told = results.manifest["fallbacks"]
+    assert list(told) == [asks]
+    assert (told[asks]["fallbacks"], told[asks]["kinds"]) == (
+        row["fallbacks"],
+        {"summary": row["fallbacks"]},
+    )
+    assert told[asks]["reasons"] == {"busy for 1 s": row["fallbacks"]}
+    assert row["fallback_rate"] == row["fallbacks"] / told[asks]["written"]
+    assert results.manifest["calls"]["gpt-4o-mini"]["calls"] == row["strategy_calls"]
+    assert np.isnan(other["fallback_rate"])
+    assert results.manifest["calls"].keys() == {"gpt-4o-mini"}

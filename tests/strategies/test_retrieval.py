@@ -172,7 +172,7 @@ def test_without_vectors_words_are_compared_and_that_is_reported(counter: TokenC
     trace, sent = embedded(client, counter)
     plain = run(tape_of(talk(), counter), retrieval(k=1), 900)[1]
     assert [s.messages for s in sent] == [s.messages for s in plain]
-    assert "retrieval fallback to words: busy" in {event for _, event in trace.context.events}
+    assert "retrieval fallback: busy" in {event for _, event in trace.context.events}
     assert {s.attempts for s in trace.context.spent} == {3}
 
 

@@ -9,9 +9,9 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.wrapped import SUMMARY_TOKENS
-from ctxlab.strategies.summarize import summarize
 
 __all__ = ["FAMILY", "adk_compaction", "adk_current_turn"]
 
@@ -104,7 +104,7 @@ class adk_compaction(Base):
         most = SUMMARY_TOKENS
         if self.model is None:
             most = min(most, max(40, (history.before[end] - history.before[begin]) // 2))
-        text = summarize(context, "", said, most, self.model)
+        text = written(context, "", said, most, self.model)
         context.fold(start, stop, Message("user", _FOREIGN + text))
         context.report("summary")
 

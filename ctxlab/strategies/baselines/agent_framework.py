@@ -25,8 +25,8 @@ from ctxlab.strategies.baselines.agent_framework_groups import (
     rows_of,
 )
 from ctxlab.strategies.baselines.agent_framework_tokens import Estimates, tokens_of, told
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.summarize import summarize
 
 __all__ = [
     "FAMILY",
@@ -260,7 +260,7 @@ class summarization(Base):
         if folded[0].form is Form.SUMMARY:
             previous, folded = folded[0].message.text, folded[1:]
         messages = [entry.message for entry in folded]
-        text = summarize(context, previous, messages, self.tokens, self.model).strip()
+        text = written(context, previous, messages, self.tokens, self.model).strip()
         # System messages between them stay: what follows those goes, the rest is folded.
         rows = rows_of(chosen)
         for start, stop in reversed(rows[1:]):

@@ -55,7 +55,8 @@ class user_messages(Base):
         while stop > start and is_said_by_user(entries[stop - 1]):
             stop -= 1
         part = entries[start:stop]
-        if all(is_said_by_user(e) or e.form is Form.SUMMARY for e in part):
+        # From the end, where what is new stands: the user's older messages may be many.
+        if all(is_said_by_user(e) or e.form is Form.SUMMARY for e in reversed(part)):
             return context
         kept, cut = self._kept(context, start, stop)
         staying = sum(entries[i].tokens for i in kept)
@@ -80,14 +81,16 @@ class user_messages(Base):
         kept: list[int] = []
         left = self.user_tokens
         for index in range(stop - 1, start - 1, -1):
-            if not left or not is_said_by_user(context.entries[index]):
+            if not left:
+                break
+            if not is_said_by_user(context.entries[index]):
                 continue
-            kept.insert(0, index)
+            kept.append(index)
             tokens = -(-len(context.entries[index].message.text.encode(errors="replace")) // 4)
             if tokens > left:
-                return kept, left
+                return kept[::-1], left
             left -= tokens
-        return kept, 0
+        return kept[::-1], 0
 
     def _cut(self, context: Context, index: int, tokens: int) -> None:
         """Beginning and end of a text stay, and a mark says how much was between them."""

@@ -10,9 +10,10 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.deepagents_files import find_call, saved
-from ctxlab.strategies.baselines.langchain_summary import Size, cutoff, fires, leading, written
+from ctxlab.strategies.baselines.langchain_summary import Size, cutoff, fires, leading
 
 __all__ = ["FAMILY", "summarize_near_the_end"]
 

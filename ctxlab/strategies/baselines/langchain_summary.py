@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ctxlab.client import Request
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.errors import ModelUnavailable
 from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.langchain_trim import newest_part
-from ctxlab.strategies.scribe import find_prompt
-from ctxlab.strategies.summarize import summarize
-from ctxlab.strategies.transcript import transcript
 
 __all__ = [
     "NOTHING_SEEN",
@@ -26,7 +22,6 @@ __all__ = [
     "leading",
     "summarization",
     "understood",
-    "written",
 ]
 
 Size: TypeAlias = tuple[str, float]
@@ -145,30 +140,6 @@ def cutoff(entries: Sequence[Entry], head: int, tokens: int, keep: Size, limit: 
             return head
         start -= 1
     return _beside_its_call(entries, head, start)
-
-
-def written(
-    context: Context, previous: str, messages: Sequence[Message], tokens: int, model: str | None
-) -> str:
-    """What a model writes when it is asked once, taken as it is: these products judge no summary.
-
-    Where it does not answer, or says nothing, ctxlab writes the summary and reports it.
-    """
-    if model is not None:
-        rules = find_prompt("summary").replace("{words}", str(tokens * 3 // 4))
-        told = "\n".join(
-            [f"The summary so far: {previous}"] * bool(previous) + transcript(messages)
-        )
-        asked = Message("system", rules), Message("user", told)
-        try:
-            reply = context.ask(Request(model, asked))
-        except ModelUnavailable as error:
-            context.report(f"summary fallback: {error}")
-        else:
-            if reply.text.strip():
-                return reply.text
-            context.report("summary fallback: the model said nothing")
-    return summarize(context, previous, messages, tokens)
 
 
 def understood(call: ToolCall) -> bool:

@@ -10,8 +10,9 @@ from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
 from ctxlab.history import Entry
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.langchain_summary import understood, written
+from ctxlab.strategies.baselines.langchain_summary import understood
 from ctxlab.strategies.baselines.langchain_trim import newest_part
 
 __all__ = ["FAMILY", "running_summary"]

@@ -116,7 +116,7 @@ class pydantic_ai_summarization(Base):
         start = view.systems(cut)
         if cut <= 0 or start >= view.first[cut]:
             return context
-        fold_wrapped(context, start, view.first[cut], self.model, _HEADER, sees=_SEES)
+        fold_wrapped(context, start, view.first[cut], self.model, _HEADER, sees=_SEES, strip=True)
         return context
 
 
@@ -167,7 +167,7 @@ class pydantic_ai_manager(Base):
         start = next((i for i in range(stop) if entries[i].message.role != "system"), stop)
         if cut <= 0 or start >= stop:
             return context
-        said = wrapped_summary(context, start, stop, self.model, _HEADER, sees=_SEES)
+        said = wrapped_summary(context, start, stop, self.model, _HEADER, sees=_SEES, strip=True)
         tokens = context.history.counter.message(said)
         first, last = entries[start].start, entries[stop - 1].stop
         context.report("summary")
@@ -286,7 +286,6 @@ class _View:
 _READ = "summarization-pydantic-ai 0.1.11"
 _AT = "https://github.com/vstorm-co/summarization-pydantic-ai/blob/v0.1.11/src/pydantic_ai_summarization/"
 _COUNTED = " Tokens are counted as everywhere here, through the package's own parameter for that."
-_LONGER = " A model's summary that is longer than what it stands for is rejected here, not there."
 _KEPT = "model='scripted'"
 
 FAMILY: tuple[Baseline, ...] = (
@@ -327,8 +326,7 @@ FAMILY: tuple[Baseline, ...] = (
         source=_AT + "capability.py",
         says="From 0.9 of the window on everything but the request under way stands as a summary. The "
         "run's history stays whole, so each later request is summarized from the beginning."
-        + _COUNTED
-        + _LONGER,
+        + _COUNTED,
         package="summarization-pydantic-ai",
         checks=(
             _KEPT,

@@ -13,8 +13,8 @@ from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
 from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.summarize import summarize
 
 __all__ = ["FAMILY", "summarization", "truncation"]
 
@@ -109,7 +109,7 @@ class summarization(Base):
         if _is_summary(said[0]):
             previous = said[0].message.text
             said = said[1:]
-        text = summarize(
+        text = written(
             context, previous, [entry.message for entry in said], self.tokens, self.model
         )
         message = Message("assistant", text)

@@ -17,9 +17,9 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, Part, ToolCall
 from ctxlab.history import Form
 from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.blocks import block_after, prompt_end
-from ctxlab.strategies.summarize import summarize
 from ctxlab.strategies.text import with_text
 
 __all__ = ["FAMILY", "shorten", "sliding", "summarizing"]
@@ -153,7 +153,7 @@ class summarizing(Base):
         if folded[0].form is Form.SUMMARY:
             previous, folded = folded[0].message.text, folded[1:]
         messages = [entry.message for entry in folded]
-        text = summarize(context, previous, messages, self.tokens, self.model)
+        text = written(context, previous, messages, self.tokens, self.model)
         context.fold(starts[0], starts[split], Message("user", text))
         context.report("summary")
         return split > 1 or context.tokens < tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctxlab.context import Context
 from ctxlab.conversation import Message, text_of
 from ctxlab.history import Form
-from ctxlab.strategies.summarize import summarize
+from ctxlab.strategies.baselines.as_written import written
 
 __all__ = ["SUMMARY_TOKENS", "fold_wrapped", "wrapped_summary"]
 
@@ -26,12 +26,13 @@ def wrapped_summary(
     after: str = "",
     tokens: int = SUMMARY_TOKENS,
     sees: int | None = None,
+    strip: bool = False,
 ) -> Message:
     """The summary of entries ``[start, stop)`` between the words that a product puts around it.
 
     A summary among the entries is extended. ``sees``: characters of them, from their end, that are
-    looked at; None: all. Without a model its lines are extracted, and it has half the tokens of what it
-    stands for at most, since a compaction is to save something.
+    looked at; None: all. ``strip``: white space around it goes. Without a model its lines are extracted,
+    and it has half the tokens of what it stands for at most, since a compaction is to save something.
     """
     first = stop if sees is not None else start
     while sees is not None and sees > 0 and first > start:
@@ -43,8 +44,8 @@ def wrapped_summary(
     messages = [e.message for e in entries if e.form is not Form.SUMMARY]
     if model is None:
         tokens = min(tokens, max(_LEAST, sum(e.tokens for e in entries) // 2))
-    said = summarize(context, previous, messages, tokens, model) or _NOTHING
-    return Message("user", before + said + after)
+    said = written(context, previous, messages, tokens, model) or _NOTHING
+    return Message("user", before + (said.strip() if strip else said) + after)
 
 
 def _shown(message: Message) -> int:
@@ -61,8 +62,9 @@ def fold_wrapped(
     after: str = "",
     tokens: int = SUMMARY_TOKENS,
     sees: int | None = None,
+    strip: bool = False,
 ) -> None:
     """Entries ``[start, stop)`` become their summary, whatever its length: products do not look."""
-    said = wrapped_summary(context, start, stop, model, before, after, tokens, sees)
+    said = wrapped_summary(context, start, stop, model, before, after, tokens, sees, strip)
     context.fold(start, stop, said)
     context.report("summary")

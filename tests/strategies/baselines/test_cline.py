@@ -6,7 +6,7 @@ from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Entry, Form
-from ctxlab.strategies.baselines.cline import digest
+from ctxlab.strategies.baselines.cline_basic import digest
 
 
 def test_it_cuts_where_the_user_speaks_and_keeps_the_newest_tokens() -> None:

@@ -1,0 +1,102 @@
+"""What is remarked of a run goes to standard error: whom it asks, what it took, what it leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ctxlab.cli.speak import many, note
+from ctxlab.jsontext import parse_json
+
+if TYPE_CHECKING:
+    from ctxlab.spec import Spec
+
+__all__ = [
+    "say_of_which_model",
+    "say_what_is_unlogged",
+    "say_what_was_asked",
+    "say_whether_same",
+    "say_who_is_asked",
+]
+
+
+def say_who_is_asked(spec: Spec) -> None:
+    """Nobody should be surprised by a bill, or by a key that is missing."""
+    from ctxlab.llm import CALLS
+
+    names = ", ".join(spec.asked)
+    if spec.calls == "replay":
+        note(f"the answers of {names} are those kept in {CALLS}; nothing is asked")
+    else:
+        kept = (
+            "all are asked anew" if spec.calls == "record" else "what is there is not asked again"
+        )
+        note(f"strategies ask {names}; the answers are kept in {CALLS}, and {kept}")
+    if unpriced := [name for name in spec.asked if _is_unpriced(name)]:
+        verb = "has" if len(unpriced) == 1 else "have"
+        note(f"{', '.join(unpriced)} {verb} no known price: costs that include it are shown as –")
+
+
+def _is_unpriced(model: str) -> bool:
+    from ctxlab.models import find_model
+
+    known = find_model(model)
+    # What an embedding costs is known where it is asked for: models here are those that chat.
+    return not known.prices.known and "under embedding" not in (known.warning or "")
+
+
+def say_what_was_asked(manifest: dict[str, Any]) -> None:
+    """What the strategies' own calls took, model by model, and that what is kept costs nothing."""
+    from ctxlab.cli.show import compact
+    from ctxlab.llm import CALLS
+
+    for model, took in manifest["calls"].items():
+        calls, cached, usd = took["calls"], took["cached"], took["usd"]
+        said = f"asked {model} {many(calls, 'time')}"
+        if cached == calls:
+            note(f"{said}: all answers came from {CALLS}, and nothing was billed")
+            continue
+        price = "at no known price" if usd is None else f"${usd:,.{2 if usd >= 1 else 4}f}"
+        new = f"{compact(took['tokens'])} tokens, {price}"
+        note(f"{said} ({many(cached, 'answer')} from {CALLS}): {new}")
+
+
+def say_of_which_model(recordings: list[dict[str, Any]], counted: str) -> None:
+    """Counts and prices are another model's than the one that most recordings were made with."""
+    from ctxlab.images import family_of
+
+    made = Counter(recording["model"] for recording in recordings if recording["model"])
+    most = made.most_common(1)[0][0] if made else counted
+    if family_of(most) not in (family_of(counted), "other"):
+        note(f"counted and priced as {counted}; --model {most} does as the recordings were made")
+
+
+def say_what_is_unlogged(recordings: list[dict[str, Any]], reserve: int) -> None:
+    """What was billed beyond the log takes room in every real window."""
+    from ctxlab.cli.show import compact
+
+    known = [recording["unlogged"] for recording in recordings if recording["unlogged"] is not None]
+    middle = median(known) if known else 0
+    if middle > max(1000, reserve):
+        note(
+            f"about {compact(middle)} tokens of each billed request are in no log (system prompt, tool "
+            f"definitions) and in no figure here: --reserve {compact(middle)} keeps room for them"
+        )
+
+
+def say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:
+    """A repeated run says whether it saw the conversations that the saved one saw."""
+    manifest = run / "manifest.json" if run.is_dir() else run
+    before = parse_json(manifest.read_bytes()).get("recordings", [])
+    known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, now))
+    if known == seen:
+        note(f"the {len(seen)} recordings are those of {run}")
+    else:
+        changed = sum(seen.get(id) != digest for id, digest in known.items())
+        new = len(seen.keys() - known.keys())
+        note(
+            f"warning: the recordings are not those of {run}: of its {len(known)}, {changed} "
+            f"changed or are gone, and {new} are new"
+        )
