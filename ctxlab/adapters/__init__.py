@@ -8,7 +8,8 @@
     from ctxlab.adapters.litellm import ContextHook              # litellm.callbacks = […]
 
 All take a strategy, the model whose tokens count, and the options of ``ctxlab.ContextManager``. What the
-strategy leaves alone is handed on as the very object that the framework gave.
+strategy leaves alone is handed on as the very object that the framework gave. System messages at the
+beginning and tools may change at each call; they take room and go on as they are.
 """
 
 from __future__ import annotations

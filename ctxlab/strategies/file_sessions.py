@@ -27,6 +27,9 @@ class file_sessions(Base):
     and with it the newest user message and the ``carry`` units before, so that the agent sees what it
     was asked and why it came.
 
+    A session grows for as long as its file is worked on, and with it what a request takes: the steps
+    behind this one bound both.
+
     Source: seed design "Hybrid Session Management".
 
     >>> from ctxlab.budget import Budget

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form, History, Rewrite
-from ctxlab.strategies.base import Base
+from ctxlab.history import Form, Rewrite
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.text import is_text, with_text
 from ctxlab.strategies.touched import Touch, failed, touches
 
@@ -48,7 +48,7 @@ class stale_results(Base):
 
     def __call__(self, context: Context, /) -> Context:
         known, done = context.notes.get(self) or (_Index(self.edits), 0)
-        known.look(context.history, context.length)
+        known.look(context)
         upto = bisect_left(known.stale, context.length, key=attrgetter("later"))
         for later, earlier, stub in known.stale[done:upto]:
             index, newest = context.find(earlier), context.find(later)
@@ -75,7 +75,7 @@ class _Read(NamedTuple):
 
 
 class _Index:
-    """What became stale, in the order in which it did; facts of the history, whoever looks at them."""
+    """What became stale among the results of a context, in the order in which it did."""
 
     def __init__(self, edits: bool) -> None:
         self.stale: list[_Stale] = []
@@ -84,10 +84,11 @@ class _Index:
         self._reads: dict[str, list[_Read]] = {}
         self._same: dict[tuple[str, str, str], int] = {}
 
-    def look(self, history: History, length: int) -> None:
-        """The results up to a length of the history, each once."""
-        upto = bisect_left(history.results, length)
-        for position in history.results[self._looked : upto]:
+    def look(self, context: Context) -> None:
+        """The results that are there by now, each once; those of a branch are its own."""
+        history, results = context.history, results_of(context)
+        upto = bisect_left(results, context.length)
+        for position in results[self._looked : upto]:
             call, message = history.calls.get(position), history[position]
             if call is not None and not failed(message):
                 self.stale.extend(self._made_stale(position, call, message))

@@ -15,8 +15,8 @@ import pytest
 from generated import TOOLS, conversations, limits, strange_conversations, tape_of
 from hypothesis import given
 from hypothesis import strategies as st
-from replaying import run
-from small_talk import COUNTER, last, task
+from replaying import Sent, run
+from small_talk import COUNTER, firsts, last, steps, task
 
 from ctxlab.conversation import Message
 from ctxlab.errors import ModelUnavailable, SpecError, UnknownName
@@ -25,7 +25,7 @@ from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.strategies import parse
 from ctxlab.strategies.base import Pipeline
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.tape import Tape
+from ctxlab.tape import Tape, Trace
 from ctxlab.validity import check
 
 NAMES = tuple(BASELINES)
@@ -248,22 +248,79 @@ def test_whatever_the_conversation_pairs_stay_whole_and_tokens_are_true(
             assert not check(sent.messages)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "model" in BASELINES[name].parameters])
-def test_a_model_writes_the_summary_where_one_is_named_and_may_fail(
-    name: str, tapes: list[Tape]
-) -> None:
-    answers = {
-        "says": lambda _: "Goal: fix HAT136. Next: run the tests.",
-        "fails": lambda _: ModelUnavailable("busy"),
-    }
+ASKING = tuple(name for name in NAMES if "model" in BASELINES[name].parameters)
+
+JUDGING = {
+    *(
+        "aider",
+        "anthropic.compaction",
+        "claude_code",
+        "cline",
+        "codex",
+        "gemini_cli",
+        "goose",
+        "letta",
+    ),
+    *("complexity_trap.summary", "complexity_trap.hybrid", "opencode", "roo"),
+}
+"""Those that reject a summary which repeats itself or saves nothing; all others take any."""
+
+
+def asked(name: str, tape: Tape, answer: Any) -> tuple[Trace, list[Sent]]:
+    """A replay in which a model answers every request in the same way."""
     options = ", ".join(filter(None, (ACTING.get(name), "model='gpt-4o'")))
-    for kind, answer in answers.items():
-        client = ScriptedClient(answer)
-        tape = Tape(tapes[0].recording, COUNTER, client)
-        trace, requests = run(tape, f"{name}({options})", LIMIT)
-        assert client.asked
-        assert len(trace.context.spent) == len(client.asked)
-        said = any("HAT136" in text for sent in requests for text in sent.texts)
-        assert said == (kind == "says")
-        events = " ".join(event for _, event in trace.context.events)
-        assert kind == "says" or "summary fallback: busy" in events
+    client = ScriptedClient(lambda _: answer)
+    trace, requests = run(Tape(tape.recording, COUNTER, client), f"{name}({options})", LIMIT)
+    assert client.asked
+    assert len(trace.context.spent) == len(client.asked)
+    return trace, requests
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_a_model_wrote_is_sent_word_for_word(name: str, tapes: list[Tape]) -> None:
+    summary = "Goal: fix HAT136.\n\n* Next: run the *tests*."
+    trace, requests = asked(name, tapes[0], summary)
+    assert any(summary in text for sent in requests for text in sent.texts)
+    assert not any("fallback" in event for _, event in trace.context.events)
+
+
+@pytest.mark.parametrize("name", [name for name in ASKING if name not in JUDGING])
+def test_where_the_product_judges_no_summary_any_will_do(name: str, tapes: list[Tape]) -> None:
+    summary = "and so on, and so forth; " * 300
+    _, requests = asked(name, tapes[0], summary)
+    assert any(summary.strip() in text for sent in requests for text in sent.texts)
+
+
+@pytest.mark.parametrize("answer", [ModelUnavailable("busy"), " \n"])
+@pytest.mark.parametrize("name", ASKING)
+def test_where_no_model_answers_the_lines_are_extracted_and_that_is_reported(
+    name: str, answer: Any, tapes: list[Tape]
+) -> None:
+    said = {message.text for message in tapes[0].recording.messages}
+    trace, requests = asked(name, tapes[0], answer)
+    texts = {text for sent in requests for text in sent.texts} - said
+    assert any(re.search(r"^- (user|assistant|bash|\w+\()", text, re.MULTILINE) for text in texts)
+    fallbacks = [event for _, event in trace.context.events if "fallback" in event]
+    assert fallbacks
+    for event in fallbacks:
+        assert event.startswith("summary fallback: ")
+        assert answer == " \n" or event.endswith("busy")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "anthropic.clear_tool_uses(trigger=2, keep=2)",
+        "langchain.clear_tool_uses(trigger=1, keep=2)",
+        "openhands.masking(attention_window=4)",
+        "swe_agent.last_5(n=2)",
+    ],
+)
+def test_behind_sessions_it_counts_the_results_of_the_session(spec: str) -> None:
+    def work(file: str, first: int, number: int) -> list[Message]:
+        return [message.replace(file=file) for message in steps(number, first)]
+
+    talk = [*task(0), *work("a.py", 0, 3), *work("b.py", 3, 6), *work("a.py", 9, 1)]
+    sent = last(f"file_sessions(carry=0) | {spec}", talk, 9000)
+    kept = [text for text in firsts(sent) if text.startswith("result")]
+    assert kept == ["result 2", "result 9"]

@@ -26,6 +26,7 @@ from ctxlab.strategies import (
     tool_result_cap,
     tool_stubs,
 )
+from ctxlab.strategies.about import about
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import CONTROLS, LINEUP
@@ -156,3 +157,20 @@ def test_a_name_is_given_once() -> None:
         register("mine", panic)
     with pytest.raises(SpecError):
         register("panic", panic)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_says_where_it_is_from_and_shows_what_it_does(name: str) -> None:
+    known = about(name)
+    assert known.source
+    assert ">>> " in known.text
+    assert all(parameter.meaning for parameter in known.parameters)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_says_what_it_imitates_and_where_that_can_be_read(name: str) -> None:
+    known = about(name)
+    assert known.source
+    assert known.link.startswith("https://")
+    assert known.claim
+    assert all(parameter.meaning for parameter in known.parameters)

@@ -14,7 +14,7 @@ from replaying import run
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies import observation_mask, stale_results, tool_result_cap
+from ctxlab.strategies import observation_mask, parse, stale_results, tool_result_cap
 from ctxlab.strategies.touched import failed
 from ctxlab.tokens import TokenCounter
 
@@ -122,6 +122,19 @@ def test_asked_late_it_does_the_same(counter: TokenCounter) -> None:
     _, sent = run(tape, stale_results(), 10**6)
     assert stale_results()(once).messages == sent[-1].messages
     assert [m.text for m in once.messages].count(EDITED) == 2
+
+
+def test_behind_sessions_a_copy_that_is_in_another_session_is_no_copy(
+    counter: TokenCounter,
+) -> None:
+    """What was read in this session is stale once this session reads it again, whatever others did."""
+    messages = steps(read(), read(FILE + "1"), read(FILE + "2"))
+    files = ["a.py"] * 3 + ["b.py"] * 2 + ["a.py"] * 3
+    talk = [m.replace(file=file) for m, file in zip(messages, files, strict=True)]
+    assert results(talk, parse("file_sessions(carry=0) | stale_results()"), counter) == [
+        READ_AGAIN,
+        FILE + "2",
+    ]
 
 
 CALLS = st.lists(

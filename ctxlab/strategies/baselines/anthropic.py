@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.compacting import fresh_start, used, window
 from ctxlab.strategies.text import with_text
@@ -52,7 +52,7 @@ class clear_tool_uses(Base):
         limit = self.trigger if self.trigger > 1 else self.trigger * window(context)
         if used(context) + cleared <= limit:
             return context
-        results = context.history.results
+        results = results_of(context)
         upto = max(looked, bisect_left(results, context.length) - self.keep)
         for position in results[looked:upto]:
             if self._takes(context, position):

@@ -111,6 +111,7 @@ FAMILY: tuple[Baseline, ...] = (
         "At 0.9 of the window the history becomes the newest user messages up to 20,000 tokens and a"
         " summary. Not imitated: with OpenAI's own models Codex asks a server to compact, in a way"
         " that is not published; and a summary request that overflows is tried again without the"
-        " oldest item.",
+        " oldest item. In a window of 32,000 the 20,000 tokens of the user's, once there, leave so"
+        " little room beside the summary that it compacts at every other request.",
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.langchain_summary import leading, understood
 from ctxlab.strategies.text import with_text
 
@@ -50,7 +50,7 @@ class clear_tool_uses(Base):
     "what stands in place of a result"
 
     def __call__(self, context: Context, /) -> Context:
-        results = context.history.results
+        results = results_of(context)
         done: int
         done, saved = context.notes.get(self, (-1, 0))
         if done < 0:

@@ -11,7 +11,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Part
 from ctxlab.errors import SpecError
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.text import with_text
 
@@ -59,8 +59,9 @@ class tool_output_trimmer(Base):
         renamed = names.follow(context)
         history = context.history
         newest = bisect_left(history.users, context.length) - self.recent_turns
-        upto = bisect_left(history.results, history.users[newest]) if newest >= 0 else 0
-        for position in (*renamed, *history.results[names.done : upto]):
+        results = results_of(context)
+        upto = bisect_left(results, history.users[newest]) if newest >= 0 else 0
+        for position in (*renamed, *results[names.done : upto]):
             self._trim(context, position, names)
         names.done = max(names.done, upto)
         return context

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context import Context
 from ctxlab.conversation import CLEARED, Message, ToolCall
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.compacting import (
     SUMMARY_TOKENS,
@@ -86,7 +86,7 @@ class recent_tail(Base):
 
     def _prune(self, context: Context) -> None:
         """Once a turn is over: outputs older than the last two turns, beyond the protected ones."""
-        users, results = context.history.users, context.history.results
+        users, results = context.history.users, results_of(context)
         spoken = bisect_left(users, context.length)
         last, done = context.notes.get(self, (0, 0))
         if spoken == last or spoken < 3:

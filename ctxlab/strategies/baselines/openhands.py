@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ctxlab.branch import Branch
 from ctxlab.context import Context
 from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
 from ctxlab.history import Entry, Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.wrapped import fold_wrapped
 
@@ -177,9 +178,8 @@ class openhands_masking(Base):
     def __call__(self, context: Context, /) -> Context:
         seen: _Numbered = context.notes.setdefault(self, _Numbered())
         seen.follow(context)
-        history = context.history
         upto = bisect_left(seen.results, seen.events - self.attention_window)
-        for position in history.results[seen.done : upto]:
+        for position in results_of(context)[seen.done : upto]:
             self._mask(context, position)
         seen.done = max(seen.done, upto)
         return context
@@ -260,12 +260,15 @@ class _Numbered:
 
     def follow(self, context: Context) -> None:
         """What came since."""
-        for position in range(self.seen, context.length):
+        positions: Sequence[int] = range(context.length)
+        if isinstance(context, Branch):
+            positions = context.taken
+        for position in positions[self.seen :]:
             message = context.history[position]
             if message.role == "tool":
                 self.results.append(self.events)
             self.events += _events(message)
-        self.seen = context.length
+        self.seen = len(positions)
 
 
 _V0 = "https://github.com/All-Hands-AI/OpenHands/blob/0.59.0/openhands/memory/condenser/impl/"

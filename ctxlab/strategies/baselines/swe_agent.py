@@ -9,7 +9,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
 from ctxlab.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.full import full
 from ctxlab.strategies.text import with_text
@@ -45,9 +45,9 @@ class last_observations(Base):
             raise SpecError("last_observations: n and polling are at least 1")
 
     def __call__(self, context: Context, /) -> Context:
-        history = context.history
-        of_tools = bisect_left(history.results, context.length)
-        places = history.results if of_tools else history.users
+        history, results = context.history, results_of(context)
+        of_tools = bisect_left(results, context.length)
+        places = results if of_tools else history.users
         first = 0 if of_tools else 1
         seen = of_tools or max(0, bisect_left(history.users, context.length) - 1)
         upto = max(0, (seen + 1) // self.polling * self.polling - self.n - 1)
