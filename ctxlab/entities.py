@@ -107,8 +107,8 @@ _SHORTEST = 3
 _LONGEST = 200
 
 
-def entities_in(text: str) -> tuple[Entity, ...]:
-    """The distinct typed tokens of a text, in order.
+def entities_in(text: str, most: int | None = None) -> tuple[Entity, ...]:
+    """The distinct typed tokens of a text, in order; the first ``most`` where that is given.
 
     >>> [tuple(e) for e in entities_in("run pytest tests/test_io.py::test_read at 1a2b3c4d")]
     [('path', 'tests/test_io.py'), ('identifier', 'test_read'), ('hash', '1a2b3c4d')]
@@ -120,7 +120,9 @@ def entities_in(text: str) -> tuple[Entity, ...]:
     for chunk in dict.fromkeys(_CHUNK.findall(text)):
         if len(chunk) >= _SHORTEST and (entities := _classify(chunk)):
             found.update(dict.fromkeys(entities))
-    return tuple(found)
+            if most is not None and len(found) >= most:
+                break
+    return tuple(found)[:most]
 
 
 def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:

@@ -14,7 +14,7 @@ from ctxlab.billing import session
 from ctxlab.conversation import Recording, several
 from ctxlab.executors import execute
 from ctxlab.metrics import FAR
-from ctxlab.profiles import find_profile
+from ctxlab.profiles import Profile, find_profile
 from ctxlab.progress import track
 from ctxlab.tape import Tape
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
@@ -85,7 +85,9 @@ class Surveyor:
 
     def __call__(self, recording: Recording) -> Facts:
         """The facts of one recording."""
-        counter = _counter(self.model or recording.model or DEFAULT_MODEL, self.project)
+        model = self.model or recording.model or DEFAULT_MODEL
+        # The profile is looked for each time: a calibration may have been stored since.
+        counter = _counter(model, find_profile(model, self.project))
         tape = Tape(recording, counter)
         history, needs, messages = tape.history, tape.needs, recording.messages
         counted = [entry.tokens for entry in history.entries]
@@ -133,5 +135,5 @@ def _tool(tape: Tape, place: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _counter(model: str, project: Path | None) -> TokenCounter:
-    return TokenCounter(model, find_profile(model, project))
+def _counter(model: str, profile: Profile) -> TokenCounter:
+    return TokenCounter(model, profile)

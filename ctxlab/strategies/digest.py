@@ -51,7 +51,7 @@ _LEFT_OUT = re.compile(r"\[… (\d+) more\]")
 _SHORTEST = 40  # characters below which the beginning of a line says nothing
 
 _ASKED, _DECIDED, _RAN, _FAILED = 300, 160, 120, 160
-_LOOKED = 8000  # characters of a text that are looked at
+_LOOKED = 3000  # characters of a text that are looked at; more are slower and hardly better
 _NAMES = 30  # of one message: a listing must not push out everything else
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECIDES = re.compile(
@@ -60,6 +60,13 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
+_ERRORS = (
+    "Error",
+    "Exception",
+    "FAILED",
+    "fatal: ",
+    "error: ",
+)  # without one of them it does not match
 _ADDRESS = re.compile(r"\w{2,}:/")  # what a browser opens is a name, not a file
 _COMMANDS = frozenset({"command", "cmd", "script", "code"})
 
@@ -166,7 +173,7 @@ def _noted(message: Message) -> tuple[tuple[str, str], ...]:
 
 def _notes(message: Message) -> Iterator[tuple[str, str]]:
     text = message.text
-    for entity in entities_in(text[:_LOOKED])[:_NAMES]:
+    for entity in entities_in(text[:_LOOKED], _NAMES):
         yield "Names seen", entity.text
     if message.role == "tool":
         if line := _error(message):
@@ -198,10 +205,12 @@ def _called(call: ToolCall) -> Iterator[tuple[str, str]]:
 
 def _error(message: Message) -> str | None:
     """The last line of a result that says that something went wrong; the first where all of it does."""
-    lines = message.text[-_LOOKED:].splitlines()
+    end = message.text[-_LOOKED:]
     if failed(message):
-        return next((line for line in lines if line.strip()), None)
-    return next((line for line in reversed(lines) if _ERROR.search(line)), None)
+        return next((line for line in end.splitlines() if line.strip()), None)
+    if not any(word in end for word in _ERRORS):
+        return None
+    return next((line for line in reversed(end.splitlines()) if _ERROR.search(line)), None)
 
 
 def _prose(text: str, limit: int) -> str:

@@ -68,15 +68,12 @@ LINEUP: tuple[str, ...] = (
     "full",
     "sliding_window()",
     "chunked_window()",
-    "tool_result_cap()",
     "tool_stubs()",
     "observation_mask(keep=10)",
     "stale_results()",
     "rolling_summary()",
     "contents()",
-    "panic()",
     "observation_mask(keep=3) | sliding_window() | panic()",
-    "rolling_summary() | panic()",
     "when_it_pays(observation_mask(keep=10)) | hysteresis(sliding_window()) | panic()",
     "nothing",
     "random_drop()",
@@ -86,7 +83,7 @@ LINEUP: tuple[str, ...] = (
 
 A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window or a
 summary, which cut in place, and leaves what is then still too large to panic. Left out are those that
-answer a question of their own (``recorded``, ``recent_images``, ``file_sessions`` …) and ``retrieval``,
+answer a question of their own (``recorded``, ``recent_images``, ``file_sessions`` …), and ``retrieval``,
 which takes milliseconds a request.
 """
 

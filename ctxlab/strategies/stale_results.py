@@ -32,6 +32,7 @@ class stale_results(Base):
     Source: ctxlab, after what users ask of coding agents; ``touches`` knows which tool reads what.
 
     >>> from ctxlab.budget import Budget
+    >>> from ctxlab.history import History
     >>> from ctxlab.tokens import TokenCounter
     >>> said = [Message("user", "go")]
     >>> for id, text in (("c1", "x = 1\\n" * 99), ("c2", "x = 2\\n" * 99)):

@@ -78,6 +78,8 @@ def _plain(
     """Without a model: structured where that is what was asked for."""
     write = digest if prompt == "structured" else extract
     count, chars = context.history.counter.text, 4 * tokens
+    if previous:  # what comes now has about as many characters a token as what was written then
+        chars = tokens * len(previous) // max(count(previous), 1)
     while True:
         said = write(previous, messages, chars)
         used = count(said)

@@ -375,7 +375,8 @@ FAMILY: tuple[Baseline, ...] = (
         "summarization",
         summarization(),
         "Above 6 messages all but the newest 4 become a summary, as far as 8,000 tokens of input reach; "
-        "a step that is longer by itself stays, and behind a summary nothing after it is summarised.",
+        "a step that is longer by itself stays, and behind a summary nothing after it is summarised, so "
+        "that the request then goes on growing.",
         "model='gpt-5-mini'",
         "model='gpt-5-mini', target_count=10, threshold=5",
         "model='gpt-5-mini', max_summary_input_tokens=1000",

@@ -51,8 +51,13 @@ class prune_messages(Base):
         pruned, looked = context.notes.get(self, (0, 0))
         end = self._end(context)
         if end is not None and end > pruned:
-            for index in range(context.index_from(end) - 1, context.index_from(pruned) - 1, -1):
-                self._prune(context, index)
+            first, stop = context.index_from(pruned), context.index_from(end)
+            while stop > first:
+                start = stop - 1
+                while start > first and context.entries[start].message.role == "tool":
+                    start -= 1
+                self._prune(context, start, stop)
+                stop = start
             pruned = end
         if self.empty_messages == "remove":
             for index in range(len(context.entries) - 1, context.index_from(looked) - 1, -1):
@@ -82,15 +87,15 @@ class prune_messages(Base):
             return context.length
         return context.history.starts[context.entries[index].start]
 
-    def _prune(self, context: Context, index: int) -> None:
-        message = context.entries[index].message
-        if message.role == "tool":
-            context.drop(index, index + 1)
-        elif message.tool_calls:
-            if message.content or self.empty_messages == "keep":
-                context.replace(index, message.replace(tool_calls=()), Form.TRUNCATED)
-            else:
-                context.drop(index, index + 1)
+    def _prune(self, context: Context, start: int, stop: int) -> None:
+        """A message and the results behind it: in one edit, so that no pair is parted in between."""
+        message = context.entries[start].message
+        if message.tool_calls and (message.content or self.empty_messages == "keep"):
+            context.fold(start, stop, message.replace(tool_calls=()), Form.TRUNCATED)
+            return
+        start += not (message.tool_calls or message.role == "tool")
+        if start < stop:
+            context.drop(start, stop)
 
 
 FAMILY: tuple[Baseline, ...] = (
@@ -100,6 +105,7 @@ FAMILY: tuple[Baseline, ...] = (
         "Vercel AI SDK, pruneMessages at 03754de",
         "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
         "By default only empty messages go. Told to, it takes out calls with their results before the"
-        " last messages. Choosing tools and pruning reasoning are not imitated: our logs send none.",
+        " last messages; what is said besides stays, so that the request goes on growing. Choosing"
+        " tools and pruning reasoning are not imitated: our logs send none.",
     ),
 )
