@@ -25,6 +25,7 @@ from ctxlab.profiles import Profile
 from ctxlab.quantity import quantity
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
+from ctxlab.turns import turn_span
 from ctxlab.validity import RULES, check
 
 __all__ = ["SAFE", "ContextManager", "StatelessWarning", "build_messages"]
@@ -209,6 +210,15 @@ class ContextManager:
         """Positions of ``history`` that the last request did not hold word for word."""
         kept = {entry.start for entry in self._sent if entry.form is Form.VERBATIM}
         return [position for position in range(self._length) if position not in kept]
+
+    def get_turn(self, number: int) -> list[dict[str, Any]]:
+        """The messages of a turn in full, for an agent that saw its line in the contents.
+
+        Turns count from 1; empty where there is none of that number. ``ctxlab.turns.GET_TURN`` is the
+        tool's definition.
+        """
+        start, stop = turn_span(self._context.history, number)
+        return [message.to_dict() for message in self.history[start:stop]]
 
     def recording(self, id: str) -> Recording:
         """The conversation as a recording, which the lab replays."""

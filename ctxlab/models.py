@@ -84,6 +84,24 @@ class CachePolicy(msgspec.Struct, frozen=True):
     paid_writes: bool = False
     "a written token costs more than a plain input token"
 
+    def reached(self, unchanged: Any, opening: Any, whole: Any, newest: Any) -> Any:
+        """Of an unchanged beginning, what ends where the request before had left something to read.
+
+        An automatic cache serves any beginning. An explicit one serves what ends at a breakpoint that
+        the client had set; they are taken to stand where agents set them: behind the system prompt
+        (``opening``), and behind the last message of the request before (``whole``) and the one before
+        that (``whole - newest``). Tokens of messages; numbers, or arrays of them.
+
+        >>> find_model("claude-opus-4-5").cache.reached(900, 100, 1000, 50)
+        100
+        """
+        if self.kind != "explicit":
+            return unchanged
+        second = whole - newest
+        last = whole * (unchanged >= whole)
+        earlier = second * ((unchanged < whole) & (unchanged >= second))
+        return last + earlier + opening * ((unchanged < second) & (unchanged >= opening))
+
     def served(self, prefix: _Tokens) -> _Tokens:
         """How many tokens of an unchanged prefix the cache serves, if it is still alive.
 

@@ -38,6 +38,7 @@ from ctxlab.profiles import UNCALIBRATED, Profile, find_profile
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results
 from ctxlab.strategies import models_asked
+from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import LINEUP, parse
 from ctxlab.tokens import DEFAULT_MODEL
 
@@ -72,7 +73,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     "of the sample"
     strategies: tuple[str, ...] = LINEUP
-    "as text; ``lineup`` stands for the default lineup"
+    "as text; ``lineup`` stands for the default lineup, ``baselines`` for what products do by default"
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
     model: str = DEFAULT_MODEL
@@ -249,7 +250,8 @@ def _said(error: msgspec.ValidationError) -> str:
 
 
 def _names(strategies: Iterable[str]) -> tuple[str, ...]:
-    every = (LINEUP if text == "lineup" else (text,) for text in strategies)
+    sets = {"lineup": LINEUP, "baselines": tuple(BASELINES)}
+    every = (sets.get(text, (text,)) for text in strategies)
     return tuple(dict.fromkeys(text for texts in every for text in texts))
 
 

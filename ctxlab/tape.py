@@ -25,7 +25,7 @@ from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
 from ctxlab.validity import check, is_valid
 
-__all__ = ["Tape", "Trace", "Watcher", "play", "play_all", "sound_start"]
+__all__ = ["Tape", "Trace", "Watcher", "opening", "play", "play_all", "sound_start"]
 
 _POSITION = attrgetter("position")
 
@@ -112,6 +112,10 @@ class Trace:
     "messages of each request"
     unchanged: list[int] = field(default_factory=list)
     "tokens of messages at its beginning that are those of the request before"
+    opening: list[int] = field(default_factory=list)
+    "tokens of the system messages that it begins with"
+    newest: list[int] = field(default_factory=list)
+    "tokens of its last message"
     faults: list[int] = field(default_factory=list)
     "how many rules of ``validity`` it breaks"
     forks: dict[int, list[Entry]] = field(default_factory=dict)
@@ -136,6 +140,8 @@ def play(
         trace.tokens.append(sent.tokens + budget.fixed)
         trace.messages.append(len(sent.entries))
         trace.unchanged.append(sent.unchanged)
+        trace.opening.append(opening(sent.entries))
+        trace.newest.append(sent.entries[-1].tokens if sent.entries else 0)
         if sent is not context:
             trace.forks[context.turn] = sent.entries.copy() if sent.lasting else sent.entries
         if tape.valid and not sent.strange:
@@ -164,6 +170,16 @@ def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
         cause, what = None, f"it returned {sent!r}, not the context or a fork of it"
     where = f"message {context.length} of {recording}"
     raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
+
+
+def opening(entries: Sequence[Entry]) -> int:
+    """Tokens of the system messages that a request begins with."""
+    tokens = 0
+    for entry in entries:
+        if entry.message.role != "system":
+            break
+        tokens += entry.tokens
+    return tokens
 
 
 def sound_start(entries: Sequence[Entry]) -> bool:

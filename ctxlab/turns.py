@@ -10,15 +10,30 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import History
 
-__all__ = ["LINE", "headline", "turn_at", "turn_span", "turn_starts"]
+__all__ = ["GET_TURN", "LINE", "headline", "turn_at", "turn_span", "turn_starts"]
 
 LINE = 100
 """Characters of a turn's line at most."""
+
+GET_TURN: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_turn",
+        "description": "Gives a turn of this conversation in full, by its number in the contents.",
+        "parameters": {
+            "type": "object",
+            "properties": {"number": {"type": "integer", "description": "counted from 1"}},
+            "required": ["number"],
+        },
+    },
+}
+"""The tool by which an agent fetches what ``contents`` lists, in OpenAI's shape."""
 
 _MAIN = (
     *("file_path", "path", "absolute_path", "notebook_path", "target_file", "file", "filename"),

@@ -21,6 +21,7 @@ from ctxlab.errors import ModelRefused, SpecError
 from ctxlab.llm import CachedClient, LenientClient, LiteLLMClient, ScriptedClient
 from ctxlab.manager import StatelessWarning
 from ctxlab.tokens import TokenCounter
+from ctxlab.turns import GET_TURN
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 ASKING = "rolling_summary(model='gpt-4o') | panic()"
@@ -395,3 +396,19 @@ def test_a_rule_of_another_provider_is_no_warning(
     manager.extend([{"role": "assistant", "content": "Hi!"}, {"role": "user", "content": "Hi"}])
     manager.request()
     assert ("starts_with_user" in caplog.text) == warned
+
+
+def test_what_the_contents_list_can_be_fetched_in_full() -> None:
+    manager = ContextManager("contents()", "gpt-4o", limit=2000, reserve=0, tools=[GET_TURN])
+    for i in range(40):
+        manager.append({"role": "user", "content": f"Question {i}? " + "word " * 40})
+        manager.request()
+        manager.append({"role": "assistant", "content": f"Answer {i}."})
+    sent = manager.request()
+    block = next(str(m["content"]) for m in sent if "get_turn" in str(m["content"]))
+    line = next(line for line in block.splitlines() if line[:1].isdigit())
+    number = int(line.split(".")[0])
+    turn = manager.get_turn(number)
+    assert [m["role"] for m in turn] == ["user", "assistant"]
+    assert turn[0]["content"].startswith(f"Question {number - 1}?")
+    assert manager.get_turn(0) == manager.get_turn(99) == []

@@ -63,7 +63,7 @@ def test_the_strategies_of_the_readme_parse() -> None:
     words = shlex.split(console.replace("$ ", ""))
     written = [words[i + 1] for i, word in enumerate(words) if word == "-s"]
     assert written
-    for strategy in written:
+    for strategy in {*written} - {"lineup", "baselines"}:
         strategies.parse(strategy)
 
 

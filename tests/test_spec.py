@@ -18,6 +18,7 @@ from ctxlab.metrics import METRICS
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results
 from ctxlab.spec import Spec, is_spec, read_spec, run
+from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import LINEUP
 
 
@@ -47,6 +48,11 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
 def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
     spec = read_spec(toml(tmp_path, 'data = "logs"\nlimits = "16k"\nstrategies = "panic"'))
     assert (spec.data, spec.limits, spec.strategies) == (("logs",), (16000,), ("panic",))
+
+
+def test_all_baselines_are_named_at_once() -> None:
+    spec = Spec(data=("a",), strategies=("full", "baselines"))
+    assert spec.strategies == ("full", *BASELINES)
 
 
 def test_the_lineup_can_be_added_to() -> None:

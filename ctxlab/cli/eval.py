@@ -54,7 +54,8 @@ def command(
             "-s",
             metavar="S",
             help="Such as 'tool_stubs(keep=3) | panic'; lineup "
-            "stands for the default ones. May be repeated, as all that follow with one value each.",
+            "stands for the default ones, baselines for what products do by default. May be repeated, "
+            "as all that follow with one value each. ctxlab strategies lists them.",
         ),
     ] = None,
     limit: Annotated[

@@ -2,8 +2,10 @@
 
 Each request's prefix that is message for message that of the request before is read from the cache, if
 it is long enough for the provider and the last request is recent enough; the rest is paid in full, or at
-the price of writing it to the cache where the provider asks one. Caching is counted in whole messages
-and from the last request only, which is the cautious side. Output is not counted: it is the recording's,
+the price of writing it to the cache where the provider asks one. Where a cache serves only up to
+breakpoints that a client sets, as Anthropic's does, they stand where agents set them: behind the system
+prompt and behind the last two messages. Caching is counted in whole messages and from the last request
+only. Output is not counted: it is the recording's,
 the same under every strategy. A model without a known price has no cost: nan, which is not nothing.
 """
 
@@ -55,7 +57,7 @@ class Cost:
         """See ``columns``."""
         prices, cache = self.model.prices, self.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
-        prefix = np.array([trace.unchanged for trace in traces], dtype=np.float64)
+        prefix = _reached(cache, tokens - tape.fixed, traces)
         # Tool definitions stand before the messages, so what is unchanged includes them.
         prefix += tape.fixed - tape.counter.REPLY
         prefix = cache.served(prefix) * _warm(tape, cache)
@@ -70,6 +72,17 @@ class Cost:
             "cost_usd": cost if prices.known else np.full_like(cost, np.nan),
             "strategy_usd": own,
         }
+
+
+def _reached(cache: CachePolicy, whole: Array, traces: Sequence[Trace]) -> Array:
+    """Tokens of messages that each request finds where the one before left them to be read."""
+    unchanged, opening, newest = (
+        np.array([getattr(trace, name) for trace in traces], dtype=np.float64)
+        for name in ("unchanged", "opening", "newest")
+    )
+    before = [np.roll(each, 1, axis=1) for each in (opening, whole, newest)]
+    found: Array = cache.reached(unchanged, *before)
+    return found
 
 
 def _warm(tape: Tape, cache: CachePolicy) -> npt.NDArray[np.bool_]:

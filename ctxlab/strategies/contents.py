@@ -38,7 +38,8 @@ class contents(Base):
     When the context fills, everything older than a recent window becomes one message with a line for
     each turn. That block is not touched again, and the next one is put behind it, so a prompt cache
     keeps what stands before. Where the blocks outgrow their share, the oldest leave a line that says
-    how many turns are no longer listed.
+    how many turns are no longer listed. The agent must be given the tool: ``ctxlab.turns.GET_TURN`` is
+    its definition, and ``ContextManager.get_turn`` answers it.
 
     Source: seed design "Session Table of Contents and Interaction Summaries".
 

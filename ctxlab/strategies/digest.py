@@ -51,7 +51,7 @@ _LEFT_OUT = re.compile(r"\[… (\d+) more\]")
 _SHORTEST = 40  # characters below which the beginning of a line says nothing
 
 _ASKED, _DECIDED, _RAN, _FAILED = 300, 160, 120, 160
-_LOOKED = 3000  # characters of a text that are looked at; more are slower and hardly better
+_LOOKED = 2500  # characters of a text that are looked at; more are slower and hardly better
 _NAMES = 30  # of one message: a listing must not push out everything else
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECIDES = re.compile(

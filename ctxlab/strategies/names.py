@@ -70,7 +70,6 @@ LINEUP: tuple[str, ...] = (
     "chunked_window()",
     "tool_stubs()",
     "observation_mask(keep=10)",
-    "stale_results()",
     "rolling_summary()",
     "contents()",
     "observation_mask(keep=3) | sliding_window() | panic()",

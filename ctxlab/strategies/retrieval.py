@@ -30,7 +30,8 @@ class retrieval(Base):
 
     Near is what shares rare words with the newest unit and the newest user message (BM25), or, with
     ``embedding``, what has a vector near theirs. The quotes stand in one message for one request; what
-    is before them stays as it was until the window is cut again, so a prompt cache keeps it.
+    is before them stays as it was until the window is cut again, which an automatic prompt cache reads;
+    one with breakpoints, as Claude's, reads the system prompt alone.
 
     Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009); quoting
     old turns after MemGPT's recall storage (Packer et al., 2023).

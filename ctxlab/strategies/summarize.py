@@ -37,7 +37,7 @@ def fold_summary(
         previous = folded[0].message.text.removeprefix(header)
         folded = folded[1:]
     messages = [entry.message for entry in folded]
-    said = summarize(context, previous, messages, tokens, model, prompt)
+    said = summarize(context, previous, messages, tokens, model, prompt, header)
     message = Message("user", header + said)
     before = sum(entry.tokens for entry in context.entries[start:stop])
     if context.history.counter.message(message) >= before:
@@ -55,14 +55,17 @@ def summarize(
     tokens: int,
     model: str | None = None,
     prompt: str = "summary",
+    header: str = "",
 ) -> str:
     """The summary so far, extended by what the messages say, in at most ``tokens`` tokens.
+
+    ``header``: what will stand before it, counted with it and not among its tokens.
 
     Where the model fails or writes what is no summary, it is written without one and that is reported.
     """
 
     def plain(messages: Sequence[Message], tokens: int, previous: str = "") -> str:
-        return _plain(context, previous, messages, tokens, prompt)
+        return _plain(context, previous, messages, tokens, prompt, header)
 
     if model is not None and tokens > 0:
         try:
@@ -73,11 +76,21 @@ def summarize(
 
 
 def _plain(
-    context: Context, previous: str, messages: Sequence[Message], tokens: int, prompt: str
+    context: Context,
+    previous: str,
+    messages: Sequence[Message],
+    tokens: int,
+    prompt: str,
+    header: str,
 ) -> str:
     """Without a model: structured where that is what was asked for."""
     write = digest if prompt == "structured" else extract
-    count, chars = context.history.counter.text, 4 * tokens
+    counter = context.history.counter
+    chars, empty = 4 * tokens, counter.text(header)
+
+    def count(said: str) -> int:
+        return counter.text(header + said) - empty  # as it will be sent, so that it is counted once
+
     if previous:  # what comes now has about as many characters a token as what was written then
         chars = tokens * len(previous) // max(count(previous), 1)
     while True:

@@ -28,11 +28,12 @@ class when_it_pays(Around):
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
     ``own``: what a model that the strategy asks takes, as if it read the ``S`` tokens once. All prices
-    are those of the model whose tokens are counted. How many requests remain is not known: it is taken
-    that there are as many until the next compaction as there were since the last one. So it compacts
-    when carrying the ``S`` tokens has cost about what writing the rest anew costs, as one buys what one
-    has rented long enough; at worst that is twice the least. Where the budget is exceeded it compacts
-    anyway. Both are reported, as ``compacted: pays`` and ``compacted: no room``.
+    are those of the model whose tokens are counted, and a cache that serves only up to breakpoints has
+    nothing left of a conversation that is edited further back but the system prompt. How many requests
+    remain is not known: it is taken that there are as many until the next compaction as there were since
+    the last one. So it compacts when carrying the ``S`` tokens has cost about what writing the rest anew
+    costs, as one buys what one has rented long enough. Where the budget is exceeded it compacts anyway.
+    Both are reported, as ``compacted: pays`` and ``compacted: no room``.
 
     What is taken away is known from a trial, at most one for each sixteenth of the context that is
     appended; nothing of a trial stays. A strategy that asks a model is tried as it is without one.
@@ -96,6 +97,11 @@ class when_it_pays(Around):
             return False
         read, write, asked = self._prices(context.history.counter.model)
         kept, left = context.unchanged, then.unchanged
+        if left < kept:  # what a cache with breakpoints has left of the request before
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ModelWarning)
+                cache = find_model(context.history.counter.model).cache
+            left = cache.reached(left, _opening(context), kept, 0)
         now = kept * read + (context.tokens - kept) * write
         once = left * read + (then.tokens - left) * write + saved * asked
         remaining = since if self.remaining is None else self.remaining
@@ -113,3 +119,9 @@ class when_it_pays(Around):
         read = read if self.read is None else self.read
         write = write if self.write is None else self.write
         return read, write, sum(others) / price
+
+
+def _opening(context: Context) -> int:
+    """Tokens of the system messages, behind which agents set a breakpoint."""
+    entries = context.entries[: context.head]
+    return sum(entry.tokens for entry in entries if entry.message.role == "system")

@@ -33,10 +33,12 @@ _PIPELINES = (
 """Where an edit at every step meets one that looks at all that is there."""
 
 
-def every() -> list[str]:
-    """Every strategy and every baseline with its defaults, and pipelines."""
+def every(quick: bool = False) -> list[str]:
+    """Every strategy and every baseline with its defaults, and pipelines; ``quick``: no baselines."""
     texts = []
     for known in catalogue():
+        if quick and known.kind == "baseline":
+            continue
         given = ", ".join(_INNER for p in known.parameters if not p.default)
         texts.append(f"{known.name}({given})")
     return [*texts, *_PIPELINES]
@@ -44,7 +46,7 @@ def every() -> list[str]:
 
 def replays(quick: bool) -> Iterator[Line]:
     """A window with its counting, then every strategy and baseline with nothing but its replay."""
-    middle, long = (6000, 20_000) if quick else (10_000, 60_000)
+    middle, long = (6000, 20_000) if quick else (20_000, 60_000)
     recordings = {n: conversation(n) for n in (1000, 3000, middle, long)}
 
     def window(n: int) -> Callable[[], object]:
@@ -62,11 +64,11 @@ def replays(quick: bool) -> Iterator[Line]:
     at = {3000: third, long: whole}
     yield _a_message(f"window 32k, counted, a message: {long:,} over 3,000", at)
 
-    # Every window is full by then, and so is the part that some products keep for the user's messages.
+    # Every window is full by then, and so is what Codex keeps for the user's messages, 20,000 tokens.
     ready = {n: _Ready(recordings[n]) for n in (middle, long)}
     gc.freeze()  # what is there already is no burden of the replays; what they make is collected
     yield Line(f"replay alone, 32k, a message: at {middle:,}, {long:,}", "last / first")
-    for text in every():
+    for text in every(quick):
         yield _a_message(text, _alone(text, ready, 2 if quick else 3))
     gc.unfreeze()
 

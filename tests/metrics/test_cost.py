@@ -38,6 +38,13 @@ TIMES = st.lists(
 )
 
 
+def breakpoints(request: Sent) -> tuple[int, ...]:
+    """Behind how many messages a client lets the provider keep what it sent: see ``CachePolicy``."""
+    roles = [message.role for message in request.messages]
+    system = next((i for i, role in enumerate(roles) if role != "system"), len(roles))
+    return 0, system, max(len(roles) - 1, 0), len(roles)
+
+
 def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list[float]]:
     """Cached tokens and cost of each request, from the messages of the request and of the one before."""
     cached, cost = [], []
@@ -47,10 +54,14 @@ def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list
         prefix = 0
         if before is not None:
             prefix = tape.fixed - tape.counter.REPLY
-            for mine, other in zip(request.entries, before.entries, strict=False):
-                if mine.message != other.message:
+            same = 0
+            for mine, other in zip(request.messages, before.messages, strict=False):
+                if mine != other:
                     break
-                prefix += mine.tokens
+                same += 1
+            if model.cache.kind == "explicit":
+                same = max(mark for mark in breakpoints(before) if mark <= same)
+            prefix += sum(entry.tokens for entry in request.entries[:same])
             now, then = messages[request.position].time, messages[before.position].time
             if now is not None and then is not None and now - then > model.cache.lifetime:
                 prefix = 0

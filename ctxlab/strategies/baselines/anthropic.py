@@ -81,7 +81,9 @@ class clear_tool_uses(Base):
         index = context.find(position)
         if index is None or context.entries[index].message.role != "tool":
             return
-        context.rewrite(index, _cleared, Form.STUB)
+        # Without the arguments the call cannot be made again, so nothing points back.
+        form = Form.REWRITTEN if self.clear_tool_inputs else Form.STUB
+        context.rewrite(index, _cleared, form)
         call = context.history.calls.get(position)
         asked = context.find(context.history.starts[position])
         if self.clear_tool_inputs and call is not None and asked is not None:
@@ -89,7 +91,7 @@ class clear_tool_uses(Base):
             calls = tuple(
                 ToolCall(c.id, c.name) if c.id == call.id else c for c in message.tool_calls
             )
-            context.replace(asked, message.replace(tool_calls=calls), Form.STUB)
+            context.replace(asked, message.replace(tool_calls=calls), Form.REWRITTEN)
 
 
 def _cleared(message: Message, _: ToolCall | None) -> Message:

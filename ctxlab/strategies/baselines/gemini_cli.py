@@ -129,7 +129,8 @@ FAMILY: tuple[Baseline, ...] = (
         "Gemini CLI, chatCompressionService at 02b2885",
         "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
         "At half the window the older 70 % of the characters become a summary and an acknowledgement,"
-        " cut where the user speaks; nothing is done where that is only at the beginning, which lets a"
+        " cut where the user speaks, so that it may be less, or all but a new message where the agent"
+        " has just finished; nothing is done where the user speaks only at the beginning, which lets a"
         " long run after one request overflow. A summary that is longer is rejected, and none is"
         " tried again. Not imitated: the second call, in which the model checks its summary, and the"
         " file in which a shortened result can be read whole.",

@@ -283,9 +283,9 @@ FAMILY: tuple[Baseline, ...] = (
             "context/condenser/llm_summarizing_condenser.py"
         ),
         says="Keeps the first 4 events and about the newest 35, with a summary between them, once there "
-        "are over 80 events or the window is full. User messages that follow one another are shown "
-        "apart here; the SDK joins them when it sends. Where a condensation changes nothing the SDK "
-        "would try again for ever; here it is sent as it is.",
+        "are over 80 events; where the window is full, as many as half the tokens hold. User messages "
+        "that follow one another are shown apart here; the SDK joins them when it sends. Where a "
+        "condensation changes nothing the SDK would try again for ever; here it is sent as it is.",
         package="openhands-sdk",
         checks=(
             "model='scripted'",
