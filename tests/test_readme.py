@@ -75,6 +75,13 @@ def test_the_readme_has_one_table_of_all_strategies() -> None:
     )
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_a_link_within_the_repository_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
 def test_what_contributing_shows_can_be_added(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

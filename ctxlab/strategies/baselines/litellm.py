@@ -11,8 +11,8 @@ FAMILY: tuple[Baseline, ...] = (
     Baseline(
         name="litellm.trim_messages",
         strategy=trim_messages(),
-        imitates="litellm 1.107.0rc2",
-        source="https://github.com/BerriAI/litellm/blob/v1.107.0-rc.2/litellm/utils.py",
+        imitates="litellm 1.106.2",
+        source="https://github.com/BerriAI/litellm/blob/v1.106.2/litellm/utils.py",
         says=(
             "Keeps the newest messages of 0.75 of the window, shortens those that do not fit in the "
             "middle, goes on with older ones that still do, and parts pairs. A call without text that "

@@ -171,9 +171,9 @@ FAMILY: tuple[Baseline, ...] = (
     Baseline(
         name="openai_agents.tool_output_trimmer",
         strategy=tool_output_trimmer(),
-        imitates="openai-agents 0.24.0",
+        imitates="openai-agents 0.20.0",
         source=(
-            "https://github.com/openai/openai-agents-python/blob/v0.24.0/src/agents/extensions/"
+            "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions/"
             "tool_output_trimmer.py"
         ),
         says="Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
