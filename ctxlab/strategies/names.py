@@ -73,7 +73,7 @@ LINEUP: tuple[str, ...] = (
     "rolling_summary()",
     "contents()",
     "observation_mask(keep=3) | sliding_window() | panic()",
-    "when_it_pays(observation_mask(keep=10)) | hysteresis(sliding_window()) | panic()",
+    "when_it_pays(observation_mask(keep=10)) | sliding_window() | panic()",
     "nothing",
     "random_drop()",
     "oracle",

@@ -33,7 +33,8 @@ class when_it_pays(Around):
     remain is not known: it is taken that there are as many until the next compaction as there were since
     the last one. So it compacts when carrying the ``S`` tokens has cost about what writing the rest anew
     costs, as one buys what one has rented long enough. Where the budget is exceeded it compacts anyway.
-    Both are reported, as ``compacted: pays`` and ``compacted: no room``.
+    Both are reported, as ``compacted: pays`` and ``compacted: no room``. What follows it in a pipeline
+    should wait for the whole budget: one that acts at a share of it drops what was to be compacted.
 
     What is taken away is known from a trial, at most one for each sixteenth of the context that is
     appended; nothing of a trial stays. A strategy that asks a model is tried as it is without one.
