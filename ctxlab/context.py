@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
+from itertools import takewhile
 from operator import attrgetter, is_, is_not
 from typing import Any
 
@@ -113,6 +114,12 @@ class Context(Account):
     def head(self) -> int:
         """Index of the first entry that a strategy may drop."""
         return self.index_from(self.history.head)
+
+    @property
+    def opening(self) -> int:
+        """Tokens of the system messages that it begins with."""
+        spoken = takewhile(lambda entry: entry.message.role == "system", self.entries)
+        return sum([entry.tokens for entry in spoken])
 
     @property
     def tail(self) -> int:
@@ -233,12 +240,10 @@ class Context(Account):
         if not going:  # the first that is another; none where nothing is
             changed = list(map(is_not, self.entries[start:stop], entries))
             first = start + changed.index(True) if True in changed else len(self.entries)
-        fork = self._forked([*self.entries[:start], *entries, *self.entries[stop:]])
+        fork = self._forked(self.entries)
+        fork._touch(first)
+        fork.entries = [*self.entries[:start], *entries, *self.entries[stop:]]
         fork.tokens = sum([entry.tokens for entry in fork.entries])
-        if first < fork._mark and fork._sent is None:
-            fork._mark = first
-            fork._prefix = sum([entry.tokens for entry in fork.entries[: fork._mark]])
-        fork.version += 1
         if going:
             begin, end = self.entries[start].start, self.entries[start + going - 1].stop
             fork.strange |= not (self._parts_nothing(begin) and self._parts_nothing(end))

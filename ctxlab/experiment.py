@@ -155,7 +155,7 @@ class Grid:
     @property
     def asked(self) -> tuple[str, ...]:
         """Models that its strategies call themselves."""
-        return tuple(dict.fromkeys(m for s in self.strategies for m in models_asked(s)))
+        return models_asked(*self.strategies)
 
     @property
     def columns(self) -> list[str]:

@@ -117,7 +117,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asked(self) -> tuple[str, ...]:
         """Models that its strategies call themselves."""
-        return tuple(dict.fromkeys(m for s in self.strategies for m in models_asked(parse(s))))
+        return models_asked(*map(parse, self.strategies))
 
     @property
     def paths(self) -> tuple[Place, ...]:

@@ -25,7 +25,7 @@ from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
 from ctxlab.validity import check, is_valid
 
-__all__ = ["Tape", "Trace", "Watcher", "opening", "play", "play_all", "sound_start"]
+__all__ = ["Tape", "Trace", "Watcher", "play", "play_all", "sound_start"]
 
 _POSITION = attrgetter("position")
 
@@ -140,7 +140,7 @@ def play(
         trace.tokens.append(sent.tokens + budget.fixed)
         trace.messages.append(len(sent.entries))
         trace.unchanged.append(sent.unchanged)
-        trace.opening.append(opening(sent.entries))
+        trace.opening.append(sent.opening)
         trace.newest.append(sent.entries[-1].tokens if sent.entries else 0)
         if sent is not context:
             trace.forks[context.turn] = sent.entries.copy() if sent.lasting else sent.entries
@@ -170,16 +170,6 @@ def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
         cause, what = None, f"it returned {sent!r}, not the context or a fork of it"
     where = f"message {context.length} of {recording}"
     raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
-
-
-def opening(entries: Sequence[Entry]) -> int:
-    """Tokens of the system messages that a request begins with."""
-    tokens = 0
-    for entry in entries:
-        if entry.message.role != "system":
-            break
-        tokens += entry.tokens
-    return tokens
 
 
 def sound_start(entries: Sequence[Entry]) -> bool:

@@ -121,24 +121,23 @@ def as_strategy(what: Any) -> Strategy:
     return what  # type: ignore[no-any-return]
 
 
-def models_asked(strategy: Any) -> tuple[str, ...]:
-    """Models that a strategy calls itself: its fields ``model`` and ``embedding``, where they are set.
+def models_asked(*strategies: Any) -> tuple[str, ...]:
+    """Models that strategies call themselves: their fields ``model`` and ``embedding``, where set.
 
     >>> from ctxlab.strategies import parse
     >>> models_asked(parse("tool_stubs() | panic()"))
     ()
     """
-    if isinstance(strategy, Base):
-        parts = [(f.name, getattr(strategy, f.name)) for f in fields(strategy)]  # type: ignore[arg-type]
-    else:
-        parts = []
     found: dict[str, None] = {}
-    for name, value in parts:
-        if name in ("model", "embedding") and isinstance(value, str):
-            found[value] = None
-        for inner in value if isinstance(value, tuple) else (value,):
-            if isinstance(inner, Base):
-                found.update(dict.fromkeys(models_asked(inner)))
+    for strategy in strategies:
+        if not isinstance(strategy, Base):
+            continue
+        for field in fields(strategy):  # type: ignore[arg-type]
+            value = getattr(strategy, field.name)
+            if field.name in ("model", "embedding") and isinstance(value, str):
+                found[value] = None
+            inner = value if isinstance(value, tuple) else (value,)
+            found.update(dict.fromkeys(models_asked(*inner)))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 
 from ctxlab.context import Context
-from ctxlab.models import ModelWarning, find_model
+from ctxlab.models import Model, ModelWarning, Prices, find_model
 from ctxlab.strategies.around import Around
 from ctxlab.strategies.base import Strategy, models_asked
 from ctxlab.strategies.trial import appended, next_trial, tried, without_models
@@ -96,24 +96,19 @@ class when_it_pays(Around):
         saved = context.tokens - then.tokens
         if saved <= 0:
             return False
-        read, write, asked = self._prices(context.history.counter.model)
+        model = _known(context.history.counter.model)
+        read, write, asked = self._prices(model.prices)
         kept, left = context.unchanged, then.unchanged
         if left < kept:  # what a cache with breakpoints has left of the request before
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ModelWarning)
-                cache = find_model(context.history.counter.model).cache
-            left = cache.reached(left, _opening(context), kept, 0)
+            left = model.cache.reached(left, context.opening, kept, 0)
         now = kept * read + (context.tokens - kept) * write
         once = left * read + (then.tokens - left) * write + saved * asked
         remaining = since if self.remaining is None else self.remaining
         return remaining * saved * read > once - now
 
-    def _prices(self, name: str) -> tuple[float, float, float]:
+    def _prices(self, prices: Prices) -> tuple[float, float, float]:
         """Of a token that is read, written, and read by a model of the strategy's own."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ModelWarning)  # whoever shows costs says so
-            prices = find_model(name).prices
-            others = [find_model(model).prices.input for model in models_asked(self.strategy)]
+        others = [_known(model).prices.input for model in models_asked(self.strategy)]
         price = prices.input or 1.0
         read = prices.cache_read / price if prices.known else _READ
         write = prices.cache_write / price if prices.known else _WRITE
@@ -122,7 +117,8 @@ class when_it_pays(Around):
         return read, write, sum(others) / price
 
 
-def _opening(context: Context) -> int:
-    """Tokens of the system messages, behind which agents set a breakpoint."""
-    entries = context.entries[: context.head]
-    return sum(entry.tokens for entry in entries if entry.message.role == "system")
+def _known(name: str) -> Model:
+    """What is known of a model; whoever shows costs says where that is a guess."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelWarning)
+        return find_model(name)

@@ -18,7 +18,7 @@ from ctxlab.errors import SpecError
 from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base, results_of
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import fold_wrapped
+from ctxlab.strategies.baselines.wrapped import wrapped_summary
 
 __all__ = ["FAMILY", "openhands_amortized", "openhands_masking", "openhands_summarizing"]
 
@@ -78,7 +78,8 @@ class openhands_summarizing(Base):
                 part = _all_but_system(context.entries)
             if part is None:
                 break
-            fold_wrapped(context, *part, model=self.model)
+            context.fold(*part, wrapped_summary(context, *part, model=self.model))
+            context.report("summary")
             context.notes.pop((self, "size"), None)
             if (context.tokens, _size(context, self)) >= before:
                 break

@@ -17,7 +17,7 @@ from ctxlab.context import Context
 from ctxlab.history import Entry, Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import fold_wrapped, wrapped_summary
+from ctxlab.strategies.baselines.wrapped import wrapped_summary
 
 __all__ = [
     "FAMILY",
@@ -64,10 +64,8 @@ class pydantic_ai_sliding(Base):
     "what stays of the beginning"
 
     def __call__(self, context: Context, /) -> Context:
-        if not _may_trigger(context, self.trigger):
-            return context
-        view = _View(context)
-        if not view.triggers(self.trigger):
+        view = _triggered(context, self.trigger)
+        if view is None:
             return context
         cut = view.cut(self.keep, in_flight=False)
         if not 0 < cut < view.size:
@@ -107,16 +105,17 @@ class pydantic_ai_summarization(Base):
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        if not _may_trigger(context, self.trigger):
-            return context
-        view = _View(context)
-        if not view.triggers(self.trigger):
+        view = _triggered(context, self.trigger)
+        if view is None:
             return context
         cut = view.cut(self.keep, in_flight=True)
         start = view.systems(cut)
         if cut <= 0 or start >= view.first[cut]:
             return context
-        fold_wrapped(context, start, view.first[cut], self.model, _HEADER, sees=_SEES, strip=True)
+        stop = view.first[cut]
+        said = wrapped_summary(context, start, stop, self.model, _HEADER, sees=_SEES, strip=True)
+        context.fold(start, stop, said)
+        context.report("summary")
         return context
 
 
@@ -175,18 +174,18 @@ class pydantic_ai_manager(Base):
         return context.fork_with(start, stop, [summary])
 
 
-def _may_trigger(context: Context, trigger: Size) -> bool:
-    """Whether it is worth while to look: there are no more messages than entries."""
+def _triggered(context: Context, trigger: Size) -> _View | None:
+    """The view of a context that is large enough; there are no more messages than entries."""
     kind, value = trigger
-    return _many(context, kind, len(context.entries)) >= _threshold(context, kind, value)
+    threshold = int(value * context.available) if kind == "fraction" else value
+    if _many(context, kind, len(context.entries)) < threshold:
+        return None
+    view = _View(context)
+    return view if _many(context, kind, view.size) >= threshold else None
 
 
 def _many(context: Context, kind: str, messages: int) -> int:
     return messages if kind == "messages" else context.tokens
-
-
-def _threshold(context: Context, kind: str, value: float) -> float:
-    return int(value * context.available) if kind == "fraction" else value
 
 
 class _View:
@@ -208,10 +207,6 @@ class _View:
         self.first.append(len(self.entries))
         sums = [0, *accumulate(entry.tokens for entry in self.entries[begin:])]
         self.sums = [sums[index - begin] for index in self.first]
-
-    def triggers(self, trigger: Size) -> bool:
-        kind, value = trigger
-        return _many(self.context, kind, self.size) >= _threshold(self.context, kind, value)
 
     def cut(self, keep: Size, in_flight: bool) -> int:
         """The message from which on all stay."""

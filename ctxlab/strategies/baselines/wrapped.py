@@ -1,4 +1,4 @@
-"""Products put the same summary into words of their own; this folds a part of a context in their way."""
+"""Products put the same summary into words of their own, whatever its length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ctxlab.conversation import Message, text_of
 from ctxlab.history import Form
 from ctxlab.strategies.baselines.as_written import written
 
-__all__ = ["SUMMARY_TOKENS", "fold_wrapped", "wrapped_summary"]
+__all__ = ["SUMMARY_TOKENS", "wrapped_summary"]
 
 SUMMARY_TOKENS = 1500
 """Of a summary at most. The products set no limit but that of their model."""
@@ -51,20 +51,3 @@ def wrapped_summary(
 def _shown(message: Message) -> int:
     """Characters of a message in what a model is given to summarize: results are cut short there."""
     return min(len(message.text), _RESULT) if message.role == "tool" else len(text_of(message))
-
-
-def fold_wrapped(
-    context: Context,
-    start: int,
-    stop: int,
-    model: str | None = None,
-    before: str = "",
-    after: str = "",
-    tokens: int = SUMMARY_TOKENS,
-    sees: int | None = None,
-    strip: bool = False,
-) -> None:
-    """Entries ``[start, stop)`` become their summary, whatever its length: products do not look."""
-    said = wrapped_summary(context, start, stop, model, before, after, tokens, sees, strip)
-    context.fold(start, stop, said)
-    context.report("summary")
