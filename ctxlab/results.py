@@ -124,7 +124,8 @@ class Results:
         """A row a strategy × limit over all recordings, in the order of the experiment.
 
         Rates are ratios of sums, so long recordings weigh more. Beside every recall stand the bounds of
-        its 95 % percentile interval from a bootstrap that draws whole clusters, ``samples`` times.
+        its 95 % interval from a bootstrap that draws whole clusters, ``samples`` times; nan with fewer
+        than five clusters that have any (``ctxlab.bootstrap``).
         """
         runs = self.runs
         groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ctxlab.strategies.names import CONTROLS
 
-__all__ = ["control_in", "control_of", "fits", "verdict"]
+__all__ = ["control_in", "control_of", "fits", "keeping", "verdict"]
 
 _NEEDED = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING = 1e-12
@@ -52,8 +52,46 @@ def fits(board: pd.DataFrame) -> pd.Series[bool]:
     return fit
 
 
+def keeping(board: pd.DataFrame, floor: float = 0.95) -> pd.DataFrame:
+    """The rows that keep ``floor`` of full history's far recall and could be taken, cheapest first.
+
+    None where a verdict names none.
+    """
+    if _silence(board):
+        return board.iloc[:0]
+    usable = board[fits(board) & (control_of(board) == "")]
+    keeps = usable[usable["recall_far"] >= floor * _reference(board) - _ROUNDING]
+    return keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable")
+
+
 def verdict(board: pd.DataFrame, floor: float = 0.95) -> str:
     """The sentence for a leaderboard; ``floor`` is a share of full history's far recall."""
+    if said := _silence(board):
+        return said
+    control = control_of(board)
+    chosen = board[control == ""]
+    usable = chosen[fits(board)[control == ""]]
+    goal = f"keeps far recall at or above {floor:g} of full history's"
+    if usable.empty:
+        fitting = chosen[chosen["overflow_rate"] <= 0]
+        why = "none fits its limit at every request"
+        if len(fitting):
+            refused = fitting["invalid_rate"].min()
+            why = f"of those that fit, providers would refuse {refused:.0%} of requests or more"
+        return f"No strategy {goal}: {why}."
+    keeps = keeping(board, floor)
+    if keeps.empty:
+        nearest = usable.sort_values("recall_far", kind="stable").iloc[-1]
+        chance = _chance(nearest, board[control == "random_drop"])
+        return f"No strategy {goal}; the nearest is {_row(nearest)}{chance}{_without(nearest)}."
+    best = keeps.iloc[0]
+    chance = _chance(best, board[control == "random_drop"])
+    row = f"{_row(best)}{_saved(best, board[control == 'full'])}{chance}{_without(best)}"
+    return f"The cheapest strategy that {goal} is {row}."
+
+
+def _silence(board: pd.DataFrame) -> str:
+    """Why nothing can be recommended, whatever is compared; empty where something can."""
     if not set(board) >= _NEEDED:
         return "Not all of usage, validity, cost and recall were measured: nothing to recommend."
     if not board["far_arguments"].max() > 0:
@@ -67,38 +105,25 @@ def verdict(board: pd.DataFrame, floor: float = 0.95) -> str:
             "strategies apart."
         )
     control = control_of(board)
-    full = board[control == "full"]
     if (control != "").all():
         return "Only controls were compared, which are never recommended."
+    full = board[control == "full"]
     if len(full) and not full["overflow_rate"].max() > 0:
         return "Full history fits at every request under every limit: nothing needs to be left out."
-    reference = full["recall_far"].max() if len(full) else 1.0
-    chosen = board[control == ""]
-    usable = chosen[fits(board)[control == ""]]
-    goal = f"keeps far recall at or above {floor:g} of full history's"
-    if usable.empty:
-        fitting = chosen[chosen["overflow_rate"] <= 0]
-        why = "none fits its limit at every request"
-        if len(fitting):
-            refused = fitting["invalid_rate"].min()
-            why = f"of those that fit, providers would refuse {refused:.0%} of requests or more"
-        return f"No strategy {goal}: {why}."
-    keeps = usable[usable["recall_far"] >= floor * reference - _ROUNDING]
-    if keeps.empty:
-        nearest = usable.sort_values("recall_far", kind="stable").iloc[-1]
-        chance = _chance(nearest, board[control == "random_drop"])
-        return f"No strategy {goal}; the nearest is {_row(nearest)}{chance}{_without(nearest)}."
-    best = keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable").iloc[0]
-    chance = _chance(best, board[control == "random_drop"])
-    row = f"{_row(best)}{_saved(best, full)}{chance}{_without(best)}"
-    return f"The cheapest strategy that {goal} is {row}."
+    return ""
+
+
+def _reference(board: pd.DataFrame) -> float:
+    """Far recall of full history; all of it where that was not compared."""
+    full = board[control_of(board) == "full"]
+    return float(full["recall_far"].max()) if len(full) else 1.0
 
 
 def _row(row: Any) -> str:
     limit = row["limit"]
     window = f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
     low, high = row["recall_far_low"], row["recall_far_high"]
-    bounds = "one cluster, no interval" if pd.isna(low) else f"{low:.2f}–{high:.2f}"
+    bounds = "too few clusters for an interval" if pd.isna(low) else f"{low:.2f}–{high:.2f}"
     cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"
     return f"{row['strategy']} at {window}: far recall {row['recall_far']:.2f} ({bounds}), {cost}"
 

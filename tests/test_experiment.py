@@ -105,7 +105,7 @@ def test_each_row_is_what_a_replay_alone_measures(
 
 
 def test_a_score_is_a_ratio_of_sums_and_long_recordings_weigh_more() -> None:
-    results = run(trip("a", steps=3), trip("b", steps=20))
+    results = run(*(trip(name, steps=3 + 4 * i) for i, name in enumerate("abcde")))
     requests, board = results.requests, results.leaderboard()
     for strategy, rows in requests.groupby("strategy", observed=True):
         line = board[board["strategy"] == strategy].iloc[0]
@@ -115,7 +115,7 @@ def test_a_score_is_a_ratio_of_sums_and_long_recordings_weigh_more() -> None:
         assert line["overflow_rate"] == pytest.approx(rows["overflow"].mean())
         assert line["recall_low"] <= line["recall"] <= line["recall_high"]
     runs = results.runs
-    assert len(runs) == 6
+    assert len(runs) == 15
     assert runs["tokens_total"].sum() == pytest.approx(requests["tokens"].sum())
 
 
@@ -125,11 +125,12 @@ def test_a_fraction_is_taken_of_each_recordings_own_length() -> None:
     assert (peak["budget"].first() == (peak["tokens"].max() * 0.5).astype(int)).all()
 
 
-def test_recordings_of_one_cluster_give_no_interval() -> None:
-    one, two = run(trip("a", "task"), trip("b", "task")), run(trip("a", "s"), trip("b", "t"))
-    assert (one.clusters, two.clusters) == (1, 2)
-    assert math.isnan(one.leaderboard()["recall_far_low"].iloc[1])
-    assert not math.isnan(two.leaderboard()["recall_far_low"].iloc[1])
+def test_recordings_of_one_cluster_are_one_witness_and_few_give_no_interval() -> None:
+    same = run(*(trip(name, "task") for name in "abcde"))
+    own = run(*(trip(name, name) for name in "abcde"))
+    assert (same.clusters, own.clusters) == (1, 5)
+    assert math.isnan(same.leaderboard()["recall_far_low"].iloc[1])
+    assert not math.isnan(own.leaderboard()["recall_far_low"].iloc[1])
 
 
 def test_recordings_without_a_model_call_are_listed_and_not_measured() -> None:

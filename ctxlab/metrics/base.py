@@ -48,6 +48,8 @@ class Score:
     per: str = ""
     interval: bool = False
     "whether a bootstrap interval stands beside it"
+    better: Literal["higher", "lower", ""] = ""
+    "which way is better; empty where that depends"
 
 
 @runtime_checkable

@@ -39,9 +39,21 @@ class Cost:
     )
     scores = (
         Score(
-            "cost_usd", "input cost of all requests, own calls included", "USD", "sum", "cost_usd"
+            "cost_usd",
+            "input cost of all requests, own calls included",
+            "USD",
+            "sum",
+            "cost_usd",
+            better="lower",
         ),
-        Score("strategy_usd", "of it, the strategy's own calls", "USD", "sum", "strategy_usd"),
+        Score(
+            "strategy_usd",
+            "of it, the strategy's own calls",
+            "USD",
+            "sum",
+            "strategy_usd",
+            better="lower",
+        ),
         Score(
             "cached_share",
             "share of tokens read from the cache",
@@ -49,6 +61,7 @@ class Cost:
             "ratio",
             "cached",
             "tokens",
+            better="higher",
         ),
     )
     watchers: ClassVar[Mapping[str, Watcher]] = {}

@@ -70,15 +70,15 @@ class Recall:
     )
     scores = (
         Score("recall", "share of what is used next that is in view", "share", "ratio", "seen",
-              "arguments", interval=True),
+              "arguments", interval=True, better="higher"),
         Score("recall_near", "the same for what was last said recently", "share", "ratio",
-              "near_seen", "near_arguments", interval=True),
+              "near_seen", "near_arguments", interval=True, better="higher"),
         Score("recall_far", "the same for what was last said more than 4,000 tokens before", "share",
-              "ratio", "far_seen", "far_arguments", interval=True),
+              "ratio", "far_seen", "far_arguments", interval=True, better="higher"),
         Score("pointer_rate", "share that is not in view but can be fetched again", "share", "ratio",
               "pointed", "arguments"),
         Score("lost_rate", "share that is neither in view nor fetchable", "share", "ratio", "lost",
-              "arguments"),
+              "arguments", better="lower"),
         Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
     )  # fmt: skip
     watchers: ClassVar[Mapping[str, Watcher]] = {}

@@ -27,7 +27,12 @@ class Validity:
     )
     scores = (
         Score(
-            "invalid_rate", "share of requests a provider would refuse", "share", "ratio", "invalid"
+            "invalid_rate",
+            "share of requests a provider would refuse",
+            "share",
+            "ratio",
+            "invalid",
+            better="lower",
         ),
     )
     watchers: ClassVar[Mapping[str, Watcher]] = {}
