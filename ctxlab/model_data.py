@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["CACHES", "FAMILIES"]
+__all__ = ["CACHES", "FAMILIES", "LONG"]
 
 _Usd: TypeAlias = float | None
 _Kind: TypeAlias = Literal["none", "automatic", "explicit"]
@@ -67,6 +67,10 @@ FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
 """Pattern, provider, input and output limit in tokens, then USD for a million tokens of input,
 output, cache read and cache write; None where none is published or each host has its own. From the
 providers' model and price pages; where a family's members differ, a common and cautious one."""
+
+LONG: tuple[tuple[str, int, float, float], ...] = (("gemini(?!.*flash)", 200_001, 2, 1.5),)
+"""Which families ask more for long prompts: pattern, the tokens of prompt from which on, and how many
+times the price of input, cached or not, and of output. Google, "Gemini Developer API pricing"."""
 
 CACHES: tuple[tuple[str, _Kind, int, int, float], ...] = (
     ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),

@@ -8,20 +8,19 @@ litellm's ``max_input_tokens`` (its ``max_tokens`` is the input here and the out
 from __future__ import annotations
 
 import functools
-import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ctxlab.conversation import Usage
-from ctxlab.model_data import CACHES, FAMILIES
+from ctxlab.model_data import CACHES, FAMILIES, LONG
+from ctxlab.prices import Prices, Tier, filled
 from ctxlab.vocabulary import litellm_folder
 
-__all__ = ["CachePolicy", "Model", "ModelWarning", "Prices", "find_model"]
+__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model"]
 
 
 _Tokens = TypeVar("_Tokens", bound=Any)
@@ -29,41 +28,6 @@ _Tokens = TypeVar("_Tokens", bound=Any)
 
 class ModelWarning(UserWarning):
     """A model is unknown, so that limit and prices are a default."""
-
-
-class Prices(msgspec.Struct, frozen=True):
-    """What a token costs, in USD; 0.0 where no price is known.
-
-    These are base prices: a surcharge for long requests (above 200,000 tokens or so at some
-    providers) and discounts for batches or at night are left out.
-    """
-
-    input: float = 0.0
-    output: float = 0.0
-    cache_read: float = 0.0
-    "the input price where the provider publishes no other"
-    cache_write: float = 0.0
-    "what a written token costs in all, so never less than the input price"
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a price to go by."""
-        return self.input > 0
-
-    def cost(self, usage: Usage) -> float:
-        """What a call cost in USD; nan where no price is known.
-
-        >>> Prices(2e-6, 8e-6, cache_read=5e-7).cost(Usage(1_000, cache_read=2_000, output=500))
-        0.007
-        """
-        if not self.known:
-            return math.nan
-        return (
-            usage.input * self.input
-            + usage.cache_read * self.cache_read
-            + usage.cache_write * self.cache_write
-            + usage.output * self.output
-        )
 
 
 class CachePolicy(msgspec.Struct, frozen=True):
@@ -167,18 +131,31 @@ _HOMES = (
 _SUFFIX = re.compile(r"(-latest|-\d{4}-\d\d-\d\d|-\d{8}|-\d{4}|@[^/]*|:[^/:]*)$")
 
 
-class _Entry(msgspec.Struct):
+_COSTS = (
+    *("input_cost_per_token", "output_cost_per_token"),
+    *("cache_read_input_token_cost", "cache_creation_input_token_cost"),
+)
+_ABOVE = re.compile(rf"({'|'.join(_COSTS)})_above_(\d+)(k?)_tokens")
+# Who bills the higher prices from the threshold on, and not only above it; as litellm's calculator.
+_INCLUSIVE = {"xai"}
+
+
+class _Costs(msgspec.Struct):
+    input_cost_per_token: float | None = None
+    output_cost_per_token: float | None = None
+    cache_read_input_token_cost: float | None = None
+    cache_creation_input_token_cost: float | None = None
+    range: list[float] = []
+
+
+class _Entry(_Costs):
     # Whole numbers stand in the table as 4096 and as 4096.0.
     mode: str | None = None
     litellm_provider: str = ""
     max_input_tokens: float | None = None
     max_output_tokens: float | None = None
-    input_cost_per_token: float | None = None
-    output_cost_per_token: float | None = None
-    cache_read_input_token_cost: float | None = None
-    cache_creation_input_token_cost: float | None = None
     prompt_cache_min_tokens: float | None = None
-    tiered_pricing: list[_Entry] = []
+    tiered_pricing: list[_Costs] = []
 
 
 _Table: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
@@ -202,27 +179,57 @@ def _from_table(name: str, table: _Table) -> Model | None:
             continue
         listed_as, raw = table[spelling]
         try:
-            entry = msgspec.json.decode(raw, type=_Entry)
+            figures = msgspec.json.decode(raw, type=dict[str, Any])
+            entry = msgspec.convert(figures, _Entry)
         except msgspec.DecodeError:
             continue
         if entry.mode not in _CHAT:
             return _default(name, f"litellm lists it under {entry.mode}, not as a chat model")
         if entry.max_input_tokens:
-            return _listed(name, listed_as, entry, entry.max_input_tokens)
+            steps = _by_range(entry) or _by_threshold(entry, figures)
+            return _listed(name, listed_as, entry, steps)
     return None
 
 
-def _listed(name: str, listed_as: str, entry: _Entry, limit: float) -> Model:
-    priced = entry
-    if entry.input_cost_per_token is None and entry.tiered_pricing:
-        priced = entry.tiered_pricing[0]
-    prices = _prices(
-        priced.input_cost_per_token,
-        priced.output_cost_per_token,
-        priced.cache_read_input_token_cost,
-        priced.cache_creation_input_token_cost,
+_Steps: TypeAlias = list[tuple[int, list[float | None]]]
+"""From how many tokens of prompt on which costs hold, in the order of ``_COSTS``; rising."""
+
+
+def _by_range(entry: _Entry) -> _Steps:
+    """Of ``tiered_pricing``, which comes before all else; a tier starts behind its lower end."""
+    priced = [t for t in entry.tiered_pricing if t.input_cost_per_token is not None]
+    ranged = sorted((t for t in priced if len(t.range) == 2), key=lambda t: t.range[0])
+    for tier in ranged:
+        if tier.output_cost_per_token is None:
+            tier.output_cost_per_token = entry.output_cost_per_token
+    return [(int(tier.range[0]) + 1, _costs(tier)) for tier in ranged]
+
+
+def _by_threshold(entry: _Entry, figures: dict[str, Any]) -> _Steps:
+    """Of the plain prices, and of those for prompts above a size; what that leaves out stays."""
+    found: dict[int, dict[str, float]] = {}
+    for key, value in figures.items():
+        if (match := _ABOVE.fullmatch(key)) and isinstance(value, float | int):
+            cost, size, thousands = match.groups()
+            found.setdefault(int(size) * (1000 if thousands else 1), {})[cost] = value
+    steps, costs = [(0, _costs(entry))], _costs(entry)
+    for size in sorted(found):
+        costs = [found[size].get(key, cost) for key, cost in zip(_COSTS, costs, strict=True)]
+        steps.append((size + (entry.litellm_provider not in _INCLUSIVE), costs))
+    return steps
+
+
+def _costs(listed: _Costs) -> list[float | None]:
+    return [getattr(listed, key) for key in _COSTS]
+
+
+def _listed(name: str, listed_as: str, entry: _Entry, steps: _Steps) -> Model:
+    limit = entry.max_input_tokens or 0
+    (_, costs), *more = steps
+    prices = Prices(
+        *filled(*costs), above=tuple(Tier(*filled(*c), start) for start, c in more if costs[0])
     )
-    cached = priced.cache_read_input_token_cost is not None
+    cached = costs[2] is not None
     maker = f"{entry.litellm_provider} {_spelling(listed_as)}"
     warning = None if prices.known else f"{name} has no price in litellm's table: no cost is known"
     return Model(
@@ -256,18 +263,6 @@ def _spelling(name: str) -> str:
     return re.sub(r"(?<=\d)\.(?=\d)", "-", name.strip().lower())
 
 
-def _prices(
-    input: float | None, output: float | None, read: float | None, write: float | None
-) -> Prices:
-    """Prices with the gaps filled: no cache price means the input price.
-
-    A write of 0.0 is the table's way to say "nothing extra", and a few Azure entries hold the read
-    price in its place: a written token still costs what an input token costs.
-    """
-    plain = input or 0.0
-    return Prices(plain, output or 0.0, plain if read is None else read, max(write or 0.0, plain))
-
-
 # --- families and caches --------------------------------------------------------------------------
 
 
@@ -275,7 +270,7 @@ def _from_family(name: str) -> Model | None:
     spelling = _spelling(name)
     for pattern, provider, limit, output, *per_million in FAMILIES:
         if re.search(pattern, spelling):
-            prices = _prices(*(None if p is None else p / 1e6 for p in per_million))
+            prices = _family_prices(spelling, per_million)
             maker = f"{provider} {spelling}"
             return Model(
                 name=name,
@@ -290,6 +285,16 @@ def _from_family(name: str) -> Model | None:
                 + ("" if prices.known else ", which has no price, so no cost is known"),
             )
     return None
+
+
+def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices:
+    input, output, read, write = filled(*per_million)
+
+    def times(into: float, out: float) -> tuple[float, float, float, float]:
+        return input * into / 1e6, output * out / 1e6, read * into / 1e6, write * into / 1e6
+
+    above = (Tier(*times(x, y), n) for family, n, x, y in LONG if re.search(family, spelling))
+    return Prices(*times(1, 1), above=tuple(above) if input else ())
 
 
 def _policy(maker: str, prices: Prices, minimum: float | None = None) -> CachePolicy:

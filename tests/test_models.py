@@ -22,11 +22,11 @@ from ctxlab.models import (
     CachePolicy,
     Model,
     ModelWarning,
-    Prices,
     _from_table,
     _table,
     find_model,
 )
+from ctxlab.prices import Prices, Tier
 from ctxlab.vocabulary import litellm_folder
 
 needs_litellm = pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
@@ -94,7 +94,29 @@ def listed(tmp_path: Path) -> Callable[[str], Model]:
         "gateway/known": {**price, "mode": "chat", "max_tokens": 7},
         "known": {**chat, **price},
         "unpriced": chat,
-        "tiered": {**chat, "tiered_pricing": [{**price, "range": [0, 9]}, {**price, **read}]},
+        "tiered": {
+            **chat,
+            "tiered_pricing": [
+                {"input_cost_per_token": 3e-6, "range": [9.0, 20]},
+                {**price, "range": [0, 9]},
+            ],
+        },
+        "untold": {**chat, **price, "tiered_pricing": [{"input_cost_per_token": 1e-6}]},
+        "stepped": {
+            **chat,
+            **price,
+            **read,
+            "input_cost_per_token_above_128k_tokens": 3e-6,
+            "output_cost_per_token_above_256k_tokens": 9e-6,
+            "cache_creation_input_token_cost_above_1hr_above_128k_tokens": 9.0,
+            "input_cost_per_token_above_128k_tokens_priority": 9.0,
+        },
+        "inclusive": {
+            **chat,
+            **price,
+            "litellm_provider": "xai",
+            "input_cost_per_token_above_200k_tokens": 3e-6,
+        },
         "zero-write": {**chat, **price, **read, "cache_creation_input_token_cost": 0.0},
         "cheap-write": {**chat, **price, **read, "cache_creation_input_token_cost": 1e-6},
         "dear-write": {**chat, **price, **read, "cache_creation_input_token_cost": 2.5e-6},
@@ -161,8 +183,28 @@ def test_a_written_token_is_never_cheaper_than_an_input_token(
     assert model.prices.cache_read == 1e-6
 
 
-def test_prices_by_tier_start_with_the_first(listed: Callable[[str], Model]) -> None:
-    assert listed("tiered").prices == listed("plain").prices
+def test_prices_by_range_start_with_that_of_the_shortest_prompts(
+    listed: Callable[[str], Model],
+) -> None:
+    dearer = Tier(3e-6, 0.0, 3e-6, 3e-6, start=10)
+    assert listed("tiered").prices == Prices(2e-6, 4e-6, 2e-6, 2e-6, above=(dearer,))
+    assert listed("untold").prices == listed("plain").prices
+
+
+def test_what_a_price_for_long_prompts_leaves_out_is_that_of_shorter_ones(
+    listed: Callable[[str], Model],
+) -> None:
+    assert listed("stepped").prices.above == (
+        Tier(3e-6, 4e-6, 1e-6, 3e-6, start=128_001),
+        Tier(3e-6, 9e-6, 1e-6, 3e-6, start=256_001),
+    )
+    assert [tier.start for tier in listed("inclusive").prices.above] == [200_000]
+
+
+def test_a_family_that_is_known_to_ask_more_for_long_prompts_does_so() -> None:
+    (dearer,) = find_model("my/gemini-9-ultra").prices.above
+    assert dearer == Tier(2.5e-6, 15e-6, 0.25e-6, 2.5e-6, start=200_001)
+    assert find_model("my/gemini-9-flash").prices.above == ()
 
 
 def test_an_entry_without_a_price_says_that_no_cost_is_known(
@@ -277,7 +319,8 @@ def test_any_text_is_a_name(name: str) -> None:
     assert model.name == name
     assert model.limit > 0
     assert model.max_output > 0
-    assert all(price >= 0 for price in msgspec.structs.astuple(model.prices))
+    for rates in model.prices.tiers:
+        assert all(price >= 0 for price in msgspec.structs.astuple(rates)[:4])
     assert model is silently(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ctxlab.conversation import Message, Usage
-from ctxlab.models import Prices
+from ctxlab.prices import Prices
 
 __all__ = ["Billed", "read_embedding", "read_reply"]
 

@@ -5,8 +5,9 @@ it is long enough for the provider and the last request is recent enough; the re
 the price of writing it to the cache where the provider asks one. Where a cache serves only up to
 breakpoints that a client sets, as Anthropic's does, they stand where agents set them: behind the system
 prompt and behind the last two messages. Caching is counted in whole messages and from the last request
-only. Output is not counted: it is the recording's,
-the same under every strategy. A model without a known price has no cost: nan, which is not nothing.
+only. Where long prompts are dearer, every token of a request is billed by the size of its prompt. Output
+is not counted: it is the recording's, the same under every strategy. A model without a known price has
+no cost: nan, which is not nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from ctxlab.metrics.base import Array, Column, Score
 from ctxlab.models import CachePolicy, Model
+from ctxlab.prices import Prices
 from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Cost"]
@@ -74,17 +76,26 @@ class Cost:
         # Tool definitions stand before the messages, so what is unchanged includes them.
         prefix += tape.fixed - tape.counter.REPLY
         prefix = cache.served(prefix) * _warm(tape, cache)
-        write = np.where(tokens >= cache.minimum, prices.cache_write, prices.input)
+        plain, read, write = _by_size(prices, tokens)
+        write = np.where(tokens >= cache.minimum, write, plain)
         own = np.zeros_like(tokens)
         for row, trace in enumerate(traces):
             for call in trace.context.spent:
                 own[row, call.turn] += call.usd
-        cost = prefix * prices.cache_read + (tokens - prefix) * write + own
+        cost = prefix * read + (tokens - prefix) * write + own
         return {
             "cached": prefix,
             "cost_usd": cost if prices.known else np.full_like(cost, np.nan),
             "strategy_usd": own,
         }
+
+
+def _by_size(prices: Prices, tokens: Array) -> list[Array]:
+    """What a token of input, from the cache and to the cache costs in requests of so many tokens."""
+    starts = [tier.start for tier in prices.above]
+    tier = np.searchsorted(starts, tokens, side="right") if starts else 0
+    names = ("input", "cache_read", "cache_write")
+    return [np.array([getattr(rates, name) for rates in prices.tiers])[tier] for name in names]
 
 
 def _reached(cache: CachePolicy, whole: Array, traces: Sequence[Trace]) -> Array:

@@ -6,7 +6,8 @@ import warnings
 from dataclasses import dataclass
 
 from ctxlab.context import Context
-from ctxlab.models import Model, ModelWarning, Prices, find_model
+from ctxlab.models import Model, ModelWarning, find_model
+from ctxlab.prices import Prices
 from ctxlab.strategies.around import Around
 from ctxlab.strategies.base import Strategy, models_asked
 from ctxlab.strategies.trial import appended, next_trial, tried, without_models
@@ -28,13 +29,15 @@ class when_it_pays(Around):
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
     ``own``: what a model that the strategy asks takes, as if it read the ``S`` tokens once. All prices
-    are those of the model whose tokens are counted, and a cache that serves only up to breakpoints has
-    nothing left of a conversation that is edited further back but the system prompt. How many requests
-    remain is not known: it is taken that there are as many until the next compaction as there were since
-    the last one. So it compacts when carrying the ``S`` tokens has cost about what writing the rest anew
-    costs, as one buys what one has rented long enough. Where the budget is exceeded it compacts anyway.
-    Both are reported, as ``compacted: pays`` and ``compacted: no room``. What follows it in a pipeline
-    should wait for the whole budget: one that acts at a share of it drops what was to be compacted.
+    are those of the model whose tokens are counted; where it asks more for long prompts, the requests
+    with compaction and those without are each taken at the prices of their size. A cache that serves
+    only up to breakpoints has nothing left of a conversation that is edited further back but the system
+    prompt. How many requests remain is not known: it is taken that there are as many until the next
+    compaction as there were since the last one. So it compacts when carrying the ``S`` tokens has cost
+    about what writing the rest anew costs, as one buys what one has rented long enough. Where the budget
+    is exceeded it compacts anyway. Both are reported, as ``compacted: pays`` and ``compacted: no room``.
+    What follows it in a pipeline should wait for the whole budget: one that acts at a share of it drops
+    what was to be compacted.
 
     What is taken away is known from a trial, at most one for each sixteenth of the context that is
     appended; nothing of a trial stays. A strategy that asks a model is tried as it is without one.
@@ -97,24 +100,35 @@ class when_it_pays(Around):
         if saved <= 0:
             return False
         model = _known(context.history.counter.model)
-        read, write, asked = self._prices(model.prices)
+        fixed, prices = context.budget.fixed, model.prices
+        read, write = self._prices(prices, then.tokens + fixed)
+        read_now, write_now = self._prices(prices, context.tokens + fixed)
         kept, left = context.unchanged, then.unchanged
         if left < kept:  # what a cache with breakpoints has left of the request before
             left = model.cache.reached(left, context.opening, kept, 0)
-        now = kept * read + (context.tokens - kept) * write
-        once = left * read + (then.tokens - left) * write + saved * asked
+        now = kept * read_now + (context.tokens - kept) * write_now
+        once = left * read + (then.tokens - left) * write + saved * self._asked(prices, saved)
         remaining = since if self.remaining is None else self.remaining
-        return remaining * saved * read > once - now
+        dearer = remaining * context.tokens * (read_now - read)
+        return remaining * saved * read + dearer > once - now
 
-    def _prices(self, prices: Prices) -> tuple[float, float, float]:
-        """Of a token that is read, written, and read by a model of the strategy's own."""
-        others = [_known(model).prices.input for model in models_asked(self.strategy)]
-        price = prices.input or 1.0
-        read = prices.cache_read / price if prices.known else _READ
-        write = prices.cache_write / price if prices.known else _WRITE
-        read = read if self.read is None else self.read
-        write = write if self.write is None else self.write
-        return read, write, sum(others) / price
+    def _prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
+        """Of a token that is read and one that is written in a prompt of so many; 1 is ``input``."""
+        if not prices.known:
+            return _given(self.read, _READ), _given(self.write, _WRITE)
+        rates = prices.at(prompt)
+        read, write = rates.cache_read / rates.input, rates.cache_write / rates.input
+        dearer = rates.input / prices.input
+        return _given(self.read, read) * dearer, _given(self.write, write) * dearer
+
+    def _asked(self, prices: Prices, tokens: int) -> float:
+        """Of a token that models of the strategy's own read, ``tokens`` at once."""
+        others = [_known(model).prices.at(tokens).input for model in models_asked(self.strategy)]
+        return sum(others) / (prices.input or 1.0)
+
+
+def _given(share: float | None, otherwise: float) -> float:
+    return otherwise if share is None else share
 
 
 def _known(name: str) -> Model:

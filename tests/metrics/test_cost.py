@@ -15,7 +15,8 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording
 from ctxlab.conversation import Usage as Billed
 from ctxlab.metrics import Cost, Usage
-from ctxlab.models import CachePolicy, Model, Prices, find_model
+from ctxlab.models import CachePolicy, Model, find_model
+from ctxlab.prices import Prices, Tier
 from ctxlab.strategies import Strategy, chunked_window, full, sliding_window
 from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
@@ -27,6 +28,17 @@ MODELS = {
     "explicit": msgspec.structs.replace(
         find_model("claude-sonnet-4-5"),
         prices=Prices(3e-6, 15e-6, 3e-7, 3.75e-6),
+        cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
+    ),
+    "dearer when long": msgspec.structs.replace(
+        find_model("claude-sonnet-4-5"),
+        prices=Prices(
+            3e-6,
+            15e-6,
+            3e-7,
+            3.75e-6,
+            above=(Tier(6e-6, 22e-6, 6e-7, 7.5e-6, 150), Tier(5e-6, 20e-6, 9e-7, 8e-6, 400)),
+        ),
         cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
     ),
     "none": msgspec.structs.replace(find_model("gpt-4"), prices=USD, cache=CachePolicy()),
@@ -67,9 +79,10 @@ def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list
                 prefix = 0
         served = model.cache.served(prefix)
         tokens = tape.counter.request(request.messages, tape.recording.tools)
-        written = model.prices.cache_write if tokens >= model.cache.minimum else model.prices.input
+        rates = model.prices.at(tokens)
+        written = rates.cache_write if tokens >= model.cache.minimum else rates.input
         cached.append(served)
-        cost.append(served * model.prices.cache_read + (tokens - served) * written)
+        cost.append(served * rates.cache_read + (tokens - served) * written)
         before = request
     return cached, cost
 

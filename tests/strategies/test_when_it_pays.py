@@ -19,6 +19,7 @@ from ctxlab.strategies import Strategy, observation_mask, panic, parse, when_it_
 from ctxlab.strategies.trial import tried
 from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
+from ctxlab.vocabulary import litellm_folder
 
 MASK = observation_mask(keep=1)
 FAR = observation_mask(keep=8)
@@ -67,6 +68,34 @@ def test_it_compacts_where_the_rest_costs_less_with_it_than_without(
         assert sent.messages == (then.messages if len(context.events) > told else sent.messages)
         context.settle(sent)
         before = sent.messages
+
+
+@pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
+def test_a_request_without_compaction_and_one_with_it_count_at_the_prices_of_their_size() -> None:
+    name = "dashscope/qwen3-coder-plus"  # dearer from 32,001 tokens on
+    tape = tape_of(work(160), TokenCounter(name))
+    context = Context(tape.budget(10**6), tape.history)
+    context.advance(tape.requests[-2])
+    context.settle(context)
+    before = context.messages
+    context.advance(tape.requests[-1])
+    cuts = observation_mask(keep=110)
+    then = tried(context, cuts)
+    sizes = [each.tokens + tape.fixed for each in (context, then)]
+    assert sizes[0] > 32_000 > sizes[1]
+    long, short = (find_model(name).prices.at(size) for size in sizes)
+    told, given = set(), set()
+    for remaining in range(20):
+        keeping = price(before, context, long.cache_read, long.cache_write)
+        keeping += remaining * context.tokens * long.cache_read
+        cutting = price(before, then, short.cache_read, short.cache_write)
+        cutting += remaining * then.tokens * short.cache_read
+        pays = when_it_pays(cuts, remaining)._pays(context, then, 0)
+        assert pays == (cutting < keeping)
+        told.add(pays)
+        given.add(when_it_pays(cuts, remaining, 0.1, 1.0)._pays(context, then, 0) == pays)
+    assert told == {False, True}
+    assert given == {True}  # shares that are given are shares of the input price at that size
 
 
 def unbroken(before: Sent, unchanged: int) -> bool:
