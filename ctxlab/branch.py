@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 from ctxlab.context import Context
 from ctxlab.errors import EditError
 from ctxlab.history import Entry
@@ -46,6 +49,17 @@ class Branch(Context):
         self.strange = self.strange or trunk.strange
         self._budget, self._available = trunk._budget, trunk._available
         self._sent = trunk.entries[: trunk._mark] if trunk._sent is None else trunk._sent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
+        """A branch of its own; an aside says by ``memo`` which history and account are then its."""
+        other = memo[id(self)] = Branch.__new__(Branch)
+        other.__dict__.update(self.__dict__)
+        other.history = deepcopy(self.history, memo)
+        other.events, other.spent = deepcopy(self.events, memo), deepcopy(self.spent, memo)
+        other.entries, other.taken = self.entries.copy(), self.taken.copy()
+        other.results = self.results.copy()
+        other.notes = {owner: deepcopy(note, memo) for owner, note in self.notes.items()}
+        return other
 
     def take(self, position: int, entry: Entry | None = None) -> None:
         """The message at a position of the history stands at the end; positions must ascend.

@@ -20,6 +20,7 @@ from ctxlab.conversation import Recording
 from ctxlab.history import Form
 from ctxlab.llm import default_client
 from ctxlab.metrics import METRICS
+from ctxlab.metrics.probes import found
 from ctxlab.metrics.recall import FAR, tiers
 from ctxlab.models import Model, find_model
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
@@ -60,9 +61,9 @@ class Replay:
         4,000.
         """
         needs = self.tape.needs
-        found = tiers(needs, [self.trace])
+        kept = tiers(needs, [self.trace])
         rows = [needs.need(i) for i in range(len(needs))]
-        tier = np.select([found.seen[0], found.pointer[0]], ["in view", "pointer"], "lost")
+        tier = np.select([kept.seen[0], kept.pointer[0]], ["in view", "pointer"], "lost")
         return pd.DataFrame(
             {
                 "request": [n.argument.request for n in rows],
@@ -76,6 +77,39 @@ class Replay:
                 "gap": [n.gap for n in rows],
                 "far": [n.gap > FAR for n in rows],
                 "tier": tier.astype(str),
+            }
+        )
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """A row a question: the request that puts it, and what of its evidence and answer is there.
+
+        ``request`` is that before which it is put, and the last one after the last message. ``evidence``
+        and ``pointer`` are shares, nan where it names no evidence; ``answer`` is whether an acceptable
+        answer stands in what is sent, <NA> where it has none; see ``ctxlab.metrics.probes``. ``tokens``
+        are those of the request, the question included.
+        """
+        tape = self.tape
+        seen, probes = found(tape, [self.trace]), tape.probes
+        put = {number: request for request, numbers in tape.asked.items() for number in numbers}
+        named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
+        return pd.DataFrame(
+            {
+                "id": [probe.id for probe in probes],
+                "category": [probe.category for probe in probes],
+                "question": [probe.question for probe in probes],
+                "request": [min(put[i], len(tape.requests) - 1) for i in range(len(probes))],
+                "position": [tape.place(i) for i in range(len(probes))],
+                "evidence": np.where(named, seen.evidence[0], np.nan),
+                "pointer": np.where(named, seen.pointer[0], np.nan),
+                "answer": pd.array(
+                    [
+                        bool(there) if probe.answers else None
+                        for probe, there in zip(probes, seen.answer[0], strict=True)
+                    ],
+                    dtype="boolean",
+                ),
+                "tokens": seen.tokens[0].astype(np.int64),
             }
         )
 

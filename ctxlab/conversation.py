@@ -108,6 +108,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     extra: dict[str, Any] = {}
     "what a recording said beyond this; never sent"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Message:
+        """Itself, for it cannot be changed, and what holds a copy may go by its identity."""
+        return self
+
     def __hash__(self) -> int:
         content = self.content if isinstance(self.content, str) else self.role
         return hash((content, self.tool_call_id, self.time))

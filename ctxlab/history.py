@@ -6,6 +6,7 @@ rewrites that any of them asked for are made once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, overload
@@ -66,6 +67,10 @@ class Entry:
         self.start, self.stop, self.since, self.until = start, stop, since, NEVER
         self.wide = stop - start != 1
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Entry:
+        """Itself: whoever keeps it in notes knows it by its identity, and an aside changes none."""
+        return self
+
     def __repr__(self) -> str:
         stood = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}–{self.stop - 1}"
         return f"<{self.form.value} {self.message.role} {stood}, {self.tokens} tokens>"
@@ -109,6 +114,7 @@ class History(Sequence[Message]):
         "position of a tool result → the call that it answers"
         self._head_open = True
         self._rewrites: dict[tuple[Any, Any], Rewrites] = {}
+        self._begins_as: History | None = None
         for message in messages:
             self.append(message)
 
@@ -134,8 +140,30 @@ class History(Sequence[Message]):
         key = (getattr(function, "__func__", function), owner)
         known = self._rewrites.get(key)
         if known is None:
-            known = self._rewrites[key] = Rewrites(function, self)
+            first = self._begins_as
+            shared = None if first is None else first.rewrites(function)
+            known = self._rewrites[key] = Rewrites(function, self, shared)
         return known
+
+    def with_question(self, length: int, question: Message) -> History:
+        """A history of its own: the first ``length`` messages of this one, and a question after them.
+
+        What was worked out for those messages is shared; this one is not changed. ``question`` is the
+        user's.
+        """
+        other = History.__new__(History)
+        other.__dict__.update(self.__dict__)
+        other.entries, other.before = self.entries[:length], self.before[: length + 1]
+        other.results = self.results[: bisect_left(self.results, length)]
+        other.users = self.users[: bisect_left(self.users, length)]
+        other.head = min(self.head, length)
+        other._head_open = all(entry.message.role == "system" for entry in other.entries)
+        other.compactions = tuple(c for c in self.compactions if c.position <= length)
+        other._units = self._units.first(length)
+        other.starts, other.calls = other._units.starts, other._units.calls
+        other._rewrites, other._begins_as = {}, self
+        other.append(question)
+        return other
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -153,12 +181,14 @@ class History(Sequence[Message]):
 class Rewrites:
     """What one rewrite makes of the messages of a history, each worked out when it is first asked."""
 
-    def __init__(self, function: Rewrite, history: History) -> None:
-        self._function, self._history = function, history
+    def __init__(self, function: Rewrite, history: History, shared: Rewrites | None = None) -> None:
+        self._function, self._history, self._shared = function, history, shared
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
     def of(self, entry: Entry) -> tuple[Message | None, int]:
         """The new message and its tokens; None and the old tokens where it stays as it is."""
+        if self._shared is not None and entry.start < len(self._history) - 1:
+            return self._shared.of(entry)  # it is no question: see ``History.with_question``
         message = entry.message
         # One message may be said twice, in answer to different calls: its position tells them apart.
         key = entry.start if entry.form is Form.VERBATIM else -id(message)

@@ -7,19 +7,23 @@ The engine is one loop, ``play``; metrics are worked out from the trace that it 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
+from ctxlab.account import Account
+from ctxlab.aside import aside
 from ctxlab.budget import Budget
 from ctxlab.client import Client
 from ctxlab.context import Context
-from ctxlab.conversation import Recording
+from ctxlab.conversation import Probe, Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
 from ctxlab.needs import Needs
+from ctxlab.questions import Ask, Evidence, question
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
@@ -34,10 +38,17 @@ Watcher = Callable[[Context], Any]
 
 
 class Tape:
-    """A recording made ready to be replayed: counted once, whatever the number of configurations."""
+    """A recording made ready to be replayed: counted once, whatever the number of configurations.
+
+    ``ask``: how its questions are put in every replay; None puts none.
+    """
 
     def __init__(
-        self, recording: Recording, counter: TokenCounter, client: Client | None = None
+        self,
+        recording: Recording,
+        counter: TokenCounter,
+        client: Client | None = None,
+        ask: Ask | None = question,
     ) -> None:
         self.recording = recording
         self.counter = counter
@@ -51,11 +62,29 @@ class Tape:
         "tokens of every request that are no messages"
         self.valid = is_valid(recording.messages[: self.requests[-1]]) if self.requests else True
         "whether the recording itself, as far as any request holds it, is a valid conversation"
+        self.probes: tuple[Probe, ...] = recording.probes if ask else ()
+        "the questions that are put"
+        self.questions = [ask(probe) for probe in self.probes] if ask else []
+        "each of them as it is put"
 
     @cached_property
     def needs(self) -> Needs:
         """What each request's next action uses, and where it had stood."""
         return Needs(self.history, render_tools(list(self.recording.tools)))
+
+    @cached_property
+    def asked(self) -> dict[int, list[int]]:
+        """Numbers of the probes that are put before each request; those after the last come last."""
+        order = sorted(range(len(self.probes)), key=self.place)
+        found: dict[int, list[int]] = {}
+        for number in order:
+            found.setdefault(bisect_left(self.requests, self.place(number)), []).append(number)
+        return found
+
+    def place(self, number: int) -> int:
+        """How many messages have been said when a probe is put."""
+        position, messages = self.probes[number].position, len(self.history)
+        return messages if position is None else min(max(position, 0), messages)
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """What the message at ``position`` will use: for controls that know the future."""
@@ -122,19 +151,26 @@ class Trace:
     "what was sent by a request that was made for itself alone"
     watched: dict[str, list[Any]] = field(default_factory=dict)
     "what each watcher returned for each request"
+    asides: list[list[Entry]] = field(default_factory=list)
+    "what would be sent for each probe of the tape, the question last"
+    accounts: list[Account] = field(default_factory=list)
+    "what the strategy reported and whom it asked for each of them: no part of the replay"
 
 
 def play(
     tape: Tape, strategy: Strategy, budget: Budget, watchers: Mapping[str, Watcher] | None = None
 ) -> Trace:
-    """Replays a recording through one strategy under one budget.
+    """Replays a recording through one strategy under one budget, and asks its probes aside.
 
     Raises ``StrategyError`` where the strategy fails, naming the recording and the message.
     """
     context = Context(budget, tape.history)
     watching = watchers or {}
     trace = Trace(strategy, budget, context, watched={name: [] for name in watching})
+    trace.asides = [[] for _ in tape.probes]
+    trace.accounts = [Account(tape.history) for _ in tape.probes]
     for position in tape.requests:
+        _put_questions(tape, trace)
         context.advance(position)
         sent = _ask(strategy, context, tape.recording.id)
         trace.tokens.append(sent.tokens + budget.fixed)
@@ -151,8 +187,23 @@ def play(
         for name, watch in watching.items():
             trace.watched[name].append(watch(sent))
         context.settle(sent)
+    _put_questions(tape, trace)
     context.advance(len(tape.history))
     return trace
+
+
+def _put_questions(tape: Tape, trace: Trace) -> None:
+    """What would be sent for the questions that come before the next request; nothing of it stays."""
+    context = trace.context
+    for number in tape.asked.get(context.turn, ()):
+        context.advance(tape.place(number))
+        asked = tape.questions[number]
+        apart = aside(context, asked, Evidence(context, tape.probes[number], asked))
+        sent = _ask(trace.strategy, apart, tape.recording.id)
+        context.looked = context.looked or apart.looked
+        trace.asides[number] = sent.entries
+        trace.accounts[number].events = apart.events
+        trace.accounts[number].spent = apart.spent
 
 
 def _ask(strategy: Strategy, context: Context, recording: str) -> Context:

@@ -137,6 +137,13 @@ class Units:
             # An id that is used again means the newest call (tau-bench recycles ids).
             self._open = {call.id: (here, call) for call in message.tool_calls}
 
+    def first(self, length: int) -> Units:
+        """Those of the first messages, as they are known here; no call waits for a result there."""
+        units = Units()
+        units.starts = self.starts[:length]
+        units.calls = {place: call for place, call in self.calls.items() if place < length}
+        return units
+
     def _join(self, start: int, here: int) -> None:
         for i in range(here, start, -1):
             if self.starts[i] == start:

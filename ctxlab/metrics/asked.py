@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ctxlab import account as books
 from ctxlab.client import Spending
-from ctxlab.context import Context
 from ctxlab.tape import Trace
 
 __all__ = ["Account", "Asked", "Calls", "Written", "asked_in", "written"]
@@ -36,12 +36,13 @@ class Written(NamedTuple):
     "why it was made without the model, in whole or in part; empty where the model made it"
 
 
-def written(context: Context) -> list[Written]:
+def written(context: books.Account) -> list[Written]:
     """What a model was to write in a replay, as the strategy reported it.
 
     Summaries of strategies that ask no model do not count.
 
     >>> from ctxlab.budget import Budget
+    >>> from ctxlab.context import Context
     >>> from ctxlab.history import History
     >>> from ctxlab.tokens import TokenCounter
     >>> context = Context(Budget(100), History(TokenCounter("gpt-4o")))
@@ -99,14 +100,18 @@ class Asked(NamedTuple):
 
 
 def asked_in(traces: Iterable[Trace]) -> Asked:
-    """What was asked in the traces of a recording; a replay that several budgets share counts once."""
+    """What was asked in the traces of a recording, for its questions too.
+
+    A replay that several budgets share counts once.
+    """
     once = {id(trace.context): trace for trace in traces}
     spent: list[Spending] = []
     made: dict[str, list[Written]] = {}
     for trace in once.values():
-        spent += trace.context.spent
-        if found := written(trace.context):
-            made.setdefault(repr(trace.strategy), []).extend(found)
+        for account in (trace.context, *trace.accounts):
+            spent += account.spent
+            if found := written(account):
+                made.setdefault(repr(trace.strategy), []).extend(found)
     return Asked(spent, made)
 
 

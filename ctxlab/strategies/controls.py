@@ -76,7 +76,9 @@ class random_drop(Base):
 class oracle(Base):
     """Knows what the next action will use: a window, and the lines that will be needed from before it.
 
-    It bounds what any strategy can recall within the budget. Only a replay can run it.
+    It bounds what any strategy can recall within the budget. For a question it knows the evidence, as
+    much of it as fits, and so bounds evidence recall; which answer is right it does not know. Only a
+    replay can run it.
 
     >>> from ctxlab import Message, Recording, ToolCall, replay
     >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from ctxlab.context import Context
 from ctxlab.strategies.base import Base
@@ -59,6 +61,11 @@ class _Steps:
         self.starts = [context.next_cut(context.head)]
         "of each step, and where the last ends"
         self.sums = [0]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Steps:
+        other = copy(self)
+        other.starts, other.sums = self.starts.copy(), self.sums.copy()
+        return other
 
     def extend(self, context: Context) -> None:
         """What was appended since."""

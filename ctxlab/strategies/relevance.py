@@ -8,6 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,8 @@ __all__ = ["Vectors", "Words", "excerpt", "terms_of"]
 _TERMS = 32
 _LOOKED_AT = 4000
 _SHORTEST_WORD = 4
+_INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
+_DELETE = "DELETE FROM said WHERE rowid < ?"
 _LAZY = 250  # texts that may be forgotten before they are deleted
 
 
@@ -37,6 +42,8 @@ class Words:
 
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
         self._first = self._deleted = 0
+        self._waiting: list[tuple[int, str]] | None = None
+        "of a copy: what is added to it"
         # Contexts may go from thread to thread, one at a time.
         self._table = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
@@ -52,17 +59,22 @@ class Words:
     def add(self, texts: Iterable[tuple[int, str]]) -> None:
         """``(number, text)`` of what is new; numbers ascend."""
         rows = ((number, _plain(text)) for number, text in texts)
-        self._table.executemany("INSERT INTO said (rowid, text) VALUES (?, ?)", rows)
+        if self._waiting is None:
+            self._table.executemany(_INSERT, rows)
+        else:
+            self._waiting += rows
 
     def forget(self, before: int) -> None:
         """What has a smaller number goes."""
         self._first = before
         if before - self._deleted < _LAZY:
             return
-        self._table.execute("DELETE FROM said WHERE rowid < ?", (before,))
+        self._deleted = before
+        if self._waiting is not None:
+            return
+        self._table.execute(_DELETE, (before,))
         # What was deleted is searched until the parts of the index are merged.
         self._table.execute("INSERT INTO said (said) VALUES ('optimize')")
-        self._deleted = before
 
     def best(self, terms: Sequence[str], k: int) -> list[int]:
         """Numbers of the ``k`` texts nearest to the terms, best first; rare terms weigh more."""
@@ -70,12 +82,34 @@ class Words:
         query = " OR ".join(quoted)
         if not query:
             return []
-        found = self._table.execute(
-            "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? "
-            "ORDER BY rank, rowid DESC LIMIT ?",
-            (query, self._first, k),
-        )
-        return [number for (number,) in found]
+        with self._as_copied():
+            found = self._table.execute(
+                "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? "
+                "ORDER BY rank, rowid DESC LIMIT ?",
+                (query, self._first, k),
+            )
+            return [number for (number,) in found]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Words:
+        """One that lasts as long as nothing is added here, and leaves this one as it is."""
+        other = copy(self)
+        other._waiting = list(self._waiting or ())
+        return other
+
+    @contextmanager
+    def _as_copied(self) -> Iterator[None]:
+        """What a copy was given and has forgotten holds for one query: the table is the original's."""
+        if self._waiting is None:
+            yield
+            return
+        self._table.execute("SAVEPOINT copied")
+        try:
+            self._table.executemany(_INSERT, self._waiting)
+            self._table.execute(_DELETE, (self._deleted,))
+            yield
+        finally:
+            self._table.execute("ROLLBACK TO copied")
+            self._table.execute("RELEASE copied")
 
 
 class Vectors:
@@ -90,6 +124,11 @@ class Vectors:
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._rows: list[npt.NDArray[np.float32]] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Vectors:
+        other = copy(self)
+        other._numbers, other._rows = self._numbers.copy(), self._rows.copy()
+        return other
 
     def add(self, vectors: Iterable[tuple[int, Sequence[float]]]) -> None:
         """``(number, vector)`` of what is new; numbers ascend."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ctxlab.context import Context
 from ctxlab.conversation import Message, ToolCall
@@ -84,6 +85,12 @@ class _Index:
         self._looked = 0
         self._reads: dict[str, list[_Read]] = {}
         self._same: dict[tuple[str, str, str], int] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Index:
+        other = copy(self)
+        other.stale = self.stale.copy()
+        other._reads, other._same = self._reads.copy(), self._same.copy()
+        return other
 
     def look(self, context: Context) -> None:
         """The results that are there by now, each once; those of a branch are its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -93,3 +94,31 @@ def test_terms_are_few_and_what_was_asked_and_called_comes_before_what_tools_ans
     terms = terms_of(newest, Message("user", "What about HAT136?"))
     assert terms[:2] == ["HAT136", "src/io.py"]
     assert len(terms) == 32
+
+
+@given(
+    before=st.integers(0, 600),
+    added=st.integers(0, 5),
+    forgotten=st.integers(0, 600),
+    k=st.integers(1, 9),
+)
+def test_a_copy_finds_what_one_of_its_own_would_and_leaves_the_other_as_it_is(
+    before: int, added: int, forgotten: int, k: int
+) -> None:
+    def texts(*numbers: int) -> list[tuple[int, str]]:
+        return [(n, f"line {n % 7} of {n % 3}" + " of it" * (n % 5)) for n in numbers]
+
+    kept, same, alone = Words(), Words(), Words()
+    for words in (kept, same, alone):
+        words.add(texts(*range(before)))
+    copied = deepcopy(kept)
+    for words in (copied, alone):
+        words.add(texts(*range(before, before + added)))
+        words.forget(forgotten)
+    terms = ["line", "3", "of it"]
+    assert copied.best(terms, k) == deepcopy(copied).best(terms, k) == alone.best(terms, k)
+    assert kept.best(terms, k) == same.best(terms, k)
+    for words in (kept, same):
+        words.add(texts(before + 1000))
+        words.forget(before // 2)
+    assert kept.best(terms, k) == same.best(terms, k)

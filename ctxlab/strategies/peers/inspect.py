@@ -121,6 +121,10 @@ class _Handler:
         self._kept: list[ChatMessage] = []
         self._since: list[ChatMessage] = []
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Handler:
+        """None can be made, so nothing can be asked aside."""
+        raise TypeError("inspect_ai keeps the conversation in a closure, of which there is no copy")
+
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """What its handler gives for the model; after its error, the conversation as it stood."""
         new = [

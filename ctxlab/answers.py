@@ -1,0 +1,120 @@
+"""A reply is held against reference answers in the same few ways everywhere: exact, F1, containment.
+
+Texts are normalised as SQuAD's script does it: lower case, no punctuation, no articles (a, an, the),
+single spaces. What SQuAD leaves open is settled so:
+
+- Unicode: compatible forms are one (NFKC, case folded), and punctuation of every script goes. Dashes
+  that part sentences, and runs of points or hyphens, part words; other marks vanish, as in SQuAD
+  (``well-known`` is ``wellknown``).
+- Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5`` as in SQuAD; but the point in ``3.5`` stays, and any
+  other mark between digits parts them, for ``3.5`` is not ``35`` and ``10:30`` is not ``1030``.
+- An answer that is nothing but articles keeps them: the grade ``A`` is an answer.
+- Scripts that are written without spaces are counted by the character, as in MLQA.
+
+LoCoMo's own scoring differs: it stems words (Porter), takes ``and`` for an article too, and for
+multi-hop questions splits reply and answer at commas and averages the best F1 of each part. Figures of
+F1 here are therefore somewhat lower than by its script, and are not to be set beside published ones.
+
+Source: rajpurkar.github.io/SQuAD-explorer, ``evaluate-v2.0.py``; github.com/snap-research/locomo,
+``task_eval/evaluation.py``; github.com/facebookresearch/MLQA, ``mlqa_evaluation_v1.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+__all__ = ["contains", "exact", "f1", "normalised", "worded"]
+
+_ARTICLES = frozenset(("a", "an", "the"))
+_PARTING = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?!\.\d)(?:[^\w\s]|_)+(?=\d)")
+_POINT = re.compile(r"\.(?!(?<=\d\.)\d)")
+# Thai, Lao, Burmese, Khmer, kana, Han; and Hangul, whose particles stand right behind a word.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+class _Marks(dict[int, int | None]):
+    """For ``str.translate``: punctuation and signs of currency vanish, the point is left to a rule."""
+
+    def __missing__(self, code: int) -> int | None:
+        sign = chr(code)
+        kind = unicodedata.category(sign)
+        gone = sign in string.punctuation or kind[0] == "P" or kind == "Sc"
+        self[code] = None if gone and sign != "." else code
+        return self[code]
+
+
+_MARKS = _Marks()
+
+
+def normalised(text: str) -> str:
+    """The text in lower case without punctuation and articles, with single spaces.
+
+    >>> normalised("The  Eiffel-Tower, in Paris!"), normalised("$1,250.50 at 10:30"), normalised("A")
+    ('eiffeltower in paris', '1250.50 at 10 30', 'a')
+    """
+    text = unicodedata.normalize("NFKC", text.replace("…", " ")).casefold()
+    text = unicodedata.normalize("NFKC", text)
+    text = _BETWEEN_DIGITS.sub(" ", _THOUSANDS.sub("", _PARTING.sub(" ", text)))
+    words = _POINT.sub("", text.translate(_MARKS)).split()
+    return " ".join([word for word in words if word not in _ARTICLES] or words)
+
+
+def contains(text: str, answer: str) -> bool:
+    """Whether a text holds an answer as whole words, both normalised; nothing holds an empty one.
+
+    >>> contains("They went to Paris, France in 2019.", "paris france"), contains("a parish", "Paris")
+    (True, False)
+    """
+    wanted = worded(answer)
+    return bool(wanted) and wanted in worded(text)
+
+
+def worded(text: str) -> str:
+    """The normalised words of a text, set off by spaces, so that ``in`` finds whole words; or nothing.
+
+    >>> worded("Paris, France"), worded("...")
+    (' paris france ', '')
+    """
+    words = _words(text)
+    return f" {' '.join(words)} " if words else ""
+
+
+def exact(reply: str, answers: Sequence[str]) -> bool:
+    """Whether the normalised reply is one of the normalised answers.
+
+    >>> exact("The Eiffel Tower.", ["Big Ben", "eiffel tower"]), exact("", [""]), exact("x", [])
+    (True, True, False)
+    """
+    said = normalised(reply)
+    return any(normalised(answer) == said for answer in answers)
+
+
+def f1(reply: str, answers: Sequence[str]) -> float:
+    """The F1 of the words that reply and answer share, of the answer for which it is highest.
+
+    From 0 to 1; 0 where there is no answer. As in SQuAD, where either has no words it is 1 if neither
+    has any.
+
+    >>> f1("a tall red tower", ["the red tower", "a bridge"]), f1("no idea", ["a bridge"])
+    (0.8, 0.0)
+    """
+    said = _words(reply)
+    return max((_shared(said, _words(answer)) for answer in answers), default=0.0)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(normalised(text))
+
+
+def _shared(said: list[str], wanted: list[str]) -> float:
+    if not said or not wanted:
+        return float(said == wanted)
+    same = (Counter(said) & Counter(wanted)).total()
+    return 2 * same / (len(said) + len(wanted))

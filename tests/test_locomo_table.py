@@ -1,0 +1,82 @@
+"""The figures of ``evals/LOCOMO.md`` are what its command gives, and its text says what they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ctxlab.catalog import find_dataset, whereabouts
+from ctxlab.cli import main
+from ctxlab.formats import load
+
+TEXT = (Path(__file__).parents[1] / "evals" / "LOCOMO.md").read_text(encoding="utf-8")
+CHATS = 7
+
+
+def block(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", TEXT, flags=re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def code(language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def locomo(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seven conversations with which the page was made."""
+    place = whereabouts(find_dataset("locomo"), recorded)
+    if place is None:
+        pytest.skip("the data set locomo is not beside the others")
+    if (chats := len(list(load(place)))) != CHATS:
+        pytest.skip(f"the page was made with {CHATS} conversations, and here are {chats}")
+    monkeypatch.setenv("CTXLAB_DATA", str(recorded))
+
+
+def test_the_table_is_what_the_command_gives(
+    locomo: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, *arguments = shlex.split(code("sh").splitlines()[-1])
+    assert (program, main(arguments)) == ("ctxlab", 0)
+    assert capsys.readouterr().out.strip() == block("table")
+
+
+def test_the_categories_are_what_the_code_gives(
+    locomo: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(code("python"), {})
+    assert capsys.readouterr().out.strip() == block("kinds")
+
+
+def evidence(limit: str) -> dict[str, tuple[float, float, float]]:
+    """Evidence recall with its interval, by strategy; the point itself where there is none."""
+    part = block("table").split(f"Within {limit} tokens:\n\n")[1].split("\n\n")[0]
+    found = {}
+    for line in part.splitlines()[2:]:
+        name, *_, cell, _, _ = (each.strip() for each in re.split(r"(?<!\\)\|", line)[1:-1])
+        figures = [float(each) for each in re.findall(r"[\d.]+", cell)]
+        found[re.findall("`(.*)`", name)[0]] = (figures[0], *(figures[1:] or figures * 2))
+    return found  # type: ignore[return-value]
+
+
+def test_the_text_says_what_the_table_says() -> None:
+    tables = [evidence(limit) for limit in ("4,000", "8,000", "16,000")]
+    for table in tables:
+        window, chance = table["sliding_window"], table["random_drop"]
+        assert window[1] <= chance[0] <= window[2]
+        for same in ("tool_stubs", "observation_mask"):
+            assert table[same] == table["full"] == (1, 1, 1)
+        assert table[r"observation_mask(keep=3) \| sliding_window \| panic"] == window
+        assert table["oracle"][0] == 1
+    for table in tables[:2]:
+        assert table["retrieval"][1] > table["sliding_window"][2]
+    assert tables[2]["rolling_summary"][1:] == (0, 0.6)
+    full = re.search(r"`full` \(control\).*\| (\.\d+) \(", block("table"))
+    assert full is not None
+    assert f"Full history holds\n  {full[1]} of the answers" in TEXT
