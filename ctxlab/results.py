@@ -98,7 +98,12 @@ class Results:
 
     @classmethod
     def of(cls, table: Table, scores: Sequence[Score], manifest: Mapping[str, Any]) -> Results:
-        """From what an evaluation collected."""
+        """From what an evaluation collected. Raises ``SpecError`` for a score that hides a column."""
+        for score in scores:
+            if score.name in table.columns and (score.how, score.column) != ("sum", score.name):
+                raise SpecError(
+                    f"the score {score.name} is called as a column is: rename one of them"
+                )
         whole = {**manifest, "recordings": table.recordings, "versions": _versions()}
         # A score of two metrics, such as the cached share of tokens, needs both of them.
         had = {*table.columns, ""}

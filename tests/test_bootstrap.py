@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ctxlab.bootstrap import FEW, Difference, holm, ratio_difference, ratio_interval
+from ctxlab.bootstrap import FEW, holm, ratio_difference, ratio_interval
 
 SIZES = st.lists(st.integers(0, 20), min_size=FEW, max_size=9)
 
@@ -47,8 +47,8 @@ def test_an_interval_is_that_of_a_slow_loop_over_the_same_draws(
         rows = np.repeat(np.arange(len(b)), draw)
         size, shift = b[rows].sum(), (a - c)[rows].sum() / b[rows].sum()
         spread = (weight[rows] * ((a - c)[rows] - shift * b[rows]) ** 2).sum() / size**2
-        far = abs(shift - estimate)
-        steps.append(0.0 if far < 1e-12 else far / sqrt(spread) if spread > 1e-12 else np.inf)
+        spread = (max(spread, 0) + error**2 / 4 / len(b)) / (1 + 1 / 4 / len(b))
+        steps.append(abs(shift - estimate) / sqrt(spread))
     reach = np.quantile(steps, 0.95, method="higher") * error
     assert found.high - found.estimate == pytest.approx(reach, rel=1e-6)
     assert found.estimate - found.low == pytest.approx(reach, rel=1e-6)
@@ -118,10 +118,56 @@ def test_more_clusters_than_can_be_tried_out_are_drawn_to_nearly_the_same_p() ->
     assert drawn == pytest.approx(exact, abs=0.01)
 
 
-def test_the_same_on_both_sides_differs_by_nothing_for_certain() -> None:
+def test_where_no_cluster_differs_there_is_no_interval_for_nothing_is_known_of_those_that_may() -> (
+    None
+):
     random = np.random.default_rng(6)
     a, n = random.random(30) * 7, random.integers(7, 90, 30).astype(float)
-    assert ratio_difference(a, n, a, n) == Difference(0.0, 0.0, 0.0, 1.0, 0.0, 30)
+    found = ratio_difference(a, n, a, n)
+    assert (found.estimate, found.p, found.effect, found.clusters) == (0.0, 1.0, 0.0, 30)
+    assert np.isnan([found.low, found.high]).all()
+    low, high = ratio_interval(n[:, None], n[:, None])
+    assert np.isnan([*low, *high]).all()
+
+
+@pytest.mark.parametrize("clusters", [6, 12, 50])
+def test_where_one_cluster_differs_the_interval_has_bounds(clusters: int) -> None:
+    a, n = np.full(clusters, 2.0), np.full(clusters, 10.0)
+    a[0] = 3.0
+    found = ratio_difference(a, n, np.full(clusters, 2.0), n)
+    assert found.low < 0 < found.estimate < found.high
+    assert found.high - found.low < 30 * found.estimate
+    assert found.p == 1.0
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("clusters", [20, 50])
+def test_intervals_of_a_single_share_hold_it_nine_times_in_ten(clusters: int, share: float) -> None:
+    random = np.random.default_rng(5)
+    size = np.ceil(np.exp(3.5 + 0.7 * random.normal(size=(clusters, 1500))))
+    above = random.binomial(size.astype(int), random.beta(share * 12, (1 - share) * 12, size.shape))
+    low, high = ratio_interval(above.astype(float), size, samples=800)
+    assert ((low <= share) & (share <= high)).mean() >= 0.9
+
+
+def test_what_is_nothing_has_no_share_of_anything() -> None:
+    random = np.random.default_rng(3)
+    ones, some, none = np.ones(12), random.random(12), np.zeros(12)
+    gone = ratio_difference(none, ones, some, ones, relative=True)
+    assert gone.estimate == -1
+    assert gone.p < 0.05
+    new = ratio_difference(some, ones, none, ones, relative=True)
+    assert np.isnan([gone.low, gone.high, new.estimate, new.low, new.high]).all()
+
+
+def test_a_cluster_that_only_one_of_two_has_is_no_pair() -> None:
+    random = np.random.default_rng(2)
+    a, b, n = random.random(9), random.random(9), np.ones(9)
+    half = n.copy()
+    half[5:] = 0
+    found = ratio_difference(a * half, half, b, n)
+    assert found.clusters == 5
+    assert found == ratio_difference(a[:5], n[:5], b[:5], n[:5])
 
 
 @given(st.integers(0, 10**6), st.booleans())

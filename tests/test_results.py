@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from ctxlab.conversation import Message, Recording, ToolCall
-from ctxlab.errors import ReadError
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.experiment import evaluate
 from ctxlab.metrics import Score
-from ctxlab.results import Results
+from ctxlab.results import Results, Table
 
 SCORES = (
     Score("overflow_rate", "too large", "share", "ratio", "overflow"),
@@ -245,3 +245,10 @@ def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
     html = made()._repr_html_()
     assert "off-policy" in html.lower()
     assert "full()" in html
+
+
+def test_a_score_that_hides_a_column_is_refused() -> None:
+    table = Table(["seen", "asked"], [("full()", 0.5)])
+    ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
+    with pytest.raises(SpecError, match="the score seen is called as a column is"):
+        Results.of(table, [ratio], {})
