@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from ctxlab.asking import answers_kept
 from ctxlab.billing import session
 from ctxlab.client import Client
 from ctxlab.conversation import Recording, several
-from ctxlab.errors import ModelRefused, SpecError, UnknownName
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.executors import execute, usable_workers
 from ctxlab.jsontext import dump_json
 from ctxlab.llm import AT_A_TIME, default_client
@@ -26,13 +26,15 @@ from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.asked import Account, Asked, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
+from ctxlab.prices import Prices
 from ctxlab.profiles import Profile, key_of
 from ctxlab.progress import track
 from ctxlab.quantity import read_limit
+from ctxlab.questions import question
 from ctxlab.results import Results, Table
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.strategies.names import LINEUP
-from ctxlab.tape import Tape, Watcher, play_all
+from ctxlab.tape import Tape, Trace, Watcher, play_all
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["DEFAULT_LIMITS", "Choice", "Grid", "Outcome", "evaluate"]
@@ -78,7 +80,7 @@ def evaluate(
     account = Account()
     outcomes = execute(grid.run, recordings, workers, size=_messages)
     bar = "recordings replayed"
-    with _answers_kept(grid.client):
+    with answers_kept(grid.client):
         for outcome in track(outcomes, bar, _length(recordings), progress):
             table.describe(outcome.described)
             if outcome.figures:
@@ -158,6 +160,11 @@ class Grid:
         return models_asked(*self.strategies)
 
     @property
+    def asks(self) -> bool:
+        """Whether a metric wants the questions of a recording put."""
+        return any(getattr(metric, "asks", False) for metric in self.metrics)
+
+    @property
     def columns(self) -> list[str]:
         """Names of the figures of a request, in order."""
         return [column.name for metric in self.metrics for column in metric.columns]
@@ -168,15 +175,24 @@ class Grid:
         return [score for metric in self.metrics for score in metric.scores]
 
     def run(self, recording: Recording) -> Outcome:
-        """Replays one recording through every configuration."""
-        tape = Tape(recording, self.counter, self.client)
+        """Replays one recording through every configuration, and measures it."""
+        return self.measure(*self.play(recording))
+
+    def play(self, recording: Recording) -> tuple[Tape, list[Trace]]:
+        """The trace of every configuration; none where the recording makes no request."""
+        tape = Tape(recording, self.counter, self.client, question if self.asks else None)
         if not tape.requests:
-            return Outcome(_described(tape), [], {}, asked_in(()))
+            return tape, []
         watchers: dict[str, Watcher] = {}
         for metric in self.metrics:
             watchers.update(metric.watchers)
         budgets = [tape.budget(limit, self.reserve) for limit in self.limits]
-        traces = play_all(tape, self.strategies, budgets, watchers)
+        return tape, play_all(tape, self.strategies, budgets, watchers)
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Outcome:
+        """What the metrics make of them."""
+        if not traces:
+            return Outcome(_described(tape), [], {}, asked_in(()))
         figures: dict[str, Array] = {}
         for metric in self.metrics:
             figures.update(metric.measure(tape, traces))
@@ -185,7 +201,7 @@ class Grid:
 
     def manifest(self, data: Sequence[str]) -> dict[str, Any]:
         """What is needed to run the experiment again, and what it was run with."""
-        model, prices = self.model, self.model.prices
+        model = self.model
         return {
             "spec": {
                 "data": list(data),
@@ -198,35 +214,26 @@ class Grid:
             "tokens": self.counter.note,
             "prices": {
                 "source": model.source,
-                "input": prices.input,
-                "output": prices.output,
-                "cache_read": prices.cache_read,
-                "cache_write": prices.cache_write,
+                **_figures(model.prices),
                 "warning": model.warning,
             },
             "cache": msgspec.to_builtins(model.cache),
-            "asked": {name: msgspec.to_builtins(find_model(name).prices) for name in self.asked},
+            "asked": {name: _figures(find_model(name).prices) for name in self.asked},
             "replay": "off-policy: what the agent did next is what the recording says",
         }
+
+
+def _figures(prices: Prices) -> dict[str, Any]:
+    """Prices as they are saved; ``above`` is there only where long prompts are dearer."""
+    figures: dict[str, Any] = msgspec.to_builtins(prices)
+    above = list(figures.pop("above"))
+    return {**figures, "above": above} if above else figures
 
 
 def _shared(client: Client, workers: int) -> Client:
     """The client for each of so many processes, which together ask no more at a time than one."""
     share = getattr(client, "shared", None)
     return share(workers) if share is not None else client
-
-
-@contextmanager
-def _answers_kept(client: Client | None) -> Iterator[None]:
-    """A model that stops a run says that nothing of what was answered is lost."""
-    try:
-        yield
-    except ModelRefused as error:
-        folder = getattr(client, "folder", None)
-        if folder is None or getattr(client, "mode", None) == "replay":
-            raise
-        hint = f"what was answered is kept in {folder}, and the next run goes on there"
-        raise ModelRefused(f"{error}; {hint}") from error
 
 
 def _several(given: Any) -> Iterable[Any]:
@@ -264,7 +271,7 @@ def _unlogged(tape: Tape) -> int | None:
 
 
 def _digest(recording: Recording) -> str:
-    """A fingerprint of what was said and of the tools; equal conversations have the same one."""
+    """A fingerprint of all that is measured: what was said, tools, compactions and questions."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in _said(recording):
         digest.update(piece.encode("utf-8", "surrogatepass"))
@@ -281,3 +288,6 @@ def _said(recording: Recording) -> Iterator[str]:
             yield call.name
             yield call.arguments
     yield dump_json(recording.tools)
+    for more in (recording.compactions, recording.probes):
+        if more:
+            yield dump_json(msgspec.to_builtins(more))

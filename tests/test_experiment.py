@@ -113,7 +113,10 @@ def test_a_score_is_a_ratio_of_sums_and_long_recordings_weigh_more() -> None:
         assert line["tokens_peak"] == rows["tokens"].max()
         assert line["recall"] == pytest.approx(rows["seen"].sum() / rows["arguments"].sum())
         assert line["overflow_rate"] == pytest.approx(rows["overflow"].mean())
-        assert line["recall_low"] <= line["recall"] <= line["recall_high"]
+        each = rows.groupby("cluster", observed=True)[["seen", "arguments"]].sum()
+        alike = (each["seen"] / each["arguments"]).nunique() == 1
+        assert alike or line["recall_low"] <= line["recall"] <= line["recall_high"]
+        assert math.isnan(line["recall_low"]) == alike
     runs = results.runs
     assert len(runs) == 15
     assert runs["tokens_total"].sum() == pytest.approx(requests["tokens"].sum())
@@ -126,11 +129,12 @@ def test_a_fraction_is_taken_of_each_recordings_own_length() -> None:
 
 
 def test_recordings_of_one_cluster_are_one_witness_and_few_give_no_interval() -> None:
-    same = run(*(trip(name, "task") for name in "abcde"))
-    own = run(*(trip(name, name) for name in "abcde"))
+    names = [(name, 3 + 4 * i) for i, name in enumerate("abcde")]
+    same = run(*(trip(name, "task", steps=steps) for name, steps in names))
+    own = run(*(trip(name, name, steps=steps) for name, steps in names))
     assert (same.clusters, own.clusters) == (1, 5)
-    assert math.isnan(same.leaderboard()["recall_far_low"].iloc[1])
-    assert not math.isnan(own.leaderboard()["recall_far_low"].iloc[1])
+    assert math.isnan(same.leaderboard()["recall_low"].iloc[1])
+    assert not math.isnan(own.leaderboard()["recall_low"].iloc[1])
 
 
 def test_recordings_without_a_model_call_are_listed_and_not_measured() -> None:
@@ -264,6 +268,13 @@ def test_a_model_without_prices_has_no_cost_rather_than_none_to_pay() -> None:
     assert found.leaderboard()["cost_usd"].isna().all()
     assert found.leaderboard()["cached_share"].notna().all()
     assert "$" not in found.verdict()
+
+
+def test_the_manifest_holds_dearer_prices_of_long_prompts_where_there_are_any() -> None:
+    told = evaluate([trip("a")], "full", 2000, "my/gemini-9", workers=1).manifest["prices"]
+    dearer = {"input": 2.5e-6, "output": 15e-6, "cache_read": 0.25e-6, "cache_write": 2.5e-6}
+    assert told["above"] == [{**dearer, "start": 200_001}]
+    assert "above" not in evaluate([trip("a")], "full", 2000, workers=1).manifest["prices"]
 
 
 ASKS = "rolling_summary(model='gpt-4o-mini') | panic()"

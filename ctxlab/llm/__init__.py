@@ -9,9 +9,11 @@ from pathlib import Path
 
 from ctxlab.client import Client
 from ctxlab.llm.cached import CachedClient, CacheMode
+from ctxlab.llm.capped import CappedClient
 from ctxlab.llm.ledger import Totals
 from ctxlab.llm.lenient import LenientClient
 from ctxlab.llm.litellm import LiteLLMClient
+from ctxlab.llm.purse import PurseEmpty
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.llm.threads import AT_A_TIME
 
@@ -20,8 +22,10 @@ __all__ = [
     "CALLS",
     "CacheMode",
     "CachedClient",
+    "CappedClient",
     "LenientClient",
     "LiteLLMClient",
+    "PurseEmpty",
     "ScriptedClient",
     "Totals",
     "default_client",

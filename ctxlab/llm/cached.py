@@ -14,7 +14,7 @@ import math
 import re
 import sqlite3
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -103,23 +103,48 @@ class CachedClient:
         return reply
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order. Each is kept as soon as it comes, whatever becomes of the others."""
-        keys = [self._key("reply", _fields(request)) for request in requests]
-        found: dict[str, Reply | ModelUnavailable] = self._look_up(keys, _read_reply)
-        missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in found}
-        if missing:
-            client = self._asked(next(iter(missing.values())))
-            with closing(_each(client, list(missing.values()))) as replies:
-                names = list(missing)
-                for place, reply in replies:
-                    found[names[place]] = reply
-                    if isinstance(reply, Reply):
-                        self._keep(names[place], msgspec.to_builtins(reply))
-        first = {key: place for place, key in reversed([*enumerate(keys)])}
-        return [
-            found[key] if first[key] == place else _again(found[key])
-            for place, key in enumerate(keys)
-        ]
+        """The replies in order; see ``complete_each``."""
+        with closing(self.complete_each(requests)) as replies:
+            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+
+    def complete_each(
+        self, requests: Sequence[Request], /
+    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
+        """The replies with the places of their requests: those on disk first, then as they come.
+
+        Each is kept before it is handed out, whatever becomes of the others: a run that is cancelled
+        waits for what is under way and keeps it too. To be closed by who leaves early.
+        """
+        places: dict[str, list[int]] = {}
+        for place, request in enumerate(requests):
+            places.setdefault(self.key_of(request), []).append(place)
+        missing: dict[str, Request] = {}
+        for key, (first, *others) in places.items():
+            found = self._look_up([key], _read_reply)
+            if key in found:
+                yield from _everywhere(found[key], (first, *others))
+            else:
+                missing[key] = requests[first]
+        if not missing:
+            return
+        names = list(missing)
+
+        def keep(number: int, reply: Reply | ModelUnavailable) -> None:
+            if isinstance(reply, Reply):
+                self._keep(names[number], msgspec.to_builtins(reply))
+
+        client = self._asked(next(iter(missing.values())))
+        with closing(_each(client, list(missing.values()), keep)) as replies:
+            for number, reply in replies:
+                yield from _everywhere(reply, places[names[number]])
+
+    def key_of(self, request: Request) -> str:
+        """Under what the answer to a request is kept; equal questions have the same key."""
+        return self._key("reply", _fields(request))
+
+    def holds(self, key: str) -> bool:
+        """Whether the answer under a key is on disk and would be taken from there."""
+        return self.mode != "record" and self.folder.is_dir() and key in self._opened()
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """A vector for each text; each text is kept on its own, and only new ones are asked for.
@@ -226,14 +251,29 @@ def _disk_class() -> type:
 
 
 def _each(
-    client: Client, requests: Sequence[Request]
+    client: Client,
+    requests: Sequence[Request],
+    keep: Callable[[int, Reply | ModelUnavailable], None],
 ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-    """The replies as they come, where the client can give them so."""
+    """The replies as they come, where the client can give them so; each was kept before."""
     each = getattr(client, "complete_each", None)
     if each is not None:
-        yield from each(requests)
+        with closing(each(requests, keep)) as replies:
+            yield from replies
     else:
-        yield from enumerate(client.complete_all(requests))
+        replies = client.complete_all(requests)
+        for place, reply in enumerate(replies):
+            keep(place, reply)
+        yield from enumerate(replies)
+
+
+def _everywhere(
+    reply: Reply | ModelUnavailable, places: Sequence[int]
+) -> Iterator[tuple[int, Reply | ModelUnavailable]]:
+    """A question that was put several times at once was sent once."""
+    yield places[0], reply
+    for place in places[1:]:
+        yield place, _again(reply)
 
 
 def _again(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:

@@ -14,7 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 from ctxlab.client import Embedding, Reply, Request
@@ -22,6 +22,7 @@ from ctxlab.conversation import Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable
 from ctxlab.llm.failures import Failure, judge
 from ctxlab.llm.ledger import Ledger, Totals
+from ctxlab.llm.purse import Pay, Payment, Purse, most_tokens, worst_case
 from ctxlab.llm.reading import Billed, read_embedding, read_reply
 from ctxlab.llm.threads import AT_A_TIME, as_they_come
 from ctxlab.models import find_model
@@ -140,17 +141,27 @@ class LiteLLMClient:
             return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
 
     def complete_each(
-        self, requests: Sequence[Request], /
+        self,
+        requests: Sequence[Request],
+        /,
+        keep: Callable[[int, Reply | ModelUnavailable], object] | None = None,
+        purse: Purse | None = None,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies as they come, each with the place of its request; a refusal is raised."""
+        """The replies as they come, each with the place of its request; a refusal is raised.
+
+        ``keep`` is given each before it is handed out, also those that were under way when nobody
+        wanted any more; see ``as_they_come``. ``purse``: what each attempt is paid from.
+        """
         if requests:
             _litellm()
-        yield from as_they_come(self._complete, requests, self.concurrency)
+        ask = functools.partial(self._complete, purse)
+        with closing(as_they_come(ask, requests, self.concurrency, keep)) as replies:
+            yield from replies
 
-    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
+    def embed(self, model: str, texts: Sequence[str], /, purse: Purse | None = None) -> Embedding:
         """A vector for each text, asked for a few hundred at a time."""
         batches = list(_batches(texts))
-        ask = functools.partial(self._embed, model)
+        ask = functools.partial(self._embed, model, purse)
         found: list[Embedding] = [Embedding([])] * len(batches)
         if batches:
             _litellm()
@@ -166,7 +177,9 @@ class LiteLLMClient:
 
     # --- one call ------------------------------------------------------------------------------
 
-    def _complete(self, request: Request, unwanted: threading.Event) -> Reply | ModelUnavailable:
+    def _complete(
+        self, purse: Purse | None, request: Request, unwanted: threading.Event
+    ) -> Reply | ModelUnavailable:
         wanted: dict[str, Any] = {"messages": [message.to_dict() for message in request.messages]}
         if request.tools:
             wanted["tools"] = list(request.tools)
@@ -176,17 +189,23 @@ class LiteLLMClient:
             wanted["temperature"] = request.temperature
         ask = functools.partial(_litellm().completion, model=request.model, **wanted)
         read = functools.partial(read_reply, find_model(request.model).prices)
+        pay = None if purse is None else purse.opened(request.model, worst_case(request), unwanted)
         try:
-            billed, attempts = self._call(request.model, ask, read, unwanted)
+            billed, attempts = self._call(request.model, ask, read, unwanted, pay)
         except ModelUnavailable as error:
             return error
         message, finish = billed.result
         return Reply(message, billed.usage, billed.usd, finish, attempts)
 
-    def _embed(self, model: str, texts: list[str], unwanted: threading.Event) -> Embedding:
+    def _embed(
+        self, model: str, purse: Purse | None, texts: list[str], unwanted: threading.Event
+    ) -> Embedding:
+        price = _embedding_price(model)
         ask = functools.partial(_litellm().embedding, model=model, input=texts)
-        read = functools.partial(read_embedding, len(texts), _embedding_price(model))
-        billed, attempts = self._call(model, ask, read, unwanted)
+        read = functools.partial(read_embedding, len(texts), price)
+        most = price * sum(most_tokens(model, text) for text in texts)
+        pay = None if purse is None else purse.opened(model, most, unwanted)
+        billed, attempts = self._call(model, ask, read, unwanted, pay)
         return Embedding(billed.result, billed.usage, billed.usd, attempts)
 
     def _call(
@@ -195,8 +214,9 @@ class LiteLLMClient:
         ask: Callable[..., Any],
         read: Callable[[Any], Billed],
         unwanted: threading.Event,
+        pay: Pay | None,
     ) -> tuple[Billed, int]:
-        """What was answered, and how many attempts it took."""
+        """What was answered, and how many attempts it took; each is paid for as far as it was billed."""
         import tenacity
 
         settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
@@ -204,14 +224,20 @@ class LiteLLMClient:
         attempts, silent = 0, False
 
         def once() -> Billed:
-            nonlocal attempts, silent
             if unwanted.is_set():
                 raise ModelUnavailable(f"{model}: nobody waits for the answer", attempts)
+            with nullcontext() if pay is None else pay() as paid:
+                return attempt(paid)
+
+        def attempt(paid: Payment | None) -> Billed:
+            nonlocal attempts, silent
             attempts += 1
             try:
                 billed = read(ask(**settings))
             except Exception as error:
                 failure = judge(error)
+                if paid is not None and failure.outcome != "interrupted":
+                    paid.usd = 0.0
                 if failure.outcome == "unsent":
                     attempts -= 1
                 elif failure.outcome == "failed":
@@ -221,6 +247,8 @@ class LiteLLMClient:
                 silent = failure.fate != "declined" or failure.outcome == "interrupted"
                 raise _error(model, failure, attempts) from error
             self._ledger.answered(billed.usage, billed.usd)
+            if paid is not None and billed.usage.prompt:  # else the provider says nothing of it
+                paid.usd = billed.usd
             return billed
 
         def wait(state: tenacity.RetryCallState) -> float:

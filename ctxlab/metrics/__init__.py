@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from ctxlab.errors import SpecError
 from ctxlab.metrics.base import Column, Metric, PerRequest, Score, per_request
+from ctxlab.metrics.canaries import Canaries
 from ctxlab.metrics.cost import Cost
+from ctxlab.metrics.probes import Probes
 from ctxlab.metrics.recall import FAR, Recall
 from ctxlab.metrics.usage import Usage
 from ctxlab.metrics.validity import Validity
@@ -15,10 +17,12 @@ from ctxlab.models import Model
 __all__ = [
     "FAR",
     "METRICS",
+    "Canaries",
     "Column",
     "Cost",
     "Metric",
     "PerRequest",
+    "Probes",
     "Recall",
     "Score",
     "Usage",
@@ -32,6 +36,8 @@ METRICS: dict[str, Callable[[Model], Metric]] = {
     "validity": lambda model: Validity(),
     "cost": Cost,
     "recall": lambda model: Recall(),
+    "probes": lambda model: Probes(),
+    "canaries": lambda model: Canaries(),
 }
 """By name: what makes the metric for a model."""
 

@@ -54,6 +54,8 @@ def frontier(
     of one's own is best made with ``layout="constrained"``. Raises ``SpecError`` for a column or
     limit that is not there.
     """
+    if not isinstance(results, Results):
+        raise _refused(results)
     import matplotlib.pyplot as plt
 
     board = _board(results, limit, x, y)
@@ -68,6 +70,12 @@ def frontier(
     _key(ax, numbers, _caption(results, board, y))
     place(ax, _labels(board, best, numbers, x, y), bars)
     return ax
+
+
+def _refused(given: object) -> SpecError:
+    kind = type(given).__name__
+    own = f"; those of this {kind} are its .results" if hasattr(given, "results") else ""
+    return SpecError(f"results: what ctxlab.evaluate gives is drawn here, not {kind}{own}")
 
 
 def _board(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from ctxlab.conversation import Recording
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.experiment import evaluate
 from ctxlab.results import Results
+from ctxlab.survival import survival_of
 from ctxlab.view import frontier
 
 STRATEGIES = (
@@ -63,13 +64,16 @@ def test_every_configuration_is_one_point_where_the_leaderboard_has_it(results: 
     assert points(ax) == expected
 
 
-def test_the_intervals_drawn_are_those_of_the_leaderboard(results: Results) -> None:
+def test_the_intervals_drawn_are_those_of_the_leaderboard(recordings: list[Recording]) -> None:
+    # Where all recordings say the same there is no interval: a random drop tells them apart.
+    results = evaluate(recordings, ("full", "panic", "random_drop"), (0.5, 0.7))
     ax = frontier(results)
     bars = [c for c in ax.collections if isinstance(c, LineCollection)]
     drawn = sorted(tuple(bar.get_segments()[0].ravel().round(9)) for bar in bars)
-    board = results.leaderboard()
     columns = ["tokens_mean", "recall_far_low", "tokens_mean", "recall_far_high"]
-    assert drawn == sorted(map(tuple, board[columns].to_numpy().round(9)))
+    board = results.leaderboard()[columns].dropna()
+    assert drawn
+    assert drawn == sorted(map(tuple, board.to_numpy().round(9)))
 
 
 def test_one_recording_has_no_interval(recordings: list[Recording]) -> None:
@@ -175,3 +179,8 @@ def test_importing_it_loads_no_matplotlib(module: str) -> None:
     code = f"import sys, {module}; from {module} import frontier, context_map\n"
     code += "sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_holds_results_is_refused_with_where_they_are(recordings: list[Recording]) -> None:
+    with pytest.raises(SpecError, match=r"not Survival; those of this Survival are its \.results"):
+        frontier(survival_of(recordings[:1], "full", 1.0, workers=1))  # type: ignore[arg-type]
