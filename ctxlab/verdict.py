@@ -12,7 +12,7 @@ import pandas as pd
 
 from ctxlab.strategies.names import CONTROLS
 
-__all__ = ["control_in", "control_of", "fits", "keeping", "verdict"]
+__all__ = ["control_in", "control_of", "fits", "keeping", "verdict", "window_of"]
 
 _NEEDED = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING = 1e-12
@@ -119,9 +119,17 @@ def _reference(board: pd.DataFrame) -> float:
     return float(full["recall_far"].max()) if len(full) else 1.0
 
 
+def window_of(limit: float) -> str:
+    """A limit in words.
+
+    >>> window_of(8000), window_of(0.25)
+    ('8,000 tokens', '25% of the recording')
+    """
+    return f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
+
+
 def _row(row: Any) -> str:
-    limit = row["limit"]
-    window = f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
+    window = window_of(row["limit"])
     low, high = row["recall_far_low"], row["recall_far_high"]
     bounds = "too few clusters for an interval" if pd.isna(low) else f"{low:.2f}–{high:.2f}"
     cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"

@@ -33,7 +33,7 @@ from ctxlab.strategies.tool_stubs import tool_stubs
 from ctxlab.strategies.when_it_pays import when_it_pays
 from ctxlab.strategies.windows import chunked_window, sliding_window
 
-__all__ = ["CONTROLS", "LINEUP", "STRATEGIES", "parse", "register"]
+__all__ = ["CONTROLS", "LINEUP", "STRATEGIES", "parse", "read_tree", "register"]
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "full": full,
@@ -105,13 +105,20 @@ def parse(text: str) -> Strategy:
     >>> parse("tool_stubs(keep=3)|panic")
     tool_stubs(keep=3) | panic()
     """
+    return _strategy(read_tree(text), text)
+
+
+def read_tree(text: str) -> ast.expr:
+    """What a strategy's text says, as Python's own tree of it; names in it are not looked up.
+
+    Raises ``SpecError`` where it is no expression.
+    """
     try:
-        tree = ast.parse(_PEER.sub("peer.", text.strip()), mode="eval").body
+        return ast.parse(_PEER.sub("peer.", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SpecError(
             f"cannot read the strategy {text!r}; write it as tool_stubs(keep=3) | panic()"
         ) from None
-    return _strategy(tree, text)
 
 
 def _strategy(tree: ast.expr, text: str) -> Strategy:
