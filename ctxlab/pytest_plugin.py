@@ -1,0 +1,268 @@
+"""A project's own tests replay recordings, and fail where a strategy breaks its budget.
+
+pytest finds this by itself where ctxlab is installed; until a test uses it, it imports nothing::
+
+    def test_masking_keeps_what_is_needed(ctxlab_replay):
+        found = ctxlab_replay("logs/", "observation_mask(keep=10) | panic", 8000)
+        assert found.overflow_rate == 0
+        assert found.recall_far >= 0.6
+
+    @pytest.mark.ctxlab_budget(
+        "logs/", "observation_mask(keep=10) | panic", 8000,
+        max_overflow_rate=0, min_recall_far=0.6,
+        baseline="tests/budgets.json", margin_tokens_mean="2 %",
+    )
+    def test_masking_holds():
+        pass
+
+Paths are relative to pytest's root folder. ``pytest --ctxlab-update`` writes baselines anew. What cannot
+be said, as where data or a baseline is missing, is an error of the test and no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ctxlab.gate.check import Gate
+    from ctxlab.results import Results
+
+__all__ = [
+    "Replayed",
+    "ctxlab_replay",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+]
+
+_MARKER = (
+    "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
+    "margin_SCORE, strict, name): replay recordings and fail where a bound is broken"
+)
+_UPDATE = "--ctxlab-update"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One option: to write baselines anew."""
+    group = parser.getgroup("ctxlab")
+    group.addoption(
+        _UPDATE, action="store_true", help="write the baselines of ctxlab_budget markers anew"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker is known, so that --strict-markers takes it."""
+    config.addinivalue_line("markers", _MARKER)
+    config.stash[_DONE] = {}
+    if config.getoption(_UPDATE) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(f"{_UPDATE} is for one process: leave out -n, or write -n 0")
+
+
+@pytest.fixture(scope="session")
+def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., Replayed]:
+    """Replays recordings through a strategy: ``ctxlab_replay(data, strategy, limit)``.
+
+    ``data``: a path, a recording, or several; paths are as for ``ctxlab eval``. Also ``model`` and
+    ``reserve``. What is asked for twice in a session is replayed once.
+    """
+
+    def replay(
+        data: Any, strategy: Any, limit: float | str, model: str = "", *, reserve: int = 0
+    ) -> Replayed:
+        return _replayed(pytestconfig, data, strategy, limit, model, reserve)
+
+    return replay
+
+
+class Replayed:
+    """The figures of a strategy within a limit; every score of the leaderboard is an attribute."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        "all that was measured"
+        row = results.leaderboard().iloc[0]
+        self.figures: dict[str, Any] = {str(name): row[name] for name in row.index}
+        "the row of the leaderboard"
+
+    def __getattr__(self, name: str) -> Any:
+        figures = self.__dict__.get("figures", {})
+        if name in figures:
+            return figures[name]
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from ctxlab.errors import UnknownName
+
+        raise AttributeError(str(UnknownName("score", name, figures)))
+
+    def __repr__(self) -> str:
+        names = [score.name for score in self.results.scores]
+        known = {name: self.figures[name] for name in names if self.figures[name] != 0}
+        shown = ", ".join(f"{name}={v:.4g}" for name, v in known.items() if v == v)
+        return f"<{self.figures['strategy']}: {shown}>"
+
+
+_DONE = pytest.StashKey[dict[Any, tuple[Any, "Replayed"]]]()
+_FOUND = pytest.StashKey[list[str]]()
+
+
+def _replayed(
+    config: pytest.Config, data: Any, strategy: Any, limit: float | str, model: str, reserve: int
+) -> Replayed:
+    """One replay, or the same one as before."""
+    from pathlib import Path
+
+    from ctxlab.conversation import Recording
+    from ctxlab.errors import SpecError
+    from ctxlab.experiment import evaluate
+    from ctxlab.metrics import METRICS
+    from ctxlab.profiles import find_profile
+    from ctxlab.quantity import read_limit
+    from ctxlab.spec import Spec
+    from ctxlab.strategies import as_strategy, parse
+    from ctxlab.tokens import DEFAULT_MODEL
+
+    several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
+    given = [each for each in several if isinstance(each, Recording)]
+    if given and len(given) < len(several):
+        raise SpecError("data: recordings or paths, not both")
+    chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+    model = model or DEFAULT_MODEL
+    # Recordings are the same where they are the same objects, which are kept with what was found.
+    which = tuple(str(id(one)) if given else str(one) for one in several)
+    key = (which, chosen, read_limit(limit), model, reserve)
+    done = config.stash[_DONE]
+    if key not in done:
+        paths = () if given else tuple(map(str, several))
+        folder = config.rootpath
+        results = evaluate(
+            given or Spec(data=paths, folder=str(folder)).recordings(),
+            chosen,
+            limit,
+            model,
+            reserve=reserve,
+            metrics=tuple(METRICS),
+            data=paths,
+            progress=False,
+            profile=find_profile(model, folder),
+        )
+        done[key] = (several, Replayed(results))
+    return done[key][1]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a marker asks for is replayed here: what cannot be said is an error, not a failure."""
+    broken: list[str] = []
+    names: set[str] = set()
+    for marker in item.iter_markers("ctxlab_budget"):
+        gate = _gate_or_error(item, marker, names)
+        if isinstance(gate, str):
+            pytest.fail(f"ctxlab_budget: {gate}", pytrace=False)
+        for finding in gate.findings:
+            said = f"{'unclear: ' * (finding.outcome == 'unclear')}{finding.sentence}"
+            if gate.fails(finding):
+                broken.append(said)
+            elif finding.outcome == "unclear":
+                item.add_report_section("setup", "ctxlab", said)
+    item.stash[_FOUND] = broken
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """A broken bound fails the test before it begins."""
+    if broken := item.stash.get(_FOUND, []):
+        pytest.fail("\n".join(broken), pytrace=False)
+
+
+def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> Gate | str:
+    """What became of the bounds of one marker, or why that cannot be said."""
+    from ctxlab.errors import CtxlabError, SpecError
+
+    try:
+        asked = _asked(marker)
+        if asked["name"] in names:
+            raise SpecError("a test with several budgets needs a name=… for each")
+        names.add(asked["name"])
+        return _gate(item, **asked)
+    except CtxlabError as error:
+        return str(error)
+
+
+def _asked(marker: pytest.Mark) -> dict[str, Any]:
+    """What a marker was given, by name, with its bounds as tables as a file of budgets has them."""
+    from ctxlab.errors import SpecError, UnknownName
+    from ctxlab.gate.budgets import KINDS
+
+    bounds: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+
+    def ctxlab_budget(
+        data: Any,
+        strategy: Any,
+        limit: Any,
+        *,
+        model: str = "",
+        reserve: int = 0,
+        baseline: Any = None,
+        strict: bool = False,
+        name: str = "",
+        **more: Any,
+    ) -> dict[str, Any]:
+        known = ("model", "reserve", "baseline", "strict", "name", *(f"{k}_SCORE" for k in KINDS))
+        for key, value in more.items():
+            kind, _, score = key.partition("_")
+            if kind not in bounds or not score:
+                raise UnknownName("key", key, known)
+            bounds[kind][score] = value
+        if bool(bounds["margin"]) != (baseline is not None):
+            raise SpecError("margin_… and baseline=… go together: how much worse, and than what")
+        if not any(bounds.values()):
+            raise SpecError("it bounds nothing: give max_…, min_… or margin_… of a score")
+        return {
+            "replayed": (data, strategy, limit, model, reserve),
+            "bounds": bounds,
+            "baseline": baseline,
+            "strict": strict,
+            "name": name,
+        }
+
+    try:
+        return ctxlab_budget(*marker.args, **marker.kwargs)
+    except TypeError as error:
+        raise SpecError(str(error).rpartition("ctxlab_budget() ")[2]) from None
+
+
+def _gate(
+    item: pytest.Item,
+    replayed: tuple[Any, ...],
+    bounds: dict[str, Any],
+    baseline: Any,
+    strict: bool,
+    name: str,
+) -> Gate:
+    """What became of the bounds of one marker."""
+    from pathlib import Path
+
+    from ctxlab import __version__
+    from ctxlab.gate.baseline import Baseline, part_of, read_baseline, write_baseline
+    from ctxlab.gate.budgets import Budget, bounds_of
+    from ctxlab.gate.check import Gate, findings_of
+    from ctxlab.quantity import read_limit
+
+    results = _replayed(item.config, *replayed).results
+    strategy = str(results.requests["strategy"].iloc[0])
+    of = " / ".join(filter(None, (item.nodeid, name)))
+    budget = Budget(of, "", strategy, read_limit(replayed[2]), bounds_of(bounds, results.scores))
+    file, then = item.config.rootpath / (baseline or ""), None
+    if baseline is not None:
+        before = read_baseline(file)
+        parts = before.experiments if before else {}
+        if item.config.getoption(_UPDATE):
+            parts = {**parts, of: part_of(results, [budget], margins=True)}
+            write_baseline(Baseline(__version__, parts), file)
+        then = parts.get(of)
+    source = Path(baseline or "")
+    found = findings_of(results, [budget], then, source, f"pytest {_UPDATE}")
+    return Gate(tuple(found), strict)
