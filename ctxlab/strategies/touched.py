@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.jsontext import parse_json
 
-__all__ = ["Touch", "Verb", "failed", "touches"]
+__all__ = ["Touch", "Verb", "failed", "plain_name", "touches"]
 
 Verb: TypeAlias = Literal["read", "write", "edit", "list"]
 
@@ -94,7 +94,7 @@ def touches(call: ToolCall) -> Touch | None:
         given = parse_json(call.arguments) if call.arguments else {}
     except ValueError:
         given = call.arguments
-    name = _plain(call.name)
+    name = plain_name(call.name)
     if not isinstance(given, dict):
         return _patch(given) if isinstance(given, str) and name == "apply_patch" else None
     if name == "apply_patch":
@@ -122,7 +122,7 @@ def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((path for path in found if "://" not in path), None)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A tool's name as the table has it: ``mcp__files__readFile`` is ``read_file``."""
     last = re.split(r"__|[./:]", name)[-1]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).replace("-", "_").lower()

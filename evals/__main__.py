@@ -1,0 +1,98 @@
+"""``python evals [NAME…] [OPTIONS]`` runs the experiments here and saves each under ``runs/``.
+
+One whose data set is not on this machine is skipped, with a sentence that says how to fetch it. Options
+are those of ``ctxlab eval``. A name or an option that is not known is an error before anything is run.
+All are run, also after one that failed; the exit status is that of the first that did, 0 where none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ctxlab.cli import app
+from ctxlab.errors import CtxlabError, DataMissing, SpecError, UnknownName
+from ctxlab.spec import read_spec
+
+HERE = Path(__file__).parent
+BUDGETS = "budgets"
+"is no experiment: what experiments are held to"
+
+COMMAND = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.exit(main())")
+
+HELP = """Usage: python evals [NAME…] [OPTIONS]
+
+Runs the experiments here, or those that are named, and saves each under runs/NAME. One whose data set is
+not on this machine is skipped. Options are those of ctxlab eval (ctxlab eval --help):
+
+  python evals                     all of them
+  python evals stress long-chat    these two
+  python evals stress -l 3k        with another limit
+
+Names: {names}
+"""
+
+
+def experiments() -> list[Path]:
+    """The experiment files, by name."""
+    return sorted(path for path in HERE.glob("*.toml") if path.stem != BUDGETS)
+
+
+def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of experiments, and options with their values. Raises ``SpecError`` for anything else."""
+    known: Any = typer.main.get_command(app)
+    options = {text: each for each in known.commands["eval"].params for text in each.opts}
+    chosen, given, left = list[str](), list[str](), list(arguments)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-"):
+            if word not in names:
+                raise SpecError(f"no experiment is called {word!r}; known: {', '.join(names)}")
+            chosen.append(word)
+            continue
+        option, joined, _ = word.partition("=")
+        if not word.startswith("--") and len(word) > 2:
+            option, joined = word[:2], word[2:]  # as in -l3k
+        if option not in options or not option.startswith("-"):
+            raise UnknownName("option of ctxlab eval", option, [o for o in options if o[0] == "-"])
+        given.append(word)
+        if not joined and not options[option].is_flag:
+            given += left[:1]
+            left = left[1:]
+    return chosen, given
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs those that are named, or all."""
+    files = {path.stem: path for path in experiments()}
+    if {"-h", "--help"} & set(arguments):
+        print(HELP.format(names=", ".join(files)), end="")
+        return 0
+    try:
+        chosen, options = parted(arguments, list(files))
+    except CtxlabError as error:
+        print(f"evals: {error}", file=sys.stderr)
+        return 2
+    failed = 0
+    for name, path in files.items():
+        if chosen and name not in chosen:
+            continue
+        print(f"\n{name}\n", flush=True)
+        try:
+            _ = read_spec(path).paths
+        except DataMissing as error:
+            print(f"skipped: {error}", flush=True)
+            continue
+        run = [*COMMAND, "eval", str(path), "--out", f"runs/{name}", *options]
+        code = subprocess.run(run, check=False).returncode
+        failed = failed or code
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,227 @@
+"""``python evals/claims.py [--write]`` works out the tables of ``CLAIMS.md`` from published recordings.
+
+They are found as ``dataset:NAME`` is; ``ctxlab datasets fetch NAME`` gets each of ``SCAFFOLDS`` and
+``AGENTS``. Without ``--write`` the tables are printed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxlab.bootstrap import FEW, Difference, ratio_difference
+from ctxlab.conversation import Recording
+from ctxlab.experiment import evaluate
+from ctxlab.results import Results
+from ctxlab.spec import Spec
+from ctxlab.tokens import TokenCounter
+
+RAW, MASK = "full()", "complexity_trap.masking()"
+CACHED = "gemini/gemini-2.5-flash"
+"whose rules say what its cache can serve; prices stand here, since tables of prices change"
+TIERS = ((32_000, 1.0), (128_000, 1.8), (256_000, 3.0), (1_000_000, 6.0))
+"""Dollars a million input tokens of a request of up to so many, as the paper prices Qwen3-Coder-480B."""
+FROM_CACHE, GEMINI_FROM_CACHE = 0.4, 0.1
+"what a token from the cache costs, as a share of one that is not: the paper's Qwen, and Gemini today"
+
+SCAFFOLDS = ("mini-swe-agent", "openhands", "swe-agent")
+AGENTS = (*SCAFFOLDS[:2], "claude-code-entireio", "pi-mono")
+LENGTHS = (10, 20, 30, 50, 75, 100)
+KEEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 58, 72, 100)
+FLOOR = 0.95
+SAMPLES = 10_000
+
+_BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def tables() -> dict[str, str]:
+    """Every table as Markdown, by the name that stands before it in ``CLAIMS.md``."""
+    recordings = {name: read(name) for name in dict.fromkeys((*SCAFFOLDS, *AGENTS))}
+    runs = {name: priced(recordings[name]) for name in SCAFFOLDS}
+    return {
+        "cost": costs(runs, {name: tool_share(recordings[name]) for name in SCAFFOLDS}),
+        "length": lengths(runs),
+        "keep": windows({name: recordings[name] for name in AGENTS}),
+    }
+
+
+def written(text: str) -> dict[str, str]:
+    """The tables that stand in a text between ``<!-- name -->`` and ``<!-- end -->``."""
+    return dict(_BLOCK.findall(text))
+
+
+def read(name: str) -> list[Recording]:
+    """The recordings of a data set; a line that no reader understands is left out."""
+    return list(Spec(data=(f"dataset:{name}",), on_error="skip").recordings())
+
+
+def priced(recordings: Sequence[Recording]) -> pd.DataFrame:
+    """A row a request of each of the two strategies, with what it costs by three price lists."""
+    frame = run(recordings, [RAW, MASK], CACHED).requests
+    tokens, cached = frame["tokens"].to_numpy(), frame["cached"].to_numpy()
+    limits, prices = np.array(TIERS).T
+    tier = prices[np.searchsorted(limits, tokens, side="left")]
+    frame["qwen"] = tier * (tokens - (1 - FROM_CACHE) * cached)
+    frame["gemini"] = tokens - (1 - GEMINI_FROM_CACHE) * cached
+    frame["number"] = frame.groupby(["recording", "strategy"], observed=True).cumcount() + 1
+    return frame
+
+
+def run(recordings: Sequence[Recording], strategies: Sequence[str], model: str) -> Results:
+    """Replayed under no limit at all: masking looks at none."""
+    return evaluate(recordings, strategies, 10**7, model, workers=1, progress=False)
+
+
+PRICES = {
+    "tokens": "no cache",
+    "qwen": "as the paper prices Qwen",
+    "gemini": "Gemini 2.5 Flash, ideal cache",
+}
+
+
+def tool_share(recordings: Sequence[Recording]) -> float:
+    """The share of what was said that stands in tool results."""
+    counter = TokenCounter(CACHED)
+    roles = [m for each in recordings for m in each.messages]
+    tool = sum(counter.message(m) for m in roles if m.role == "tool")
+    return tool / sum(map(counter.message, roles))
+
+
+def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
+    """Masking's cost as a share of the raw agent's, at each price list."""
+    rows = []
+    for name, frame in runs.items():
+        raw = frame[frame["strategy"] == RAW]
+        length = raw.groupby("recording", observed=True).size()
+        far = _of(frame, "far_seen", "far_arguments", MASK, RAW)
+        rows.append(
+            {
+                "scaffold": name,
+                "recordings": len(length),
+                "requests": f"{length.median():.0f} (to {length.max()})",
+                "in tool results": f"{shares[name]:.0%}",
+                **{
+                    title: _ratio(_of(frame, column, "number", MASK, RAW, relative=True))
+                    for column, title in PRICES.items()
+                },
+                "far recall": "–" if np.isnan(far.estimate) else _ratio(far),
+            }
+        )
+    return _markdown(rows)
+
+
+def lengths(runs: dict[str, pd.DataFrame]) -> str:
+    """The same ratios over the first requests only, of the recordings that have as many."""
+    rows = []
+    for name, frame in runs.items():
+        most = frame.groupby("recording", observed=True)["number"].transform("max")
+        for length in LENGTHS:
+            first = frame[(most >= length) & (frame["number"] <= length)]
+            if first["cluster"].nunique() < FEW:
+                continue
+            found = {
+                title: _ratio(_of(first, column, "number", MASK, RAW, relative=True))
+                for column, title in PRICES.items()
+            }
+            count = first["recording"].nunique()
+            rows.append({"scaffold": name, "first requests": length, "recordings": count, **found})
+    return _markdown(rows)
+
+
+def windows(recordings: dict[str, list[Recording]]) -> str:
+    """The smallest ``keep`` of masking with which far recall is at least ``FLOOR``."""
+    rows = []
+    for name, logs in recordings.items():
+        specs = [f"observation_mask(keep={keep})" for keep in KEEPS]
+        results = run(logs, specs, CACHED)
+        board = results.leaderboard()
+        ten = board.iloc[KEEPS.index(10)]
+        sums = results.runs.groupby(["cluster", "strategy"], observed=True, sort=False)
+        above, below = (sums[c].sum().unstack()[list(board["strategy"])].to_numpy() for c in
+                        ("far_seen", "far_arguments"))  # fmt: skip
+        low, high = _smallest(above, below)
+        rows.append(
+            {
+                "scaffold": name,
+                "clusters": len(above),
+                "requests, median": f"{results.runs['requests'].median():.0f}",
+                "far recall at 10": _with(
+                    ten["recall_far"], ten["recall_far_low"], ten["recall_far_high"]
+                ),
+                f"smallest keep at {FLOOR}": _keep(_first(board["recall_far"].to_numpy())),
+                "95 % of draws": f"{_keep(low)}–{_keep(high)}" if len(above) >= FEW else "–",
+            }
+        )
+    return _markdown(rows)
+
+
+def _smallest(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Bounds of 95 % of the smallest row that reaches the floor, clusters drawn."""
+    n = len(above)
+    draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=SAMPLES)
+    with np.errstate(invalid="ignore"):
+        found = [_first(recall) for recall in (draws @ above) / (draws @ below)]
+    low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+    return int(low), int(high)
+
+
+def _first(recall: np.ndarray[Any, Any]) -> int:
+    """Row of the smallest keep that reaches the floor; one past the last where none does."""
+    return int(np.argmax([*(recall >= FLOOR), True]))
+
+
+def _keep(row: int) -> str:
+    return str(KEEPS[row]) if row < len(KEEPS) else f"over {KEEPS[-1]}"
+
+
+def _of(
+    frame: pd.DataFrame, above: str, below: str, one: str, other: str, *, relative: bool = False
+) -> Difference:
+    """The first strategy's ratio of sums less the second's, with its interval over clusters."""
+    sums = frame.groupby(["strategy", "cluster"], observed=True, sort=False)[[above, below]].sum()
+    a, b = sums.loc[one], sums.loc[other]
+    b = b.loc[a.index]
+    return ratio_difference(
+        *(each[name].to_numpy(dtype=np.float64) for each in (a, b) for name in (above, below)),
+        relative=relative,
+    )
+
+
+def _ratio(found: Difference) -> str:
+    """One more than a relative difference: a ratio, with its interval."""
+    return _with(1 + found.estimate, 1 + found.low, 1 + found.high)
+
+
+def _with(value: float, low: float, high: float) -> str:
+    return f"{value:.2f}" + ("" if np.isnan(low) else f" ({low:.2f}–{high:.2f})")
+
+
+def _markdown(rows: Sequence[dict[str, object]]) -> str:
+    def lines() -> Iterator[str]:
+        yield "| " + " | ".join(rows[0]) + " |"
+        yield "|" + "---|" * len(rows[0])
+        for row in rows:
+            yield "| " + " | ".join(map(str, row.values())) + " |"
+
+    return "".join(f"{line}\n" for line in lines())
+
+
+def main() -> None:
+    """Prints the tables, or puts them where the old ones stand."""
+    made, file = tables(), Path(__file__).with_name("CLAIMS.md")
+    if sys.argv[1:] == ["--write"]:
+        text = file.read_text(encoding="utf-8")
+        new = _BLOCK.sub(lambda m: f"<!-- {m[1]} -->\n{made[m[1]]}<!-- end -->", text)
+        file.write_text(new, encoding="utf-8")
+    else:
+        print("\n".join(made.values()), end="")
+
+
+if __name__ == "__main__":
+    main()
