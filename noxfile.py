@@ -50,10 +50,10 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def evals(session: nox.Session) -> None:
-    """Runs the experiments in evals/ and saves each under runs/."""
+    """Runs the experiments in evals/, saves each under runs/, and checks the project's own budgets."""
     session.install(".")
-    for spec in sorted(Path("evals").glob("*.toml")):
-        session.run("ctxlab", "eval", str(spec), "--out", f"runs/{spec.stem}", *session.posargs)
+    session.run("python", "evals", *session.posargs)
+    session.run("ctxlab", "gate")
 
 
 @nox.session

@@ -9,11 +9,23 @@ from .calibration import (
 from .calibration import (
     calibrate as calibrate,
 )
+from .canaries import (
+    plant as plant,
+)
 from .closeup import (
     Replay as Replay,
 )
 from .closeup import (
     replay as replay,
+)
+from .comparison import (
+    Comparison as Comparison,
+)
+from .comparison import (
+    compare as compare,
+)
+from .comparison import (
+    equal_tokens as equal_tokens,
 )
 from .context import (
     Context as Context,
@@ -39,11 +51,26 @@ from .conversation import (
 from .errors import (
     CtxlabError as CtxlabError,
 )
+from .exams import (
+    Agreement as Agreement,
+)
+from .exams import (
+    Exam as Exam,
+)
+from .exams import (
+    agree as agree,
+)
+from .exams import (
+    examine as examine,
+)
 from .experiment import (
     evaluate as evaluate,
 )
 from .formats import (
     load as load,
+)
+from .gate import (
+    check_budgets as check_budgets,
 )
 from .history import (
     Form as Form,
@@ -68,6 +95,9 @@ from .models import (
 )
 from .profiles import (
     Profile as Profile,
+)
+from .refetch import (
+    refetches as refetches,
 )
 from .results import (
     Results as Results,
@@ -120,14 +150,29 @@ from .strategies import (
 from .survey import (
     describe as describe,
 )
+from .survival import (
+    Survival as Survival,
+)
+from .survival import (
+    survival_of as survival_of,
+)
 from .tokens import (
     TokenCounter as TokenCounter,
 )
 from .tokens import (
     count_tokens as count_tokens,
 )
+from .tuning import (
+    Tuning as Tuning,
+)
+from .tuning import (
+    tune as tune,
+)
 from .validity import (
     check as check,
+)
+from .view import (
+    cliff as cliff,
 )
 from .view import (
     context_map as context_map,

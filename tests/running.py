@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from ctxlab.conversation import Message, Recording, ToolCall
@@ -36,3 +40,23 @@ def a_recording(number: int, turns: int = 14) -> Recording:
         ]
     messages.append(Message("assistant", "Done."))
     return Recording(f"order-{number}", tuple(messages), cluster=f"group-{number % 3}")
+
+
+def on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """The lines that the command line shows on a terminal of so many columns."""
+    import pty
+
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": str(columns)},
+    ):
+        os.close(slave)
+        said = b""
+        with suppress(OSError):  # how Linux says that nobody writes any more
+            while part := os.read(master, 4096):
+                said += part
+    os.close(master)
+    return re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()

@@ -14,6 +14,7 @@ from ctxlab import formats, metrics, strategies
 from ctxlab.errors import ReadError
 from ctxlab.formats import table
 from ctxlab.strategies.about import About, catalogue
+from ctxlab.tuning import Space
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,11 +61,14 @@ def test_the_python_of_the_readme_runs_in_order(monkeypatch: pytest.MonkeyPatch)
 def test_the_strategies_of_the_readme_parse() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     console = "\n".join(re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
-    words = shlex.split(console.replace("$ ", ""))
-    written = [words[i + 1] for i, word in enumerate(words) if word == "-s"]
+    commands = [shlex.split(line) for line in re.findall(r"^\$ (.*)", console, flags=re.MULTILINE)]
+    written = [(c[1], c[i + 1]) for c in commands for i, word in enumerate(c) if word == "-s"]
     assert written
-    for strategy in {*written} - {"lineup", "baselines"}:
-        strategies.parse(strategy)
+    for command, strategy in {*written}:
+        if command == "tune":
+            assert len(Space(strategy)) > 1
+        elif strategy not in ("lineup", "baselines"):
+            strategies.parse(strategy)
 
 
 def test_the_readme_has_one_table_of_all_strategies() -> None:

@@ -17,13 +17,27 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxlab.cli import calibrate, convert, datasets, describe, eval, strategies, tables
+from ctxlab.cli import (
+    agree,
+    calibrate,
+    canaries,
+    compare,
+    convert,
+    datasets,
+    describe,
+    eval,
+    gate,
+    probe,
+    strategies,
+    tables,
+    tune,
+)
 from ctxlab.cli.speak import note, one_line
 from ctxlab.errors import CtxlabError
 
 __all__ = ["app", "main"]
 
-_REFUSED, _FAILED, _CANCELLED = 2, 1, 130
+_FAILED, _CANCELLED = 2, 130
 
 app = typer.Typer(
     name="ctxlab",
@@ -33,6 +47,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("eval", short_help="Replay recordings and measure every request.")(eval.command)
+app.command("compare", short_help="Say how strategies differ, and how sure that is.")(
+    compare.command
+)
+app.command("tune", short_help="Search the parameters of strategies.")(tune.command)
+app.command("gate", short_help="Check strategies against their budgets.")(gate.command)
+app.command("canaries", short_help="Plant facts and see which are kept.")(canaries.command)
+app.command("agree", short_help="Ask a model for the next tool call.")(agree.command)
+app.command("probe", short_help="Ask a model the questions of recordings.")(probe.command)
 app.command("describe", short_help="Say what recordings hold.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Learn from bills how a model counts.")(calibrate.command)
@@ -69,8 +91,9 @@ def _begin(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code and never shows a traceback.
 
-    0: done. 1: an unexpected failure, in one sentence; ``CTXLAB_DEBUG=1`` shows the traceback.
-    2: bad input, in one sentence. 130: cancelled, by SIGINT or SIGTERM.
+    0: done. 1: a check was made and does not hold (``ctxlab gate``). 2: bad input or an unexpected
+    failure, in one sentence; ``CTXLAB_DEBUG=1`` shows the traceback. 130: cancelled, by SIGINT or
+    SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -92,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
-            return _failed(error)
+            return _failed(error, sys.argv[1:] if arguments is None else arguments)
     if code == _CANCELLED:  # which some versions of typer return and others raise
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
@@ -117,21 +140,30 @@ def _find_strategies_here() -> None:
         sys.path.append("")
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, words: Sequence[str]) -> int:
     if os.environ.get("CTXLAB_DEBUG"):
         traceback.print_exc()
     if isinstance(error, CtxlabError):
         note(str(error))
-        return _REFUSED
+        return _FAILED
     if hasattr(error, "format_message"):  # how the parser of the command line complains
-        note(f"{one_line(error.format_message()).rstrip('.')}; ctxlab --help shows what there is")
-        return _REFUSED
+        said = one_line(error.format_message()).rstrip(".")
+        note(f"{said}; {_command(error, words)} --help shows what there is")
+        return _FAILED
     if isinstance(error, OSError) and error.filename is not None:
         note(f"{error.filename}: {error.strerror}")
-        return _REFUSED
+        return _FAILED
     said = f": {error}" if str(error) else ""
     note(f"unexpected {type(error).__name__}{said} (CTXLAB_DEBUG=1 shows where)")
     return _FAILED
+
+
+def _command(error: Exception, words: Sequence[str]) -> str:
+    """The command that was meant, whose help says what it takes."""
+    if context := getattr(error, "ctx", None):
+        return str(context.command_path)
+    known: Any = typer.main.get_command(app)
+    return " ".join(["ctxlab", *[word for word in words if word in known.commands][:1]])
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:

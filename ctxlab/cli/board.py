@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -14,9 +14,10 @@ from ctxlab.cli import show
 from ctxlab.cli.speak import many
 from ctxlab.metrics import FAR
 from ctxlab.results import Results
+from ctxlab.tabular import markdown
 from ctxlab.verdict import control_in
 
-__all__ = ["board_json", "board_text", "limit_words", "short"]
+__all__ = ["basis", "board_json", "board_markdown", "board_text", "limit_words", "short"]
 
 
 class _Figure(NamedTuple):
@@ -35,17 +36,48 @@ _FIGURES = (
     _Figure("cost\n$", "cost_usd", lambda row: show.dollars(row.cost_usd)),
     _Figure("own\n$", "strategy_usd", lambda row: show.dollars(row.strategy_usd)),
     _Figure("recall\nall", "recall", lambda row: show.share(row.recall)),
-    _Figure(
-        "\nfar (95 %)",
-        "recall_far",
-        lambda row: show.span(row.recall_far, row.recall_far_low, row.recall_far_high),
-    ),
+    _Figure("\nfar (95 %)", "recall_far", lambda row: _span(row, "recall_far")),
     _Figure("point\n%", "pointer_rate", lambda row: show.percent(row.pointer_rate)),
     _Figure("lost\n%", "lost_rate", lambda row: show.percent(row.lost_rate)),
+    _Figure(
+        "asked\ntokens", "question_tokens_mean", lambda row: show.compact(row.question_tokens_mean)
+    ),
+    _Figure(
+        "\nover %",
+        "question_overflow_rate",
+        lambda row: show.percent(row.question_overflow_rate),
+    ),
+    _Figure(
+        "fetch\n%", "evidence_pointer_rate", lambda row: show.percent(row.evidence_pointer_rate)
+    ),
+    _Figure("\nevidence (95 %)", "evidence_recall", lambda row: _span(row, "evidence_recall")),
+    _Figure("\nanswer (95 %)", "answer_containment", lambda row: _span(row, "answer_containment")),
+    _Figure("chance\n%", "answer_chance", lambda row: show.percent(row.answer_chance)),
+    _Figure("\ncanaries (95 %)", "survival_end", lambda row: _span(row, "survival_end")),
 )
 
-_SPARE = ("\npeak", "lost\n%", "point\n%", "recall\nall", "cache\n%", "inval\n%")
+_SPARE = (
+    "\ncanaries (95 %)",
+    *("\npeak", "lost\n%", "point\n%", "recall\nall", "cache\n%", "inval\n%", "fetch\n%"),
+    "chance\n%",
+    *("asked\ntokens", "\nover %"),
+)
 "heads of the columns that a narrow terminal does without, what is missed least first"
+_NAMES = 12  # more than the least that names take, where there are so many columns to leave out
+_ASKED = (
+    *("question_tokens_mean", "question_overflow_rate"),
+    *("evidence_pointer_rate", "evidence_recall", "answer_containment", "answer_chance"),
+    "survival_end",
+)
+"columns that only recordings with questions, or with canaries, have"
+_SOME = ("strategy_usd", "evidence_pointer_rate")
+"columns that are shown where there is anything"
+_HEADS = {
+    "tokens_mean": "tokens mean",
+    "tokens_peak": "tokens peak",
+    "question_overflow_rate": "asked over %",
+}
+"heads that need the one beside them, as they are where there is none"
 _KINDS = {"summary": "summaries", "contents": "contents"}
 
 
@@ -66,16 +98,35 @@ def board_text(results: Results, floor: float) -> str:
         head: [figure.cell(row) for row in board.itertuples()] for head, figure in known.items()
     }
     names = [*board["strategy"].map(short)]
-    figures = [known[head] for head in show.fitting({"\nstrategy": names, **told}, _SPARE)[1:]]
+    room = show.width() - (_NAMES if _told("question_tokens_mean", board) else 0)
+    shown = show.fitting({"\nstrategy": names, **told}, _SPARE, room)
+    figures = [known[head] for head in shown[1:]]
     rows = list(_rows(results, board, figures))
     heads = ["\nstrategy", *(figure.head for figure in figures)]
-    left = {0, *(i for i, head in enumerate(heads) if "far" in head)}
-    notes = [Text(sentence, style="dim") for sentence in _notes(results, board)]
+    left = {0, *(i for i, head in enumerate(heads) if "(95 %)" in head)}
+    told_of = {figure.needs for figure in figures}
+    notes = [Text(sentence, style="dim") for sentence in _notes(results, board, told_of)]
     text = show.drawn(show.table(heads, rows, left), Text(), *notes)
     verdict = results.verdict(floor)
     # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
     last = show.drawn(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
     return f"{text}\n\n{last}"
+
+
+def board_markdown(results: Results) -> str:
+    """A table for each limit, every column that was measured, controls last, and what they mean."""
+    board, given = results.leaderboard(), _given(results)
+    figures = [figure for figure in _FIGURES if _told(figure.needs, board)]
+    heads = ["strategy", *(_HEADS.get(f.needs, " ".join(f.head.split())) for f in figures)]
+    parts = []
+    for limit in dict.fromkeys(board["limit"]):
+        rows = [*board[board["limit"] == limit].itertuples()]
+        cells = [
+            [_named(str(row.strategy)), *(figure.cell(row) for figure in figures)]
+            for row in sorted(rows, key=lambda row: bool(control_in(str(row.strategy))))
+        ]
+        parts += [f"Within {limit_words(given.get(limit, limit))}:", markdown(heads, cells)]
+    return "\n\n".join([*parts, *_notes(results, board, {f.needs for f in figures})])
 
 
 def short(strategy: str) -> str:
@@ -99,8 +150,23 @@ def limit_words(limit: float) -> str:
 
 
 def _told(column: str, board: pd.DataFrame) -> bool:
-    """Whether a column is shown: it was measured, and a strategy's own cost is somebody's."""
-    return column in board and (column != "strategy_usd" or not (board[column] == 0).all())
+    """Whether a column is shown: it was measured, and there was something to measure.
+
+    A strategy's own cost is somebody's, questions were put, evidence can be fetched.
+    """
+    if column not in board or (column in _ASKED and board[column].isna().all()):
+        return False
+    return column not in _SOME or not (board[column] == 0).all()
+
+
+def _named(strategy: str) -> str:
+    """A strategy in Markdown."""
+    return f"`{short(strategy)}`{' (control)' if control_in(strategy) else ''}"
+
+
+def _span(row: Any, score: str) -> str:
+    """A share with its interval."""
+    return show.span(*(getattr(row, f"{score}{bound}") for bound in ("", "_low", "_high")))
 
 
 def _rows(
@@ -133,7 +199,8 @@ def _rows(
             yield from ((row, "dim") for row in controls)
 
 
-def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
+def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Iterator[str]:
+    """What is behind the table, and what those of its columns mean that are shown."""
     manifest = results.manifest
     heard = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())
@@ -148,6 +215,12 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
         f"{many(requests, 'request')}, replayed off-policy: what the agent did next is what the "
         f"recording says.{rests}"
     )
+    if _told("question_tokens_mean", board):
+        yield (
+            f"{many(int(board['questions'].max()), 'question')} of the recordings were put, each by "
+            f"itself; no model was asked. An answer that must be worked out stands nowhere, and a "
+            f"short one stands somewhere by chance."
+        )
     reserve = manifest["spec"].get("reserve", 0)
     less = f" less {reserve:,} for the reply" if reserve else ""
     legend = (
@@ -161,12 +234,25 @@ def _notes(results: Results, board: pd.DataFrame) -> Iterator[str]:
          "over clusters"),
         ("pointer_rate", "point: not in view but can be fetched again"),
         ("lost_rate", "lost: neither"),
+        ("question_overflow_rate", "asked: requests that put a question, their mean tokens and how "
+         "many are too large"),
+        ("evidence_pointer_rate", "fetch: evidence that is not in view but can be fetched again"),
+        ("evidence_recall", "evidence: share of a question's evidence messages that is in view"),
+        ("answer_containment", "answer: questions of which an answer stands in what is sent"),
+        ("answer_chance", "chance: the same where none of the evidence is in view"),
+        ("survival_end", "canaries: share in view at the end of each recording"),
     )  # fmt: skip
-    if shown := "; ".join(meaning for column, meaning in legend if _told(column, board)):
-        yield f"{shown[:1].upper()}{shown[1:]}."
-    yield f"{_sentence(manifest['tokens'])} {_prices(manifest)}"
+    if words := "; ".join(meaning for column, meaning in legend if column in shown):
+        yield f"{words[:1].upper()}{words[1:]}."
+    yield basis(manifest, "cost_usd" in board)
     for strategy, counts in manifest.get("fallbacks", {}).items():
         yield _without_model(strategy, counts)
+
+
+def basis(manifest: dict[str, Any], priced: bool) -> str:
+    """How tokens were counted and, where anything was priced, at which prices."""
+    prices = f" {_prices(manifest)}" if priced else ""
+    return f"{_sentence(manifest['tokens'])}{prices}"
 
 
 def _without_model(strategy: str, counts: dict[str, Any]) -> str:

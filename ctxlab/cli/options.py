@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,21 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from ctxlab.errors import ReadError, SpecError
+from ctxlab.quantity import quantity
 
 if TYPE_CHECKING:
     from ctxlab.spec import Spec
 
 __all__ = [
+    "AsJson",
+    "Calls",
     "FormatName",
+    "Limits",
+    "ModelName",
     "NoProgress",
     "OnErrorPolicy",
     "Paths",
+    "Reserve",
     "Sample",
     "Seed",
     "Where",
     "a_folder",
     "chosen",
+    "experiment",
     "hint_at_skipping",
+    "reserved",
 ]
 
 Paths: TypeAlias = Annotated[
@@ -60,6 +69,33 @@ Seed: TypeAlias = Annotated[
     int | None,
     typer.Option("--seed", metavar="S", help="Of the sample: the same S draws the same [0]."),
 ]
+Limits: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        "-l",
+        metavar="N",
+        help="Context window: tokens (16000, 16k) or a share of each recording's own length (0.25, "
+        "25%). May be repeated.",
+    ),
+]
+ModelName: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="M", help="Whose tokenizer, prices and cache apply."),
+]
+Reserve: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Tokens of the limit kept free, for the reply say (8000, 8k)."),
+]
+Calls: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|replay|record",
+        help="Where a model's answers come from: auto takes those kept in .ctxlab/calls and asks for "
+        "the rest, replay asks nothing, record asks anew [auto].",
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
 NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no bar.")]
 
 
@@ -74,10 +110,39 @@ def chosen(paths: list[str], **options: Any) -> Spec:
 
 
 def a_folder(text: str) -> Path:
-    """A folder to write into; an empty text would be the current one."""
+    """A folder to write into, which need not be there yet; an empty text would be the current one.
+
+    It is made when there is something to save, and where that cannot be it is said now.
+    """
     if not text:
         raise SpecError("--out: the folder is empty; the current one is written as .")
-    return Path(text)
+    folder = Path(text)
+    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
+    if not there.is_dir():
+        raise SpecError(f"--out: {there} is a file and no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SpecError(f"--out: nothing can be written in {there}")
+    return folder
+
+
+def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]:
+    """The experiment that was asked for, and the saved run whose data it reads once more."""
+    from msgspec.structs import replace
+
+    from ctxlab.catalog import bundled
+    from ctxlab.spec import Spec, is_spec, read_spec
+
+    experiments = [path for path in paths if is_spec(path)]
+    data = tuple(path for path in paths if path not in experiments)
+    if len(experiments) > 1:
+        raise SpecError(f"one experiment at a time, not {' and '.join(experiments)}")
+    if data:
+        changes |= {"data": data, "folder": ""}
+    if data and not experiments:
+        return Spec(**changes), None
+    path = Path(experiments[0]) if experiments else bundled("evals/quickstart.toml")
+    spec = replace(read_spec(path), **changes)
+    return spec, None if data or path.suffix == ".toml" else path
 
 
 @contextmanager
@@ -90,3 +155,11 @@ def hint_at_skipping(policy: str) -> Iterator[None]:
             raise
         hint = f"{error.reason}; --on-error skip leaves it out"
         raise ReadError(error.path, error.line, hint) from None
+
+
+def reserved(text: str) -> int:
+    """Tokens kept free for the reply, as people write a number."""
+    found = quantity(text)
+    if found is None or found[1] or found[0] != int(found[0]):
+        raise SpecError(f"reserve: {text!r} is not 0 or more tokens; write 8000 or 8k")
+    return int(found[0])

@@ -11,10 +11,12 @@ from ctxlab.cli.speak import many, note
 from ctxlab.jsontext import parse_json
 
 if TYPE_CHECKING:
+    from ctxlab.results import Results
     from ctxlab.spec import Spec
 
 __all__ = [
     "say_of_which_model",
+    "say_what_is_missing",
     "say_what_is_unlogged",
     "say_what_was_asked",
     "say_whether_same",
@@ -71,6 +73,21 @@ def say_of_which_model(recordings: list[dict[str, Any]], counted: str) -> None:
     most = made.most_common(1)[0][0] if made else counted
     if family_of(most) not in (family_of(counted), "other"):
         note(f"counted and priced as {counted}; --model {most} does as the recordings were made")
+
+
+def say_what_is_missing(spec: Spec, found: Results) -> None:
+    """What was to be measured by name, and of which these recordings hold nothing."""
+    from ctxlab.metrics import METRICS
+
+    named = spec.metrics if set(spec.metrics) < set(METRICS) else ()
+    for metric, column, why in (
+        ("probes", "questions", "no recording holds a question: LoCoMo and LongMemEval do, and so do "
+         "native recordings with probes"),
+        ("canaries", "canaries", "no recording holds a canary: ctxlab canaries plants them, and "
+         "--write keeps what it planted"),
+    ):  # fmt: skip
+        if metric in named and not found.requests[column].any():
+            note(why)
 
 
 def say_what_is_unlogged(recordings: list[dict[str, Any]], reserve: int) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from running import PROGRAM, Run, a_recording
+from running import Run, a_recording, on_a_terminal
 
 from ctxlab.conversation import Compaction, Message, Recording, Usage
 from ctxlab.formats import write
@@ -133,23 +130,3 @@ def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None
     assert {"msgs", "tokens"} <= set(heads.split())
     told = " ".join(lines)
     assert ("Too narrow here for format" in told) == ("format" not in heads) == (columns <= 60)
-
-
-def on_a_terminal(columns: int, *arguments: str) -> list[str]:
-    """The lines that the command line shows on a terminal of so many columns."""
-    import pty
-
-    master, slave = pty.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdout=slave,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(columns)},
-    ):
-        os.close(slave)
-        said = b""
-        with suppress(OSError):  # how Linux says that nobody writes any more
-            while part := os.read(master, 4096):
-                said += part
-    os.close(master)
-    return re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()

@@ -10,6 +10,7 @@ import pytest
 from running import Run, a_recording
 
 from ctxlab.cli.board import short
+from ctxlab.conversation import Message, Probe, Recording
 from ctxlab.formats import write
 from ctxlab.results import Results
 from ctxlab.strategies import parse
@@ -154,3 +155,73 @@ def test_it_says_when_it_counts_as_another_provider_than_the_recordings(
     said = run("eval", tmp_path, *options)
     assert "counted and priced as gpt-5; --model claude-opus-4-5 does" in said.err
     assert "priced as" not in run("eval", tmp_path, *options, "--model", "claude-opus-4-5").err
+
+
+def a_chat() -> Recording:
+    """Two who talk, and three questions afterwards."""
+    said = [Message("user", "My dog Rex is two."), Message("assistant", "How sweet!")]
+    said += [
+        Message(r, "And so on and so on. " * 9) for _ in range(9) for r in ("user", "assistant")
+    ]
+    probes = (
+        Probe("a", "What is the dog called?", ("Rex",), (0,)),
+        Probe("b", "What did they say then?", ("so on",), (1, 19)),
+        Probe("c", "What is the cat called?", (), (0,)),
+    )
+    return Recording("chat", tuple(said), probes=probes)
+
+
+def test_evidence_and_answers_are_shown_where_there_are_questions(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    write([a_chat()], tmp_path / "chat.jsonl")
+    said = run("eval", tmp_path / "chat.jsonl", "-l", "300", "-s", "lineup")
+    lines = said.out.split("\n")
+    assert max(map(len, lines[:-2])) <= 100
+    assert lines[1].split()[-6:] == ["evidence", "(95", "%)", "answer", "(95", "%)"]
+    rows = {line.split()[0]: line.split()[-2:] for line in lines if line[:4] in ("full", "slid")}
+    assert rows["full"] == ["1.0", "1.0"]
+    assert "3 questions of the recordings were put" in " ".join(said.out.split())
+    without = run("eval", logs, "-l", "4k", "-s", "full").out
+    assert "evidence" not in without
+    assert "asked" not in without
+
+
+def test_markdown_has_a_table_for_each_limit_with_the_controls_last(
+    run: Run, tmp_path: Path
+) -> None:
+    write([a_chat()], tmp_path / "chat.jsonl")
+    given = ("eval", tmp_path / "chat.jsonl", "-l", "300", "-l", "50%", "--metric", "probes")
+    said = run(*given, "-s", "nothing", "-s", "tool_stubs | sliding_window", "--markdown")
+    parts = said.out.rstrip("\n").split("\n\n")
+    assert (said.code, said.err) == (0, "")
+    assert [parts[0], parts[2]] == ["Within 300 tokens:", "Within 50 % of each recording:"]
+    head, rule, *rows = parts[1].split("\n")
+    shown = ["asked tokens", "asked over %", "evidence (95 %)", "answer (95 %)", "chance %"]
+    assert head == f"| strategy | {' | '.join(shown)} |"
+    assert set(rule) == set("| -:")
+    assert [row.split(" | ")[0] for row in rows] == [
+        r"| `tool_stubs \| sliding_window`",
+        "| `nothing` (control)",
+    ]
+    assert {row.replace(r"\|", "").count("|") for row in (head, *rows)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("probes", "no recording holds a question: LoCoMo and LongMemEval do"),
+        ("canaries", "no recording holds a canary: ctxlab canaries plants them"),
+    ],
+)
+def test_what_was_to_be_measured_and_is_not_there_is_said_once(
+    run: Run, logs: Path, tmp_path: Path, metric: str, said: str
+) -> None:
+    told = run("eval", logs, "-l", "4k", "-s", "panic", "--metric", metric)
+    assert told.code == 0
+    assert told.err.count(said) == 1
+    assert said not in run("eval", logs, "-l", "4k", "-s", "panic").err
+    run("canaries", logs, "--write", tmp_path / "planted", "-n", "5")
+    there = run("eval", tmp_path / "planted", "-l", "4k", "-s", "panic", "--metric", metric)
+    assert said not in there.err
+    assert ("canaries (95 %)" in there.out) == (metric == "canaries")

@@ -1,0 +1,204 @@
+"""``ctxlab gate`` leaves with 0 where budgets hold, 1 where one is broken and 2 where it cannot say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from running import Run, on_a_terminal
+
+BUDGETS = """
+[logs]
+[logs.all]
+strategy = "full"
+max = { invalid_rate = 0 }
+margin = { tokens_mean = "1 %" }
+"""
+
+
+@pytest.fixture
+def gate(logs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with budgets that hold, their baseline yet to be written; no CI is seen."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(logs.parent)
+    folder = logs.parent
+    (folder / "logs.toml").write_text('data = ["logs"]\nlimits = [8000]\n')
+    (folder / "budgets.toml").write_text(BUDGETS)
+    return folder
+
+
+def broken(folder: Path) -> None:
+    text = (folder / "budgets.toml").read_text()
+    (folder / "budgets.toml").write_text(text.replace('"full"', '"tool_stubs(keep=1) | panic"'))
+
+
+def better_then_worse(run: Run, folder: Path) -> None:
+    """A baseline of a strategy that sends less than what the budgets name then."""
+    text = (folder / "budgets.toml").read_text()
+    (folder / "budgets.toml").write_text(text.replace('"full"', '"tool_stubs(keep=1)"'))
+    assert run("gate", "budgets.toml", "--update").code == 0
+    (folder / "budgets.toml").write_text(text)
+
+
+def test_it_leaves_with_0_where_all_hold(run: Run, gate: Path) -> None:
+    assert run("gate", "budgets.toml", "--update").code == 0
+    said = run("gate", "budgets.toml")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.rstrip().endswith("2 bounds: all hold.")
+
+
+def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    said = run("gate", "budgets.toml")
+    assert said.code == 1
+    assert re.search(
+        r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; too few "
+        r"clusters for an interval \(3\), so the figure decides; margin 1 %, which is \d+\); all is "
+        r"now full\(\) and was tool_stubs\(keep=1\)\.\n",
+        said.out,
+    )
+    assert said.out.rstrip().endswith("2 bounds: 1 broken.")
+
+
+FAULTS = {
+    "no file": (["gate", "nowhere.toml"], "nowhere.toml: No such file"),
+    "no file named": (["gate"], "evals/budgets.toml: No such file"),
+    "no baseline": (["gate", "budgets.toml"], "ctxlab gate budgets.toml --update writes it"),
+    "experiment": (["gate", "budgets.toml", "-e", "lags"], "did you mean logs?"),
+    "update and report": (
+        ["gate", "budgets.toml", "--update", "--json"],
+        "--update writes the bas",
+    ),
+    "score": (["gate", "score.toml"], "score.toml: logs: a: max: no score is called 'recal'"),
+    "strategy that raises": (["gate", "raises.toml"], "getcwd failed at message"),
+    "strategy that fails unseen": (["gate", "odd.toml"], "unexpected ZeroDivisionError"),
+    "data": (["gate", "data.toml"], "nowhere: no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_any_fault_leaves_with_2_and_a_sentence(run: Run, gate: Path, case: str) -> None:
+    (gate / "odd_tricks.py").write_text("raise ZeroDivisionError('at import')\n")
+    (gate / "none.toml").write_text('data = ["nowhere"]\n')
+    for name, table in {
+        "score": '[logs.a]\nstrategy = "full"\nmax = { recal = 1 }',
+        "raises": '[logs.a]\nstrategy = "os.getcwd"\nmax = { recall = 1 }',
+        "odd": '[logs.a]\nstrategy = "odd_tricks.first"\nmax = { recall = 1 }',
+        "data": '[none.a]\nstrategy = "full"\nmax = { recall = 1 }\nlimits = 0.5',
+    }.items():
+        (gate / f"{name}.toml").write_text(table)
+    arguments, words = FAULTS[case]
+    said = run(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("ctxlab: ")
+    assert words in said.err
+
+
+def test_the_program_leaves_as_the_function_returns(program: Run, run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    assert program("gate", "budgets.toml", cwd=gate).code == 1
+    assert program("gate", "nowhere.toml", cwd=gate).code == 2
+
+
+def test_the_table_takes_a_line_a_bound_at_100_columns(run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    table = run("gate", "budgets.toml").out.split("\n\n")[0].split("\n")
+    assert len(table) == 4
+    assert max(map(len, table)) <= 100
+    assert [line.split()[0] for line in table[1:]] == ["logs", "BREACH", "ok"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_no_figure_is_cut_and_names_keep_their_words(run: Run, gate: Path, columns: int) -> None:
+    budgets = gate / "budgets.toml"
+    budgets.write_text(BUDGETS.replace("logs.all", "logs.as-it-was-before"))
+    better_then_worse(run, gate)
+    lines = on_a_terminal(columns, "gate", "budgets.toml")
+    table = lines[: lines.index("")]
+    assert max(map(len, table)) <= columns
+    assert any(" as-it-was-before" in line for line in table)
+    rows = json.loads(run("gate", "budgets.toml", "--json").out)
+    words = " ".join(" ".join(lines).split())
+    for row in rows:
+        assert f"{row['now']:,.0f}" in " ".join(table)
+        assert row["score"] in " ".join(table)
+    assert "margin 1 %" in " ".join(table)
+    assert ("Too narrow here for" in words) == ("baseline" not in table[0])
+    assert ("difference (95 %)" in table[0]) == (columns >= 80)
+
+
+def test_json_holds_a_bound_an_object(run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    said = run("gate", "budgets.toml", "--json")
+    rows = json.loads(said.out)
+    assert said.code == 1
+    assert [(row["score"], row["kind"], row["fails"]) for row in rows] == [
+        ("tokens_mean", "margin", True),
+        ("invalid_rate", "max", False),
+    ]
+    assert rows[0]["difference"] == pytest.approx(rows[0]["now"] - rows[0]["baseline"])
+    assert rows[1]["baseline"] is None
+
+
+def test_markdown_has_the_table_and_the_sentences(run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    run("gate", "budgets.toml", "--markdown", "out/gate.md")
+    lines = (gate / "out" / "gate.md").read_text().split("\n")
+    assert "**2 bounds: 1 broken.**" in lines
+    rows = [line for line in lines if line.startswith("| ")]
+    assert len(rows) == 4
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+    assert any(line.startswith("- BREACH: logs / all at 8,000: token mean rose") for line in lines)
+
+
+def test_in_github_actions_the_summary_of_the_step_is_added_to(
+    run: Run, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("gate", "budgets.toml", "--update")
+    summary = gate / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    said = run("gate", "budgets.toml")
+    assert "the table is added to the summary" in said.err
+    assert summary.read_text().startswith("before\n### ctxlab gate\n")
+    run("gate", "budgets.toml", "--markdown", "own.md")
+    assert summary.read_text().count("### ctxlab gate") == 1
+
+
+def test_junit_xml_counts_what_it_holds(run: Run, gate: Path) -> None:
+    better_then_worse(run, gate)
+    run("gate", "budgets.toml", "--junit", "gate.xml")
+    root = ElementTree.parse(gate / "gate.xml").getroot()
+    (suite,) = root
+    assert (root.tag, suite.tag, suite.get("name")) == ("testsuites", "testsuite", "logs")
+    for each in (root, suite):
+        counts = [each.get(key) for key in ("tests", "failures", "errors", "skipped")]
+        assert counts == ["2", "1", "0", "0"]
+    cases = suite.findall("testcase")
+    assert all(case.get("classname") and case.get("name") for case in cases)
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == failure.text
+    assert "token mean rose" in (failure.text or "")
+
+
+def test_an_update_prints_old_and_new(run: Run, gate: Path) -> None:
+    first = run("gate", "budgets.toml", "--update")
+    assert re.search(r"logs / all at 8,000: token mean new → [\d,]+\n", first.out)
+    assert run("gate", "budgets.toml", "--update").out == (
+        "baseline.json holds what was found: nothing changed\n"
+    )
+    broken(gate)
+    again = run("gate", "budgets.toml", "--update")
+    assert re.search(r"logs / all at 8,000: token mean [\d,]+ → [\d,]+\n", again.out)
+    assert again.out.endswith("baseline.json is rewritten: commit it\n")
+
+
+def test_files_that_were_left_out_are_said(run: Run, gate: Path) -> None:
+    run("gate", "budgets.toml", "--update")
+    (gate / "logs" / "notes.txt").write_text("nothing of use")
+    assert "left out: 1 file" in run("gate", "budgets.toml").err
