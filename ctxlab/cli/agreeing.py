@@ -9,10 +9,9 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab.cli import show
-from ctxlab.cli.board import board_json, limit_words, short
+from ctxlab.cli.board import board_json, by_limit, short
 from ctxlab.cli.speak import many
 from ctxlab.exams.agreed import FULL, Agreement
-from ctxlab.verdict import control_in
 
 __all__ = ["agreement_json", "agreement_text"]
 
@@ -58,7 +57,7 @@ def agreement_text(found: Agreement) -> str:
     columns = _columns(board, beside)
     names = [short(name) for name in board["strategy"]]
     heads = show.fitting({"\nstrategy": names, **columns}, _SPARE)
-    rows = list(_rows(board, heads, columns, found.manifest["spec"]["limits"]))
+    rows = list(by_limit(board, heads, columns, found.manifest["spec"]["limits"]))
     return show.drawn(
         show.table(heads, rows, {0, *(i for i, head in enumerate(heads) if "95" in head)}),
         Text(),
@@ -106,33 +105,6 @@ def _signed(value: float) -> str:
     """
     size = show.share(abs(value) if abs(value) > 0.995 else round(abs(value), 2))
     return size if size == ".00" else f"{'−' if value < 0 else '+'}{size}"
-
-
-def _rows(
-    board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]], limits: list[int | float]
-) -> Iterator[show.Row]:
-    """The strategies of each limit, then the controls that bound them."""
-    given = {float(limit): limit for limit in limits}
-    sizes = [
-        max(len(line) for text in (h, *columns[h]) for line in text.split("\n")) for h in heads[1:]
-    ]
-    room = show.width() - sum(sizes) - len(sizes)
-    for number, limit in enumerate(dict.fromkeys(board["limit"])):
-        if number:
-            yield [""], ""
-        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
-        here = [i for i, each in enumerate(board["limit"]) if each == limit]
-        told = {i: bool(control_in(board["strategy"][i])) for i in here}
-        for control in (False, True):
-            if control and any(told.values()):
-                yield ["  controls"], "dim italic"
-            for i in here:
-                if told[i] == control:
-                    name = show.fold(short(board["strategy"][i]), room)
-                    yield (
-                        [name, *(columns[head][i] for head in heads[1:])],
-                        "dim" if control else "",
-                    )
 
 
 def _notes(found: Agreement, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:

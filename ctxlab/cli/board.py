@@ -17,7 +17,15 @@ from ctxlab.results import Results
 from ctxlab.tabular import markdown
 from ctxlab.verdict import control_in
 
-__all__ = ["basis", "board_json", "board_markdown", "board_text", "limit_words", "short"]
+__all__ = [
+    "basis",
+    "board_json",
+    "board_markdown",
+    "board_text",
+    "by_limit",
+    "limit_words",
+    "short",
+]
 
 
 class _Figure(NamedTuple):
@@ -101,8 +109,8 @@ def board_text(results: Results, floor: float) -> str:
     room = show.width() - (_NAMES if _told("question_tokens_mean", board) else 0)
     shown = show.fitting({"\nstrategy": names, **told}, _SPARE, room)
     figures = [known[head] for head in shown[1:]]
-    rows = list(_rows(results, board, figures))
     heads = ["\nstrategy", *(figure.head for figure in figures)]
+    rows = by_limit(board, heads, told, results.manifest["spec"]["limits"])
     left = {0, *(i for i, head in enumerate(heads) if "(95 %)" in head)}
     told_of = {figure.needs for figure in figures}
     notes = [Text(sentence, style="dim") for sentence in _notes(results, board, told_of)]
@@ -149,6 +157,33 @@ def limit_words(limit: float) -> str:
     return f"{limit:,.0f} tokens"
 
 
+def by_limit(
+    board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]], limits: list[int | float]
+) -> Iterator[show.Row]:
+    """The strategies of each limit, then the controls that bound them."""
+    given = {float(limit): limit for limit in limits}
+    sizes = [
+        max(len(line) for text in (h, *columns[h]) for line in text.split("\n")) for h in heads[1:]
+    ]
+    room = show.width() - sum(sizes) - len(sizes)
+    for number, limit in enumerate(dict.fromkeys(board["limit"])):
+        if number:
+            yield [""], ""
+        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
+        here = [i for i, each in enumerate(board["limit"]) if each == limit]
+        told = {i: bool(control_in(board["strategy"][i])) for i in here}
+        for control in (False, True):
+            if control and any(told.values()):
+                yield ["  controls"], "dim italic"
+            for i in here:
+                if told[i] == control:
+                    name = show.fold(short(board["strategy"][i]), room)
+                    yield (
+                        [name, *(columns[head][i] for head in heads[1:])],
+                        "dim" if control else "",
+                    )
+
+
 def _told(column: str, board: pd.DataFrame) -> bool:
     """Whether a column is shown: it was measured, and there was something to measure.
 
@@ -167,36 +202,6 @@ def _named(strategy: str) -> str:
 def _span(row: Any, score: str) -> str:
     """A share with its interval."""
     return show.span(*(getattr(row, f"{score}{bound}") for bound in ("", "_low", "_high")))
-
-
-def _rows(
-    results: Results, board: pd.DataFrame, figures: list[_Figure]
-) -> Iterator[tuple[list[str], str]]:
-    given = _given(results)
-    cells = [[figure.cell(row) for figure in figures] for row in board.itertuples()]
-    widths = [
-        max(len(line) for text in (figure.head, *column) for line in text.split("\n"))
-        for figure, column in zip(figures, zip(*cells, strict=True), strict=True)
-    ]
-    room = show.width() - sum(widths) - len(widths)
-    lines = list(zip(board["limit"], board["strategy"], cells, strict=True))
-    for number, limit in enumerate(dict.fromkeys(board["limit"])):
-        if number:
-            yield [""], ""
-        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
-        controls = []
-        for of, strategy, figures_ in lines:
-            name = short(strategy)
-            if of != limit:
-                continue
-            row = [show.fold(name, room), *figures_]
-            if control_in(strategy):
-                controls.append(row)
-            else:
-                yield row, ""
-        if controls:
-            yield ["  controls"], "dim italic"
-            yield from ((row, "dim") for row in controls)
 
 
 def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Iterator[str]:

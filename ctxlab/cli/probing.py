@@ -9,10 +9,9 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab.cli import show
-from ctxlab.cli.board import board_json, limit_words, short
+from ctxlab.cli.board import board_json, by_limit, short
 from ctxlab.cli.speak import many
 from ctxlab.exams.marks import judged
-from ctxlab.verdict import control_in
 
 if TYPE_CHECKING:
     from ctxlab.exams.exam import Exam
@@ -36,7 +35,9 @@ def exam_text(found: Exam) -> str:
     heads = show.fitting({"\nstrategy": names, **columns}, _SPARE)
     wide = {i for i, head in enumerate(heads) if "95" in head}
     return show.drawn(
-        show.table(heads, _rows(found, board, heads, columns), {0, *wide}),
+        show.table(
+            heads, by_limit(board, heads, columns, found.manifest["spec"]["limits"]), {0, *wide}
+        ),
         Text(),
         *(Text(sentence, style="dim") for sentence in _notes(found, board, heads)),
     )
@@ -101,32 +102,6 @@ def _after(
         if each == head:
             made |= more
     return made
-
-
-def _rows(
-    found: Exam, board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]]
-) -> Iterator[show.Row]:
-    """The strategies of each limit, then the controls that bound them."""
-    given = {float(limit): limit for limit in found.manifest["spec"]["limits"]}
-    sizes = [
-        max(len(line) for text in (head, *columns[head]) for line in text.split("\n"))
-        for head in heads[1:]
-    ]
-    room = show.width() - sum(sizes) - len(sizes)
-    for number, limit in enumerate(dict.fromkeys(board["limit"])):
-        if number:
-            yield [""], ""
-        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
-        here = [i for i, each in enumerate(board["limit"]) if each == limit]
-        controls = {i: bool(control_in(board["strategy"][i])) for i in here}
-        for control in (False, True):
-            if control and any(controls.values()):
-                yield ["  controls"], "dim italic"
-            for i in here:
-                if controls[i] == control:
-                    name = show.fold(short(board["strategy"][i]), room)
-                    cells = [name, *(columns[head][i] for head in heads[1:])]
-                    yield cells, "dim" if control else ""
 
 
 def _notes(found: Exam, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:

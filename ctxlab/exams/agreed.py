@@ -7,13 +7,12 @@ and saved as any other; beside them stand the answers themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
 from ctxlab.comparison.paired import compare
-from ctxlab.errors import ReadError
-from ctxlab.results import Results
+from ctxlab.exams.answered import Answered
 
 __all__ = ["FULL", "Agreement"]
 
@@ -22,7 +21,7 @@ FULL = "full()"
 
 
 @dataclass
-class Agreement(Results):
+class Agreement(Answered):
     """How often the next call is the recorded one; a row a drawn request in ``requests``."""
 
     answers: pd.DataFrame
@@ -30,6 +29,7 @@ class Agreement(Results):
     (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and what was ``said``, what
     agreed (``name``, ``arguments``, ``both``, ``leaves``, ``entities``: shares, nan where there is
     nothing to compare), ``tokens`` as counted, and what was billed when it was asked"""
+    kind: ClassVar[str] = "agreement"
 
     def beside_full(self, score: str = "agrees_both") -> pd.DataFrame:
         """For every strategy and limit a score less that of full history, with its interval.
@@ -44,32 +44,6 @@ class Agreement(Results):
         found = [compare(self, name, FULL, scores=[score]).table[wanted] for name in others]
         whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=wanted)
         return whole.rename(columns=heads)
-
-    def equals(self, other: Results) -> bool:
-        """Whether both hold the same figures and the same answers."""
-        same = isinstance(other, Agreement) and self.answers.equals(other.answers)
-        return same and super().equals(other)
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes what ``Results.save`` writes, and ``answers.parquet``."""
-        folder = super().save(folder)
-        self.answers.to_parquet(folder / "answers.parquet", index=False)
-        return folder
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Agreement:
-        """What ``save`` wrote. Raises ``ReadError`` where it is not there, or is another kind of run."""
-        saved = Results.load(folder)
-        if "agreement" not in saved.manifest:
-            other = "exam" in saved.manifest
-            kind = "an exam" if other else "an evaluation"
-            by = "ctxlab.Exam.load" if other else "ctxlab.Results.load"
-            raise ReadError(folder, None, f"this run is no agreement but {kind}: {by} reads it")
-        try:
-            answers = pd.read_parquet(Path(folder) / "answers.parquet")
-        except (OSError, ValueError) as error:
-            raise ReadError(folder, None, f"no saved agreement: {error}") from None
-        return cls(saved.requests, saved.scores, saved.manifest, answers)
 
     def __repr__(self) -> str:
         asked = self.manifest["agreement"]

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
-from ctxlab.errors import ReadError
+from ctxlab.exams.answered import Answered
 from ctxlab.exams.judge import Concord, concord
 from ctxlab.exams.marks import GRADES, judged
-from ctxlab.results import Results
 
 __all__ = ["Exam"]
 
 
 @dataclass
-class Exam(Results):
+class Exam(Answered):
     """What replies were worth; a row a question in ``requests``, a row a reply in ``answers``."""
 
     answers: pd.DataFrame
     """a row a question × strategy × limit × replicate: probe, category, ``outcome`` (answered, empty,
     unanswered, invalid) and ``why``, the reply, its marks (nan where there is nothing to mark), the
     verdict of each judge, and what was billed when it was asked"""
+    kind: ClassVar[str] = "exam"
 
     def leaderboard(self, *, samples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """As that of ``Results``; with several replicates ``…_sd`` is a score's spread over them."""
@@ -66,32 +66,6 @@ class Exam(Results):
             first, second = (frame[judged(n)].to_numpy() == 1 for n in (i, j))
             found[one, other] = concord(first, second, frame["cluster"].to_numpy(dtype=object))
         return found
-
-    def equals(self, other: Results) -> bool:
-        """Whether both hold the same figures and the same answers."""
-        same = isinstance(other, Exam) and self.answers.equals(other.answers)
-        return same and super().equals(other)
-
-    def save(self, folder: str | Path) -> Path:
-        """Writes what ``Results.save`` writes, and ``answers.parquet``."""
-        folder = super().save(folder)
-        self.answers.to_parquet(folder / "answers.parquet", index=False)
-        return folder
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Exam:
-        """What ``save`` wrote. Raises ``ReadError`` where it is not there, or is another kind of run."""
-        saved = Results.load(folder)
-        if "exam" not in saved.manifest:
-            other = "agreement" in saved.manifest
-            kind = "an agreement" if other else "an evaluation"
-            by = "ctxlab.Agreement.load" if other else "ctxlab.Results.load"
-            raise ReadError(folder, None, f"this run is no exam but {kind}: {by} reads it")
-        try:
-            answers = pd.read_parquet(Path(folder) / "answers.parquet")
-        except (OSError, ValueError) as error:
-            raise ReadError(folder, None, f"no saved exam: {error}") from None
-        return cls(saved.requests, saved.scores, saved.manifest, answers)
 
     def __repr__(self) -> str:
         asked = self.manifest["exam"]
