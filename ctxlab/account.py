@@ -47,9 +47,4 @@ class Account:
 
     def spend(self, model: str, reply: Reply | ModelUnavailable) -> None:
         """A call, answered or not, goes on the strategy's account."""
-        if isinstance(reply, Reply):
-            usage = reply.usage
-            took = usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached
-        else:
-            took = 0, 0, 0.0, reply.attempts, False
-        self.spent.append(Spending(self.turn, model, *took))
+        self.spent.append(Spending.of(self.turn, model, reply))

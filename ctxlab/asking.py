@@ -18,7 +18,7 @@ __all__ = ["Estimate", "answers_kept", "ask", "ask_each", "estimate", "offline",
 
 
 class Estimate(NamedTuple):
-    """What it would take to ask; counts and sums, so that estimates add up field by field."""
+    """What it would take to ask: counts and sums."""
 
     questions: int = 0
     known: int = 0
@@ -27,6 +27,15 @@ class Estimate(NamedTuple):
     "prompt tokens of the others, as counted"
     usd: float = 0.0
     "what the others cost at most; nan where a price or the bound of a reply is not known"
+
+    def plus(self, other: Estimate) -> Estimate:
+        """Both together."""
+        return Estimate(
+            self.questions + other.questions,
+            self.known + other.known,
+            self.prompt + other.prompt,
+            self.usd + other.usd,
+        )
 
 
 def paid_client(

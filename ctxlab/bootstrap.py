@@ -17,6 +17,8 @@ White, Journal of Econometrics 29, 1985 (HC3); Hemerik and Goeman, TEST 27, 2018
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from math import sqrt
 from typing import NamedTuple
 
@@ -197,9 +199,8 @@ class _Pairs:
         if n < FEW or not self.error > 0 or np.isinf(self.estimate):
             return np.nan
         least = _LEAST / n
-        random, far = np.random.default_rng(seed), []
-        for size in _parts(samples, n):
-            draws = random.multinomial(n, np.full(n, 1 / n), size=size)
+        far = []
+        for draws in _draws(n, samples, seed):
             estimate, error = self._read(draws @ self.moments, self.relative)
             spread = np.sqrt((error**2 + least * self.error**2) / (1 + least))
             far.append(_distance(estimate - self.estimate, spread))
@@ -240,6 +241,25 @@ def _distance(estimate: _Array, error: _Array) -> _Array:
     size = np.abs(estimate)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(size > _DUST, size / error, np.where(np.isnan(size), np.nan, 0.0))
+
+
+def _draws(clusters: int, samples: int, seed: int) -> Iterable[_Array]:
+    """How often each cluster is in each draw, in parts of which one is held at a time."""
+    if samples * clusters <= _CELLS:
+        return _drawn(clusters, samples, seed)
+    return _drawing(clusters, samples, seed)
+
+
+def _drawing(clusters: int, samples: int, seed: int) -> Iterator[_Array]:
+    random, chances = np.random.default_rng(seed), np.full(clusters, 1 / clusters)
+    for size in _parts(samples, clusters):
+        yield random.multinomial(clusters, chances, size=size).astype(np.float64)
+
+
+@lru_cache(maxsize=2)
+def _drawn(clusters: int, samples: int, seed: int) -> tuple[_Array, ...]:
+    """All draws, once for all figures of a board: they are the dearest part of an interval."""
+    return tuple(_drawing(clusters, samples, seed))
 
 
 def _parts(samples: int, clusters: int) -> list[int]:

@@ -110,3 +110,11 @@ class Spending(NamedTuple):
     "HTTP requests, those that failed included"
     cached: bool = False
     "the answer came from disk; the figures are those of the call that was made then"
+
+    @classmethod
+    def of(cls, turn: int, model: str, reply: Reply | ModelUnavailable) -> Spending:
+        """What a call took, answered or not."""
+        if isinstance(reply, ModelUnavailable):
+            return cls(turn, model, 0, 0, 0.0, reply.attempts)
+        usage = reply.usage
+        return cls(turn, model, usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached)

@@ -23,7 +23,7 @@ from ctxlab.executors import execute, usable_workers
 from ctxlab.jsontext import dump_json
 from ctxlab.llm import AT_A_TIME, default_client
 from ctxlab.metrics import METRICS, Metric
-from ctxlab.metrics.asked import Account, Asked, asked_in
+from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.models import Model, find_model
 from ctxlab.prices import Prices
@@ -77,11 +77,12 @@ def evaluate(
         workers = min(usable_workers() if workers is None else workers, AT_A_TIME)
         grid = replace(grid, client=_shared(client or default_client(), workers))
     table = Table(grid.columns, grid.labels)
-    account = Account()
+    account = Tally()
     outcomes = execute(grid.run, recordings, workers, size=_messages)
+    total = len(recordings) if isinstance(recordings, Sequence) else None
     bar = "recordings replayed"
     with answers_kept(grid.client):
-        for outcome in track(outcomes, bar, _length(recordings), progress):
+        for outcome in track(outcomes, bar, total, progress):
             table.describe(outcome.described)
             if outcome.figures:
                 table.add(outcome.budgets, outcome.figures)
@@ -247,10 +248,6 @@ def _metric(metric: str | Metric, model: Model) -> Metric:
     if metric not in METRICS:
         raise UnknownName("metric", metric, METRICS)
     return METRICS[metric](model)
-
-
-def _length(items: Iterable[Any]) -> int | None:
-    return len(items) if isinstance(items, Sequence) else None
 
 
 def _messages(recording: Recording) -> int:

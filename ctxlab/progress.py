@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -19,7 +19,8 @@ def track(
 ) -> Iterator[_Item]:
     """The items, one by one, with a bar on standard error that goes away when it is done.
 
-    ``total``: how many there are, where that is known. ``show``: None decides by who is looking.
+    ``total``: how many there are; None is as many as a list holds, else nobody knows. ``show``: None
+    decides by who is looking.
     """
     if not (_watched() if show is None else show):
         yield from items
@@ -27,6 +28,8 @@ def track(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    if total is None and isinstance(items, Sequence):
+        total = len(items)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

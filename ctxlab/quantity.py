@@ -8,7 +8,7 @@ from typing import SupportsFloat
 
 from ctxlab.errors import SpecError
 
-__all__ = ["quantity", "read_limit"]
+__all__ = ["quantity", "read_limit", "split_limit"]
 
 _WRITTEN = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
 _UNITS = {"k": 1e3, "m": 1e6}
@@ -54,3 +54,15 @@ def read_limit(limit: int | float | str) -> int | float:
         f"limits: {limit!r} is not a limit; write tokens (16000, 16k) or a share of each recording's "
         "length (0.25, 25%)"
     )
+
+
+def split_limit(choice: str) -> tuple[str, int | float | None]:
+    """A strategy's text and the limit behind its last ``@``; None where none is written there.
+
+    >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
+    (('panic', 16000), ('tool_stubs | panic', None))
+    """
+    text, _, at = choice.rpartition("@")
+    if text.strip() and quantity(at):
+        return text.strip(), read_limit(at.strip())
+    return choice.strip(), None

@@ -15,7 +15,7 @@ wrote itself was written before anything was planted, so that ``recorded`` keeps
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from ctxlab.errors import SpecError, UnknownName
 from ctxlab.executors import execute
 from ctxlab.experiment import DEFAULT_LIMITS, Choice, Grid, Outcome
 from ctxlab.llm import default_client
-from ctxlab.metrics.asked import Account
+from ctxlab.metrics.asked import Tally
 from ctxlab.metrics.canaries import Views, views
 from ctxlab.profiles import Profile
 from ctxlab.progress import track
@@ -170,10 +170,10 @@ def survival_of(
     several(recordings)
     grid = Grid.make(strategies, limits, model, reserve, ("usage", "canaries"), profile)
     if grid.asked:
-        grid = Grid(**{**vars(grid), "client": client or default_client()})
+        grid = replace(grid, client=client or default_client())
         workers = 1
     work = _Work(grid, planting(n, kinds, depths, seed))
-    table, account = Table(grid.columns, grid.labels), Account()
+    table, account = Table(grid.columns, grid.labels), Tally()
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None

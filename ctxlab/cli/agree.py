@@ -121,9 +121,9 @@ def command(
     spec = chosen(
         paths,
         strategies=tuple(strategy or CONTRASTED),
-        limits=tuple(limit or ()) or None,
+        limits=limit,
         model=model,
-        reserve=None if reserve is None else reserved(reserve),
+        reserve=reserved(reserve),
         calls=calls,
         where=where,
         sample=sample,

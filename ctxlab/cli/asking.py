@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-from ctxlab.cli.speak import note, say_left_out
-from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.cli.speak import left_out, note
+from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.asking import Estimate
@@ -71,21 +70,14 @@ def foreseen(spec: Spec, look: Callable[[Iterable[Recording]], _Found]) -> _Foun
 
     What was left out is said here, whether or not all goes well.
     """
-    left_out: Counter[str] = Counter()
-    rows: Counter[str] = Counter()
+    with left_out() as (on_skip, rows):
 
-    def recordings() -> Iterator[Recording]:
-        for recording in spec.recordings(lambda path, reason: left_out.update([reason])):
-            rows.update(recording.skipped)
-            yield recording
+        def recordings() -> Iterator[Recording]:
+            for recording in spec.recordings(on_skip):
+                rows.update(recording.skipped)
+                yield recording
 
-    try:
-        found = look(recordings())
-    except CtxlabError:
-        say_left_out(left_out, Counter())
-        raise
-    say_left_out(left_out, rows)
-    return found
+        return look(recordings())
 
 
 def taken(each: Estimate, model: str, calls: str) -> str:

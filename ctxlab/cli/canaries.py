@@ -22,8 +22,8 @@ from ctxlab.cli.options import (
     chosen,
     hint_at_skipping,
 )
-from ctxlab.cli.speak import many, note, say, say_left_out
-from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.cli.speak import left_out, many, note, say, say_left_out
+from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.canaries import Planting
@@ -114,8 +114,8 @@ def command(
     plan = planting(count, kind or tuple(KINDS), depth or DEPTHS, seed)
     spec = chosen(
         paths,
-        strategies=tuple(strategy or ()) or None,
-        limits=tuple(limit or ()) or None,
+        strategies=strategy,
+        limits=limit,
         model=model,
         where=where,
         sample=sample,
@@ -141,28 +141,21 @@ def _measure(
 
     if spec.asked:
         say_who_is_asked(spec)
-    files: Counter[str] = Counter()
-    try:
-        with hint_at_skipping(spec.on_error):
-            found = survival_of(
-                spec.recordings(lambda path, reason: files.update([reason])),
-                spec.strategies,
-                spec.limits,
-                spec.model,
-                **vars(plan),
-                data=spec.data,
-                progress=show_bar,
-                profile=find_profile(spec.model, Path()),
-                client=default_client(mode=spec.calls) if spec.asked else None,
-            )
-    except CtxlabError:
-        say_left_out(files, Counter())
-        raise
-    recordings = found.results.manifest["recordings"]
-    rows: Counter[str] = Counter()
-    for recording in recordings:
-        rows.update(recording["skipped"])
-    say_left_out(files, rows)
+    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
+        found = survival_of(
+            spec.recordings(on_skip),
+            spec.strategies,
+            spec.limits,
+            spec.model,
+            **vars(plan),
+            data=spec.data,
+            progress=show_bar,
+            profile=find_profile(spec.model, Path()),
+            client=default_client(mode=spec.calls) if spec.asked else None,
+        )
+        recordings = found.results.manifest["recordings"]
+        for recording in recordings:
+            rows.update(recording["skipped"])
     _say_without(found.left_out)
     say_what_was_asked(found.results.manifest)
     if unnamed:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ctxlab.cli.options import experiment
 from ctxlab.cli.speak import note
 from ctxlab.errors import SpecError
-from ctxlab.quantity import quantity, read_limit
+from ctxlab.quantity import read_limit, split_limit
 
 if TYPE_CHECKING:
     from ctxlab.results import Results
     from ctxlab.spec import Spec
 
-__all__ = ["Asked", "Planned", "matched", "of_those", "planned", "split", "written"]
+__all__ = ["Asked", "Planned", "matched", "of_those", "planned", "written"]
 
 
 class Asked(NamedTuple):
@@ -35,20 +35,8 @@ class Planned(NamedTuple):
     "limits of those that name none"
 
 
-def split(choice: str) -> Asked:
-    """A choice as it is typed.
-
-    >>> split("panic @ 16k"), split("tool_stubs | panic")
-    (Asked(strategy='panic', limit=16000), Asked(strategy='tool_stubs | panic', limit=None))
-    """
-    text, _, at = choice.rpartition("@")
-    if text.strip() and quantity(at):
-        return Asked(text.strip(), read_limit(at.strip()))
-    return Asked(choice.strip(), None)
-
-
 def written(asked: Asked) -> str:
-    """As it is typed: what ``split`` reads."""
+    """As it is typed: what ``split_limit`` reads."""
     return asked.strategy if asked.limit is None else f"{asked.strategy} @ {asked.limit}"
 
 
@@ -59,7 +47,7 @@ def planned(path: str, choices: Sequence[str], given: dict[str, Any], equal: boo
     """
     from msgspec.structs import replace
 
-    asked = [split(choice) for choice in choices]
+    asked = [Asked(*split_limit(choice)) for choice in choices]
     spec, _ = experiment([path], {**given, "strategies": tuple(each.strategy for each in asked)})
     bare = [each for each in asked if each.limit is None]
     if equal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,12 +22,13 @@ from ctxlab.cli.options import (
     Seed,
     Where,
     a_folder,
+    given,
     hint_at_skipping,
     reserved,
 )
 from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked, say_who_is_asked
-from ctxlab.cli.speak import note, say, say_left_out
-from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.cli.speak import left_out, note, say
+from ctxlab.errors import SpecError
 from ctxlab.quantity import quantity
 
 if TYPE_CHECKING:
@@ -124,24 +124,19 @@ def command(
     if draws < _LEAST:
         raise SpecError(f"--draws: {_LEAST:,} at least, so that bounds hold, not {draws:,}")
     margins = dict(map(_margin, margin or ()))
-    changes = {
-        "limits": limit,
-        "model": model,
-        "reserve": None if reserve is None else reserved(reserve),
-        "where": where,
-        "sample": sample,
-        "seed": seed,
-        "format": format,
-        "on_error": on_error,
-    }
-    given = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in changes.items()
-        if value not in (None, [])
-    }
+    changes = given(
+        limits=limit,
+        model=model,
+        reserve=reserved(reserve),
+        where=where,
+        sample=sample,
+        seed=seed,
+        format=format,
+        on_error=on_error,
+    )
     if sum([markdown, latex, json]) > 1:
         raise SpecError("--markdown, --latex or --json: one at a time")
-    results, choices = _results(path, strategies or [], given, equal_tokens, out, no_progress)
+    results, choices = _results(path, strategies or [], changes, equal_tokens, out, no_progress)
     found = compare(results, *choices, scores=score, margins=margins, by=by, samples=draws)
     if json:
         rows = zip(*(found.table[name] for name in found.table), strict=True)
@@ -156,7 +151,7 @@ def command(
 def _results(
     path: str,
     choices: list[str],
-    given: dict[str, Any],
+    changes: dict[str, Any],
     equal: bool,
     out: Path | None,
     quiet: bool,
@@ -166,7 +161,7 @@ def _results(
     from ctxlab.spec import is_spec
 
     if is_spec(path) and Path(path).suffix != ".toml" and not equal:
-        others = [*given, *(["out"] if out is not None else [])]
+        others = [*changes, *(["out"] if out is not None else [])]
         if others:
             raise SpecError(
                 f"{path} is compared as it was run; {', '.join(sorted(others))} would need a replay: "
@@ -176,7 +171,7 @@ def _results(
         return Results.load(folder), choices
     if not choices:
         raise SpecError("name the strategies to compare, at least two of them")
-    plan = planned(path, choices, given, equal)
+    plan = planned(path, choices, changes, equal)
     if plan.spec.asked:
         say_who_is_asked(plan.spec)
     progress = False if quiet else None
@@ -185,7 +180,7 @@ def _results(
             plan = matched(plan, progress)
         results = _replayed(plan.spec, progress)
     say_what_was_asked(results.manifest)
-    if "model" not in given:
+    if "model" not in changes:
         say_of_which_model(results.manifest["recordings"], plan.spec.model)
     names = [written(each) for each in plan.asked]
     if out is not None:
@@ -199,16 +194,10 @@ def _replayed(spec: Spec, progress: bool | None) -> Results:
     """The run, and what was left out of it, whether or not all goes well."""
     from ctxlab.spec import run
 
-    left_out: Counter[str] = Counter()
-    try:
-        results = run(spec, progress, lambda path, reason: left_out.update([reason]))
-    except CtxlabError:
-        say_left_out(left_out, Counter())
-        raise
-    rows: Counter[str] = Counter()
-    for recording in results.manifest["recordings"]:
-        rows.update(recording["skipped"])
-    say_left_out(left_out, rows)
+    with left_out() as (on_skip, rows):
+        results = run(spec, progress, on_skip)
+        for recording in results.manifest["recordings"]:
+            rows.update(recording["skipped"])
     return results
 
 

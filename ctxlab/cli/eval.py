@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from ctxlab.cli.options import (
     Where,
     a_folder,
     experiment,
+    given,
     hint_at_skipping,
     reserved,
 )
@@ -33,8 +33,7 @@ from ctxlab.cli.remarks import (
     say_whether_same,
     say_who_is_asked,
 )
-from ctxlab.cli.speak import note, say, say_left_out
-from ctxlab.errors import CtxlabError
+from ctxlab.cli.speak import left_out, note, say
 
 __all__ = ["command"]
 
@@ -102,45 +101,27 @@ def command(
     from ctxlab.cli.board import board_json, board_markdown, board_text
     from ctxlab.spec import run
 
-    changes = {
-        "strategies": strategy,
-        "limits": limit,
-        "model": model,
-        "reserve": None if reserve is None else reserved(reserve),
-        "floor": floor,
-        "metrics": metric,
-        "calls": calls,
-        "where": where,
-        "sample": sample,
-        "seed": seed,
-        "format": format,
-        "on_error": on_error,
-    }
-    spec, saved = experiment(
-        paths or [],
-        {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in changes.items()
-            if value not in (None, [])
-        },
+    changes = given(
+        strategies=strategy,
+        limits=limit,
+        model=model,
+        reserve=reserved(reserve),
+        floor=floor,
+        metrics=metric,
+        calls=calls,
+        where=where,
+        sample=sample,
+        seed=seed,
+        format=format,
+        on_error=on_error,
     )
+    spec, saved = experiment(paths or [], changes)
     if spec.asked:
         say_who_is_asked(spec)
-    left_out: Counter[str] = Counter()
-    try:
-        with hint_at_skipping(spec.on_error):
-            results = run(
-                spec,
-                progress=False if no_progress else None,
-                on_skip=lambda path, reason: left_out.update([reason]),
-            )
-    except CtxlabError:
-        say_left_out(left_out, Counter())
-        raise
-    rows: Counter[str] = Counter()
-    for recording in results.manifest["recordings"]:
-        rows.update(recording["skipped"])
-    say_left_out(left_out, rows)
+    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
+        results = run(spec, progress=False if no_progress else None, on_skip=on_skip)
+        for recording in results.manifest["recordings"]:
+            rows.update(recording["skipped"])
     say_what_was_asked(results.manifest)
     say_what_is_missing(spec, results)
     if model is None:

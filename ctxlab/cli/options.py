@@ -32,6 +32,7 @@ __all__ = [
     "a_folder",
     "chosen",
     "experiment",
+    "given",
     "hint_at_skipping",
     "reserved",
 ]
@@ -103,10 +104,20 @@ def chosen(paths: list[str], **options: Any) -> Spec:
     """What the options ask to be read; those that were not given are left to the experiment."""
     from ctxlab.spec import Spec
 
-    given = {key: value for key, value in options.items() if value not in (None, [])}
-    if "where" in given:
-        given["where"] = tuple(given["where"])
-    return Spec(data=tuple(paths), **given)
+    return Spec(data=tuple(paths), **given(**options))
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given, as an experiment has them: what may be repeated is a tuple.
+
+    >>> given(limits=["16k"], where=[], model=None, seed=0)
+    {'limits': ('16k',), 'seed': 0}
+    """
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in options.items()
+        if value not in (None, [])
+    }
 
 
 def a_folder(text: str) -> Path:
@@ -157,8 +168,10 @@ def hint_at_skipping(policy: str) -> Iterator[None]:
         raise ReadError(error.path, error.line, hint) from None
 
 
-def reserved(text: str) -> int:
-    """Tokens kept free for the reply, as people write a number."""
+def reserved(text: str | None) -> int | None:
+    """Tokens kept free for the reply, as people write a number; None where nothing is said."""
+    if text is None:
+        return None
     found = quantity(text)
     if found is None or found[1] or found[0] != int(found[0]):
         raise SpecError(f"reserve: {text!r} is not 0 or more tokens; write 8000 or 8k")

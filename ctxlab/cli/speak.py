@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
 
-__all__ = ["many", "note", "one_line", "say", "say_left_out"]
+from ctxlab.errors import CtxlabError
+
+__all__ = ["left_out", "many", "note", "one_line", "say", "say_left_out"]
 
 
 def say(text: str) -> None:
@@ -40,6 +44,22 @@ def say_left_out(files: Counter[str], rows: Counter[str]) -> None:
             said.append(f"{many(count, kind)} ({'; '.join(reasons)}{more})")
     if said:
         note(f"left out: {', '.join(said)}; ctxlab describe --all lists them")
+
+
+@contextmanager
+def left_out() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
+    """Says at the end what was not read, or the files of it where that ends in an error.
+
+    Gives what is told of each file, with the reason, and the counter of rows that were left out.
+    """
+    files: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    try:
+        yield (lambda _, reason: files.update([reason])), rows
+    except CtxlabError:
+        say_left_out(files, Counter())
+        raise
+    say_left_out(files, rows)
 
 
 def many(count: int, what: str) -> str:

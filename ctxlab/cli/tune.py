@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,8 +24,8 @@ from ctxlab.cli.options import (
     hint_at_skipping,
     reserved,
 )
-from ctxlab.cli.speak import note, say, say_left_out
-from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.cli.speak import left_out, note, say
+from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.spec import Spec
@@ -117,9 +116,9 @@ def command(
 
     spec = chosen(
         paths,
-        limits=None if not limit else tuple(limit),
+        limits=limit,
         model=model,
-        reserve=None if reserve is None else reserved(reserve),
+        reserve=reserved(reserve),
         floor=floor,
         where=where,
         sample=sample,
@@ -132,17 +131,10 @@ def command(
         raise SpecError(
             f"--objective is two figures, such as cost_usd,recall_far, not {objective!r}"
         )
-    left_out: Counter[str] = Counter()
-    try:
-        with hint_at_skipping(spec.on_error):
-            recordings = list(spec.recordings(lambda path, reason: left_out.update([reason])))
-    except CtxlabError:
-        say_left_out(left_out, Counter())
-        raise
-    rows: Counter[str] = Counter()
-    for recording in recordings:
-        rows.update(recording.skipped)
-    say_left_out(left_out, rows)
+    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
+        recordings = list(spec.recordings(on_skip))
+        for recording in recordings:
+            rows.update(recording.skipped)
     try:
         found = tune(
             recordings,

@@ -19,7 +19,7 @@ from ctxlab.comparison.table import Comparison, Configuration, amount
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.experiment import Choice
 from ctxlab.metrics.base import Score
-from ctxlab.quantity import quantity, read_limit
+from ctxlab.quantity import quantity, split_limit
 from ctxlab.results import Results
 from ctxlab.strategies import as_strategy, parse
 
@@ -154,12 +154,10 @@ def _pairs(
 def _read(choice: Choice, there: Sequence[Configuration]) -> tuple[str, float | None]:
     """``panic @ 16k`` as the name that the results have and the limit."""
     choice = choice if isinstance(choice, str) else repr(as_strategy(choice))
-    text, _, at = choice.rpartition("@")
-    limit = float(read_limit(at.strip())) if text and quantity(at) else None
+    text, limit = split_limit(choice)
     if limit is not None:  # a share may have been rounded where it was shown
         near = [each.limit for each in there if isclose(each.limit, limit, rel_tol=1e-3)]
-        limit = near[0] if near else limit
-    text = (text if limit is not None else choice).strip()
+        limit = near[0] if near else float(limit)
     names = dict.fromkeys(each.strategy for each in there)
     if text in names:
         return text, limit

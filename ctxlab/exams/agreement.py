@@ -23,7 +23,7 @@ from ctxlab.exams.agreed import Agreement
 from ctxlab.exams.call_marks import COLUMNS, SCORES, answers_of, figures_of
 from ctxlab.exams.nextcalls import Batch, Plan
 from ctxlab.experiment import DEFAULT_LIMITS, Choice, Grid
-from ctxlab.metrics.asked import Account, Asked, asked_in
+from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.profiles import Profile
 from ctxlab.progress import track
 from ctxlab.results import Results, Table
@@ -144,19 +144,9 @@ def forecast(
     by those that they make without their model.
     """
     nobody, seen, total = offline(client), set[str](), Estimate()
-    for recording in track(recordings, "recordings looked at", _length(recordings), progress):
-        found = estimate(plan.batch(recording, nobody).requests, client, seen)
-        total = _sum(total, found)
+    for recording in track(recordings, "recordings looked at", None, progress):
+        total = total.plus(estimate(plan.batch(recording, nobody).requests, client, seen))
     return total
-
-
-def _sum(one: Estimate, more: Estimate) -> Estimate:
-    return Estimate(
-        one.questions + more.questions,
-        one.known + more.known,
-        one.prompt + more.prompt,
-        one.usd + more.usd,
-    )
 
 
 def carry_out(
@@ -168,7 +158,7 @@ def carry_out(
     questions: int | None = None,
 ) -> Agreement:
     """Asks what was planned, a recording at a time; ``questions``: how many, where that is known."""
-    table, account = Table(COLUMNS, plan.grid.labels), Account()
+    table, account = Table(COLUMNS, plan.grid.labels), Tally()
     answers: list[dict[str, Any]] = []
     work = _work(plan, recordings, client, table, account, answers)
     with answers_kept(client), closing(work):
@@ -187,7 +177,7 @@ def _work(
     recordings: Iterable[Recording],
     client: Client,
     table: Table,
-    account: Account,
+    account: Tally,
     answers: list[dict[str, Any]],
 ) -> Generator[int, None, None]:
     """Recording by recording, with a step for each question; what came of them is put away."""
@@ -206,7 +196,7 @@ def _work(
         limits = [trace.budget.limit for trace in batch.traces]
         table.add(limits, figures_of(batch, rows, said, plan.replicates))
         account.add(asked_in(batch.traces))
-        account.add(Asked([_spent(plan.answer_model, reply) for reply in said], {}))
+        account.add(Asked([Spending.of(0, plan.answer_model, reply) for reply in said], {}))
         names = {key: table.recordings[-1][key] for key in ("recording", "cluster")}
         answers += [{**names, **row} for row in rows]
 
@@ -240,13 +230,6 @@ def _frame(answers: list[dict[str, Any]], plan: Plan) -> pd.DataFrame:
     return frame
 
 
-def _spent(model: str, reply: Reply | ModelUnavailable) -> Spending:
-    if isinstance(reply, ModelUnavailable):
-        return Spending(0, model, 0, 0, 0.0, reply.attempts)
-    usage = reply.usage
-    return Spending(0, model, usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached)
-
-
 def _nothing(plan: Plan, table: Table) -> str:
     """Why there was nothing to ask."""
     if not table.recordings:
@@ -258,7 +241,3 @@ def _nothing(plan: Plan, table: Table) -> str:
             "every strategy sends everything as it was said: a smaller limit would tell them apart"
         )
     return "no recording holds a tool call, so there is no action to agree with"
-
-
-def _length(items: Iterable[Any]) -> int | None:
-    return len(items) if isinstance(items, Sequence) else None

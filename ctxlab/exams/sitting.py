@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from ctxlab.exams.judge import judging, read_verdict
 from ctxlab.exams.marks import columns, figures, judged, marks, scores
 from ctxlab.exams.paper import REPLY, Paper, Sheet
 from ctxlab.experiment import DEFAULT_LIMITS, Choice, Grid
-from ctxlab.metrics.asked import Account, Asked, asked_in
+from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.progress import track
 from ctxlab.results import Results, Table
@@ -117,18 +116,17 @@ def foresee(
     """
     nobody, seen = offline(client), set[str]()
     answers, judges = Estimate(), [Estimate() for _ in paper.judges]
-    bar = track(recordings, "recordings looked at", _length(recordings), progress)
-    for recording in bar:
+    for recording in track(recordings, "recordings looked at", None, progress):
         sheet = paper.sheet(recording, nobody)
-        answers = _sum(answers, estimate(sheet.requests, client, seen))
+        answers = answers.plus(estimate(sheet.requests, client, seen))
         if not paper.judges:
             continue
         replies = nobody.complete_all(sheet.requests)
         for number, judge in enumerate(paper.judges):
             there = paper.judgements(sheet, judge, replies)
             missing = _unjudged(paper, sheet, judge, replies)
-            judges[number] = _sum(judges[number], estimate(there.values(), client, seen))
-            judges[number] = _sum(judges[number], estimate(missing, offline(None)))
+            found = estimate(there.values(), client, seen).plus(estimate(missing, offline(None)))
+            judges[number] = judges[number].plus(found)
     return Foreseen(answers, tuple(judges))
 
 
@@ -141,7 +139,7 @@ def carry_out(
     total: int | None = None,
 ) -> Exam:
     """Asks what is on the paper, a recording at a time; ``total``: replies that are expected."""
-    table, account = Table(columns(paper.judges), paper.grid.labels), Account()
+    table, account = Table(columns(paper.judges), paper.grid.labels), Tally()
     frames: list[pd.DataFrame] = []
     with closing(_examined(paper, recordings, client, table, account, frames)) as each:
         for _ in track(each, "questions answered", total, progress):
@@ -169,7 +167,7 @@ def _examined(
     recordings: Iterable[Recording],
     client: Client,
     table: Table,
-    account: Account,
+    account: Tally,
     frames: list[pd.DataFrame],
 ) -> Generator[None, None, None]:
     """Asks recording after recording; yields once for every reply and every verdict that came."""
@@ -282,25 +280,4 @@ def _unjudged(paper: Paper, sheet: Sheet, judge: str, replies: _Replies) -> Iter
 
 
 def _spent(model: str, replies: _Replies) -> Asked:
-    spent = []
-    for reply in replies:
-        if isinstance(reply, Reply):
-            usage = reply.usage
-            took = usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached
-        else:
-            took = 0, 0, 0.0, reply.attempts, False
-        spent.append(Spending(0, model, *took))
-    return Asked(spent, {})
-
-
-def _sum(one: Estimate, other: Estimate) -> Estimate:
-    return Estimate(
-        one.questions + other.questions,
-        one.known + other.known,
-        one.prompt + other.prompt,
-        one.usd + other.usd,
-    )
-
-
-def _length(items: Iterable[Any]) -> int | None:
-    return len(items) if isinstance(items, Sequence) else None
+    return Asked([Spending.of(0, model, reply) for reply in replies], {})

@@ -8,12 +8,13 @@ from typing import Any
 
 from ctxlab.client import Client, Embedder, Embedding, Reply, Request
 from ctxlab.errors import ModelRefused, ModelUnavailable
+from ctxlab.llm.each import Each
 from ctxlab.llm.purse import Purse, worst_case
 
 __all__ = ["CappedClient"]
 
 
-class CappedClient:
+class CappedClient(Each):
     """Asks another client as long as what it may cost stays within a bound.
 
     A call is begun only if its worst case fits beside what is spent and what is under way; where it
@@ -50,18 +51,6 @@ class CappedClient:
         share = getattr(self.client, "shared", None)
         part = Purse(self.purse.left / workers)
         return CappedClient(share(workers) if share else self.client, part)
-
-    def complete(self, request: Request, /) -> Reply:
-        """The reply; raises ``ModelRefused`` or ``ModelUnavailable``."""
-        (reply,) = self.complete_all([request])
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order."""
-        with closing(self.complete_each(requests)) as replies:
-            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
 
     def complete_each(
         self,

@@ -20,6 +20,7 @@ from typing import Any
 from ctxlab.client import Embedding, Reply, Request
 from ctxlab.conversation import Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable
+from ctxlab.llm.each import Each
 from ctxlab.llm.failures import Failure, judge
 from ctxlab.llm.ledger import Ledger, Totals
 from ctxlab.llm.purse import Pay, Payment, Purse, most_tokens, worst_case
@@ -51,7 +52,7 @@ class _Failed(Exception):
         super().__init__(reason)
 
 
-class LiteLLMClient:
+class LiteLLMClient(Each):
     """Asks through litellm; safe to be used by several threads.
 
     Retried is what passes: rate limits, errors of the provider's own (5xx), connections that fail,
@@ -127,18 +128,6 @@ class LiteLLMClient:
     def totals(self) -> Totals:
         """What all calls of this client took so far; a copy for another process counts its own."""
         return self._ledger.totals
-
-    def complete(self, request: Request, /) -> Reply:
-        """The reply; raises ``ModelRefused`` or ``ModelUnavailable``."""
-        (reply,) = self.complete_all([request])
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order; what stayed unanswered stands as its error, a refusal is raised."""
-        with closing(self.complete_each(requests)) as replies:
-            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
 
     def complete_each(
         self,

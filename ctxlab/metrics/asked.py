@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ctxlab import account as books
+from ctxlab.account import Account
 from ctxlab.client import Spending
 from ctxlab.tape import Trace
 
-__all__ = ["Account", "Asked", "Calls", "Written", "asked_in", "written"]
+__all__ = ["Asked", "Calls", "Tally", "Written", "asked_in", "written"]
 
 _FALLBACK = re.compile(r"(\w+) fallback: (?:part \d+ of \d+: )?(.*)", re.DOTALL)
 _DONE = re.compile(r"(summary|contents)(?: rejected: .*)?", re.DOTALL)
@@ -36,7 +36,7 @@ class Written(NamedTuple):
     "why it was made without the model, in whole or in part; empty where the model made it"
 
 
-def written(context: books.Account) -> list[Written]:
+def written(context: Account) -> list[Written]:
     """What a model was to write in a replay, as the strategy reported it.
 
     Summaries of strategies that ask no model do not count.
@@ -115,7 +115,7 @@ def asked_in(traces: Iterable[Trace]) -> Asked:
     return Asked(spent, made)
 
 
-class Account:
+class Tally:
     """Adds up, recording by recording, what a run asked."""
 
     def __init__(self) -> None:
