@@ -25,6 +25,8 @@ from ctxlab.client import Client, Embedder, Embedding, Reply, Request
 from ctxlab.conversation import Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable, UnknownName
 from ctxlab.jsontext import dump_json, parse_json
+from ctxlab.llm.each import Each
+from ctxlab.llm.threads import undisturbed
 
 __all__ = ["CacheMode", "CachedClient"]
 
@@ -44,7 +46,7 @@ class _Vector(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class CachedClient:
+class CachedClient(Each):
     """Asks another client what is not yet on disk; several processes may share the folder.
 
     ``auto`` asks what is missing and keeps it, ``record`` asks everything anew and overwrites, and
@@ -94,18 +96,6 @@ class CachedClient:
         """A client for each of several worker processes; see ``LiteLLMClient.shared``."""
         share = getattr(self.client, "shared", None)
         return CachedClient(share(workers) if share else self.client, self.folder, self.mode)
-
-    def complete(self, request: Request, /) -> Reply:
-        """The reply; raises ``ModelRefused`` or ``ModelUnavailable``."""
-        (reply,) = self.complete_all([request])
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order; see ``complete_each``."""
-        with closing(self.complete_each(requests)) as replies:
-            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
 
     def complete_each(
         self, requests: Sequence[Request], /
@@ -164,10 +154,10 @@ class CachedClient:
             attempts = answer.attempts
             tokens = _parts(answer.usage.input, [len(text) for text in missing.values()])
             price = answer.usd / answer.usage.input if answer.usage.input else 0.0
-            for key, vector, share in zip(missing, answer.vectors, tokens, strict=True):
-                usd = None if math.isnan(price) else share * price
-                found[key] = _Vector(vector, share, usd)
-                self._keep(key, msgspec.to_builtins(found[key]))
+            usd = [None if math.isnan(price) else share * price for share in tokens]
+            new = dict(zip(missing, map(_Vector, answer.vectors, tokens, usd), strict=True))
+            undisturbed(lambda: self._keep_all(new))
+            found |= new
         took = [found[key] for key in dict.fromkeys(keys)]
         return Embedding(
             [found[key].vector for key in keys],
@@ -214,10 +204,16 @@ class CachedClient:
         return found
 
     def _keep(self, key: str, value: Mapping[str, Any]) -> None:
+        # Never in the main thread: where a signal interrupts the beginning of a transaction, the disk
+        # waits for ever for that transaction's end.
         try:
             self._opened().set(key, dump_json(value).encode(), retry=True)
         except (OSError, sqlite3.Error) as error:  # the answer itself is there, and was paid for
             _log.warning("an answer could not be kept in %s: %s", self.folder, error)
+
+    def _keep_all(self, vectors: Mapping[str, _Vector]) -> None:
+        for key, vector in vectors.items():
+            self._keep(key, msgspec.to_builtins(vector))
 
     def _opened(self) -> Any:
         if self._disk is None:
@@ -262,8 +258,12 @@ def _each(
             yield from replies
     else:
         replies = client.complete_all(requests)
-        for place, reply in enumerate(replies):
-            keep(place, reply)
+
+        def keep_all() -> None:
+            for place, reply in enumerate(replies):
+                keep(place, reply)
+
+        undisturbed(keep_all)
         yield from enumerate(replies)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
-__all__ = ["AT_A_TIME", "as_they_come"]
+__all__ = ["AT_A_TIME", "as_they_come", "undisturbed"]
 
 _log = logging.getLogger("ctxlab.llm")
 _HEARD = 0.2
@@ -29,8 +30,9 @@ def as_they_come(
 ) -> Generator[tuple[int, _Answer], None, None]:
     """What ``ask`` gives for each item with the item's place, the first to be ready first.
 
-    ``keep`` is given place and answer before they are handed out, in the caller's thread. No more than
-    ``at_once`` items are ever begun and not yet kept.
+    ``keep`` is given place and answer before they are handed out, one answer at a time. It is called
+    in the thread that asked: a signal interrupts the main thread at any point, in the middle of a
+    transaction too. No more than ``at_once`` items are ever begun and not yet kept.
 
     ``ask`` is also given an event: it is set once nobody wants the rest, because the caller was
     interrupted, closed the iterator, or an ``ask`` raised an error, which goes on to the caller. No
@@ -42,71 +44,61 @@ def as_they_come(
     >>> sorted(as_they_come(lambda item, unwanted: item * 2, [3, 1, 2], at_once=2))
     [(0, 6), (1, 2), (2, 4)]
     """
-    todo, taking = iter(enumerate(items)), threading.Lock()
-    unwanted, room = threading.Event(), threading.Semaphore(at_once)
-    # An interruption may come at any point of the caller's thread. So an answer is taken out of
-    # ``begun``, where its thread left it, only once it has been kept.
-    begun: dict[int, tuple[_Answer | None, BaseException | None] | None] = {}
-    ready: SimpleQueue[int] = SimpleQueue()
+    todo, taking, keeping = iter(enumerate(items)), threading.Lock(), threading.Lock()
+    unwanted, under_way = threading.Event(), set[int]()
+    ready: SimpleQueue[tuple[int, _Answer | None, BaseException | None]] = SimpleQueue()
 
     def work() -> None:
-        while room.acquire():
+        while True:
             with taking:
                 place, item = (None, None) if unwanted.is_set() else next(todo, (None, None))
                 if place is None:
                     return
-                begun[place] = None
+                under_way.add(place)
             try:
-                begun[place] = ask(item, unwanted), None  # type: ignore[arg-type]
+                answer = ask(item, unwanted)  # type: ignore[arg-type]
+                if keep is not None:
+                    with keeping:
+                        keep(place, answer)
+                came: tuple[int, _Answer | None, BaseException | None] = place, answer, None
             except BaseException as error:  # it is raised where it is awaited
-                begun[place] = None, error
-            ready.put(place)
+                unwanted.set()
+                came = place, None, error
+            under_way.remove(place)
+            ready.put(came)
 
     for _ in range(min(at_once, len(items))):
         threading.Thread(target=work, name="ctxlab-llm", daemon=True).start()
     try:
         for _ in items:
-            place = _get(ready)
-            answer, error = begun[place]  # type: ignore[misc]
+            place, answer, error = _get(ready)
             if error is not None:
                 raise error
-            if keep is not None:
-                keep(place, answer)  # type: ignore[arg-type]
-            del begun[place]
-            room.release()
             yield place, answer  # type: ignore[misc]
     except (KeyboardInterrupt, GeneratorExit):
-        under_way = sum(each is None for each in [*begun.values()])
-        if under_way and keep is not None:
-            _log.warning("waiting for %d calls under way; interrupt again to leave", under_way)
+        if keep is not None and (calls := len(under_way)):
+            _log.warning("waiting for %d calls under way; interrupt again to leave", calls)
         raise
     finally:
         with taking:
             unwanted.set()
-        room.release(at_once)  # who waits for room finds that nothing is left to do
-        if keep is not None:
-            _settle(begun, keep, ready)
+        # By what the threads themselves say: an interruption may have lost what came out of the queue.
+        while under_way and keep is not None:
+            with suppress(Empty):
+                ready.get(timeout=_HEARD)
 
 
-def _settle(
-    begun: dict[int, tuple[_Answer | None, BaseException | None] | None],
-    keep: Callable[[int, _Answer], object],
-    ready: SimpleQueue[int],
-) -> None:
-    """Waits for what is under way, and keeps it."""
-    while begun:
-        for place, came in [*begun.items()]:
-            if came is None:
-                continue
-            answer, error = came
-            if error is None:
-                keep(place, answer)  # type: ignore[arg-type]
-            del begun[place]
-        if begun:
-            _get(ready)
+def undisturbed(do: Callable[[], _Answer]) -> _Answer:
+    """What ``do`` gives, done to its end in a thread that no signal interrupts.
+
+    >>> undisturbed(lambda: 2 + 2)
+    4
+    """
+    ((_, done),) = as_they_come(lambda todo, _: todo(), [do], 1, keep=lambda *_: None)
+    return cast("_Answer", done)
 
 
-def _get(ready: SimpleQueue[int]) -> int:
+def _get(ready: SimpleQueue[_Item]) -> _Item:
     while True:
         try:
             return ready.get(timeout=_HEARD)

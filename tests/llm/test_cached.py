@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +337,39 @@ def test_the_usual_client_opens_nothing_before_it_is_asked(tmp_path: Path) -> No
     assert isinstance(client, CachedClient)
     assert isinstance(client.client, LiteLLMClient)
     assert not client.folder.exists()
+
+
+def test_a_signal_in_the_middle_of_a_transaction_does_not_lock_the_folder(tmp_path: Path) -> None:
+    """A signal is heard once a call into sqlite has returned: here after the first, the second, …"""
+    for number in itertools.count(1):
+        client = CachedClient(ScriptedClient("Nobody."), tmp_path / str(number))
+        finished = True
+        with interruption_after(number, "execute"):
+            try:
+                client.complete(question())
+            except KeyboardInterrupt:
+                finished = False
+        with closing(sqlite3.connect(client.folder / "cache.db", timeout=0)) as other:
+            other.execute("BEGIN IMMEDIATE")
+        client.close()
+        if finished:
+            break
+    assert number > 5
+
+
+@contextmanager
+def interruption_after(number: int, name: str) -> Iterator[None]:
+    left = number
+
+    def interrupt(frame: object, event: str, arg: object) -> None:
+        nonlocal left
+        left -= event == "c_return" and getattr(arg, "__name__", "") == name
+        if left == 0:
+            left = -1
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)

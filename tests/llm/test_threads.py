@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable
+from _thread import interrupt_main
+from collections.abc import Callable, Generator
 from contextlib import closing
+from types import FrameType
 
 import pytest
 
-from ctxlab.llm.threads import as_they_come
+from ctxlab.llm import threads
+from ctxlab.llm.threads import as_they_come, undisturbed
 
 
 def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threading.Event], int]:
@@ -64,19 +68,73 @@ def test_an_error_goes_on_once_what_was_under_way_is_kept() -> None:
 
 def test_a_second_interruption_leaves_at_once() -> None:
     asked, release = [], threading.Event()  # type: ignore[var-annotated]
-    interrupted = []
-
-    def keep(place: int, answer: int) -> None:
-        if interrupted:  # the user again, while what was under way is waited for
-            raise KeyboardInterrupt
-        interrupted.append(place)
-        raise KeyboardInterrupt
-
+    each = as_they_come(slowly(asked, release), range(50), 4, lambda place, answer: None)
+    next(each)
+    timer = threading.Timer(0.5, interrupt_main)  # while what is under way is waited for
+    timer.start()
     begun = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        list(as_they_come(slowly(asked, release), range(50), 4, keep))
-    assert time.perf_counter() - begun < 5
+        each.throw(KeyboardInterrupt())
+    assert 0.4 < time.perf_counter() - begun < 5
     release.set()
+
+
+def test_what_is_kept_is_kept_in_a_thread_that_no_signal_interrupts() -> None:
+    kept: list[threading.Thread] = []
+
+    def keep(place: int, answer: int) -> None:
+        kept.append(threading.current_thread())
+
+    list(as_they_come(lambda item, unwanted: item, range(9), 3, keep))
+    undisturbed(lambda: keep(0, 0))
+    assert len(kept) == 10
+    assert threading.main_thread() not in kept
+
+
+def test_an_interruption_anywhere_in_the_caller_loses_nothing_and_hangs_nowhere() -> None:
+    """The caller is interrupted at its first line, its second, and so on, to its last."""
+    lines = 1
+    while True:
+        asked: list[int] = []
+        kept: dict[int, int] = {}
+
+        def ask(item: int, unwanted: threading.Event, asked: list[int] = asked) -> int:
+            asked.append(item)
+            return item
+
+        with closing(as_they_come(ask, range(6), 2, kept.__setitem__)) as each:
+            left = interrupted_after(lines, each)
+        assert sorted(kept) == sorted(asked)
+        if not left:
+            break
+        lines += 1
+    assert lines > 20
+
+
+def interrupted_after(lines: int, each: Generator[tuple[int, int], None, None]) -> bool:
+    """Whether the caller was interrupted: it has that many lines."""
+    left = lines
+
+    def local(frame: FrameType, event: str, arg: object) -> Callable[..., object] | None:
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            left = -1
+            raise KeyboardInterrupt
+        return local
+
+    def trace(frame: FrameType, event: str, arg: object) -> Callable[..., object] | None:
+        return local if frame.f_code.co_filename == threads.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        list(each)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_where_nothing_is_kept_nobody_is_waited_for() -> None:
