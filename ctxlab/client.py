@@ -6,7 +6,7 @@ Strategies, agents and probes build a ``Request`` and hand it to whatever ``Clie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from ctxlab.conversation import Message, Usage
 from ctxlab.errors import ModelUnavailable
 
-__all__ = ["Client", "Embedder", "Embedding", "Reply", "Request", "Spending"]
+__all__ = ["Client", "Embedder", "Embedding", "Reply", "Request", "Spending", "Streamer"]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -91,6 +91,19 @@ class Embedder(Protocol):
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """A vector for each text."""
+        ...
+
+
+@runtime_checkable
+class Streamer(Protocol):
+    """Something that says its reply piece by piece; errors are those of ``Client``."""
+
+    def stream(self, request: Request, /) -> Iterator[str | Reply]:
+        """Pieces of the text as they come, and at last the whole reply.
+
+        Closing the iterator early closes the connection. What is asked again after a failure is asked
+        only as long as no piece was given.
+        """
         ...
 
 

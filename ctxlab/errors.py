@@ -12,6 +12,9 @@
     ├── ModelError         a model could not be asked
     │   ├── ModelRefused       the request or the key is not accepted; asking again is no use
     │   └── ModelUnavailable   no answer in spite of retries
+    ├── SessionError       a session cannot be opened or written
+    │   ├── UnknownSession     no session of that id is stored
+    │   └── SessionActive      another session of the workspace is active
     └── DataMissing        something that ctxlab needs is not on this machine
 
 Each message says what failed, where, and what to do about it.
@@ -31,10 +34,13 @@ __all__ = [
     "ModelRefused",
     "ModelUnavailable",
     "ReadError",
+    "SessionActive",
+    "SessionError",
     "SpecError",
     "StrategyError",
     "UnknownFormat",
     "UnknownName",
+    "UnknownSession",
 ]
 
 
@@ -107,6 +113,38 @@ class ModelUnavailable(ModelError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int]]:
         return type(self), (str(self), self.attempts)
+
+
+class SessionError(CtxlabError):
+    """A session cannot be opened or written; the message says why and what to do."""
+
+
+class UnknownSession(SessionError):
+    """No session of that id is stored.
+
+    ``id``: what was asked for.
+    """
+
+    def __init__(self, id: str, where: object = "here") -> None:
+        self.id, self.where = id, where
+        super().__init__(f"no session {id!r} in {where}; ctxlab sessions list shows them")
+
+    def __reduce__(self) -> tuple[type, tuple[str, object]]:
+        return type(self), (self.id, self.where)
+
+
+class SessionActive(SessionError):
+    """Another session of the workspace is active, and it was asked not to close it.
+
+    ``id``: the active one.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"session {id!r} is active in this workspace: close it first")
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return type(self), (self.id,)
 
 
 class DataMissing(CtxlabError):

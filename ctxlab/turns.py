@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import History
 
-__all__ = ["GET_TURN", "LINE", "headline", "turn_at", "turn_span", "turn_starts"]
+__all__ = ["GET_TURN", "LINE", "Turns", "headline", "turn_at", "turn_span", "turn_starts"]
 
 LINE = 100
 """Characters of a turn's line at most."""
@@ -42,13 +42,36 @@ _MAIN = (
 _LEAST = 30
 
 
+class Turns:
+    """Numbers messages as they arrive, from wherever it was left.
+
+    >>> turns = Turns()
+    >>> [turns.add(Message(role)) for role in ("system", "user", "assistant", "tool", "assistant")]
+    [0, 1, 1, 1, 2]
+    """
+
+    def __init__(self, number: int = 0, replied: bool = True) -> None:
+        self.number = number
+        "of the turn that the last message belongs to; 0 before the first"
+        self.replied = replied
+        "the assistant has spoken in it: what it says next begins another"
+
+    def add(self, message: Message) -> int:
+        """The number of the turn that the next message belongs to."""
+        role = message.role
+        self.number += role == "user" or (role == "assistant" and self.replied)
+        if role in ("user", "assistant"):
+            self.replied = role == "assistant"
+        return self.number
+
+
 class _Known:
     """Where the turns of a history begin, as far as it has been looked at."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.done = 0
-        self.replied = True
+        self.turns = Turns()
 
 
 _TURNS: WeakKeyDictionary[History, _Known] = WeakKeyDictionary()
@@ -66,11 +89,8 @@ def turn_starts(history: History) -> Sequence[int]:
     if known is None:
         known = _TURNS[history] = _Known()
     for position in range(known.done, len(history)):
-        role = history[position].role
-        if role == "user" or (role == "assistant" and known.replied):
+        if known.turns.add(history[position]) > len(known.starts):
             known.starts.append(position)
-        if role in ("user", "assistant"):
-            known.replied = role == "assistant"
     known.done = len(history)
     return known.starts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,7 +11,13 @@ import msgspec
 from ctxlab.conversation import ROLES, Message, Role, ToolCall, Usage
 from ctxlab.jsontext import dump_json
 
-__all__ = ["content_from", "message_from_dict", "tool_call_from_dict"]
+__all__ = [
+    "content_from",
+    "message_from_dict",
+    "message_from_row",
+    "row_from_message",
+    "tool_call_from_dict",
+]
 
 _ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
 _KNOWN = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
@@ -47,6 +54,37 @@ def message_from_dict(wire: Mapping[str, Any]) -> Message:
         file=_text(wire, "file"),
         extra=extra,
     )
+
+
+def message_from_row(row: Any) -> Message:
+    """A message as it was written to a file; ``ValueError`` says which key is wrong and why."""
+    if not isinstance(row, dict) or not isinstance(row.get("extra"), dict):
+        return message_from_dict(row)
+    # Taken apart, so that a key in "extra" is never taken for one of the message's own.
+    message = message_from_dict({key: value for key, value in row.items() if key != "extra"})
+    return message.replace(extra=message.extra | row["extra"])
+
+
+def row_from_message(message: Message) -> dict[str, Any]:
+    """All of a message, as a row of a file; ``message_from_row`` gives it again.
+
+    >>> row_from_message(Message("user", "hi", file="a.py"))
+    {'role': 'user', 'content': 'hi', 'file': 'a.py'}
+    """
+    row = message.to_dict()
+    if message.reasoning:
+        row["reasoning"] = message.reasoning
+    if (usage := message.usage) is not None:
+        # The four that every provider gives, and the one that few do.
+        counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
+        row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
+    if message.time is not None and (isinstance(message.time, int) or math.isfinite(message.time)):
+        row["time"] = message.time
+    if message.file is not None:
+        row["file"] = message.file
+    if message.extra:
+        row["extra"] = message.extra
+    return row
 
 
 def content_from(content: Any) -> str | tuple[dict[str, Any], ...] | None:

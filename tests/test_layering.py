@@ -20,9 +20,9 @@ FLOORS = (
     "tooldefs tokens billing calibration validity entities given progress catalog download client "
     "budget answers canary_words canaries",
     "history account context branch needs turns aside questions",
-    "formats strategies llm sessions agent",
+    "formats strategies llm",
     "tape metrics bootstrap verdict results executors experiment closeup survey survival manager "
-    "asking exams fetches refetch tabular comparison tuning",
+    "asking exams fetches refetch tabular comparison tuning sessions agent",
     "spec gate view cli serve adapters pytest_plugin __init__",
 )
 ROOMS = frozenset(FLOORS[2].split())

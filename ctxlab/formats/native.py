@@ -10,7 +10,6 @@ its recording is called like the file. What was read is written again byte for b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from ctxlab.formats.base import Format, Source
 from ctxlab.formats.chat_shape import CHAT_ROLES
 from ctxlab.formats.head import Head
 from ctxlab.jsontext import dump_json
+from ctxlab.wire import message_from_row, row_from_message
 
 __all__ = ["FORMAT", "dumps", "read", "sniff"]
 
@@ -76,7 +76,7 @@ def read(source: Source) -> Iterator[Recording]:
                 open_.meta = _meta(row)
             continue
         with source.guard(line):
-            message = _message(row)
+            message = message_from_row(row)
             open_ = open_ or _Open(_Meta(_VERSION))
             open_.messages.append(message)
     if open_ is not None:
@@ -95,7 +95,9 @@ def dumps(recording: Recording) -> str:
     for key in _SET:
         if value := getattr(recording, key):
             meta[key] = msgspec.to_builtins(value)
-    return "".join(dump_json(row) + "\n" for row in (meta, *map(_row, recording.messages)))
+    return "".join(
+        dump_json(row) + "\n" for row in (meta, *map(row_from_message, recording.messages))
+    )
 
 
 FORMAT = Format(
@@ -116,28 +118,3 @@ def _meta(row: Mapping[str, Any]) -> _Meta:
     if version != _VERSION:
         raise ValueError(f"version {version!r} of the native format; this ctxlab reads {_VERSION}")
     return msgspec.convert(row, _Meta)
-
-
-def _message(row: Any) -> Message:
-    if not isinstance(row, dict) or not isinstance(row.get("extra"), dict):
-        return Message.from_dict(row)
-    # Taken apart, so that a key in "extra" is never taken for one of the message's own.
-    message = Message.from_dict({key: value for key, value in row.items() if key != "extra"})
-    return message.replace(extra=message.extra | row["extra"])
-
-
-def _row(message: Message) -> dict[str, Any]:
-    row = message.to_dict()
-    if message.reasoning:
-        row["reasoning"] = message.reasoning
-    if (usage := message.usage) is not None:
-        # The four that every provider gives, and the one that few do.
-        counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
-        row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
-    if message.time is not None and (isinstance(message.time, int) or math.isfinite(message.time)):
-        row["time"] = message.time
-    if message.file is not None:
-        row["file"] = message.file
-    if message.extra:
-        row["extra"] = message.extra
-    return row

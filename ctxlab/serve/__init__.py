@@ -1,0 +1,1 @@
+"""Servers: sessions over MCP and over HTTP."""

@@ -1,0 +1,1 @@
+"""Sessions: stores of live conversations, their contents, titles and search."""

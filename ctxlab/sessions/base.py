@@ -1,0 +1,232 @@
+"""A session is a conversation that goes on: a library lets it be read, a store keeps it.
+
+Whatever shows, searches or serves sessions is written against ``Library``, so that it works on both
+stores and on imported logs; whatever a live agent writes goes through ``Store``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+
+from ctxlab.conversation import Message, Recording
+
+__all__ = [
+    "STATUSES",
+    "TITLES",
+    "TITLE_LENGTH",
+    "Hit",
+    "Library",
+    "Plan",
+    "Resume",
+    "Session",
+    "Status",
+    "Store",
+    "TitleChange",
+]
+
+Status: TypeAlias = Literal["active", "closed", "archived"]
+STATUSES: tuple[str, ...] = get_args(Status)
+
+TITLE_LENGTH = 60
+"""Characters of a title at most."""
+
+TITLES = 20
+"""Entries of a title history at most."""
+
+
+@dataclass(frozen=True)
+class TitleChange:
+    """A title that a session had, and which turn it came with."""
+
+    title: str
+    changed_at: float
+    "seconds since 1970"
+    turn: int = 0
+    "the turn that it came with; 0: it was given by hand"
+    interaction_id: str = ""
+    "of that turn, to jump there"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an agent set out to do, step by step, and where it stands."""
+
+    steps: tuple[str, ...] = ()
+    current: int | None = None
+    "index of the current step"
+    awaiting_continuation: bool = False
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is known of a session without reading its messages."""
+
+    id: str
+    title: str = ""
+    model: str | None = None
+    status: Status = "active"
+    created: float = 0.0
+    "seconds since 1970"
+    updated: float = 0.0
+    messages: int = 0
+    "how many are stored"
+    agent: str | None = None
+    "name of the agent that it belongs to"
+    file: str | None = None
+    "the file that it is about, where sessions are routed by file"
+    strategy: str | None = None
+    "the context strategy, as text"
+    system: bool = False
+    "made by a system for itself: it gets no summaries and no titles"
+    titles: tuple[TitleChange, ...] = ()
+    "newest first, at most ``TITLES``"
+    tools: tuple[dict[str, Any], ...] = ()
+    "tool definitions in OpenAI's shape"
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """What a session goes on from: a bounded part of it, whatever its length."""
+
+    summary: str = ""
+    "of what stands before ``recent``; written by the engine"
+    recent: tuple[Message, ...] = ()
+    "the newest messages, within the store's caps; every call is answered and no result is orphaned"
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A message that a search found."""
+
+    session_id: str
+    turn: int
+    position: int
+    "of the message in its session, from 0"
+    role: str
+    snippet: str
+    "the words around what was found, at most 200 characters on one line"
+    score: float = 0.0
+    "higher is better; of one search only"
+    time: float | None = None
+
+
+@runtime_checkable
+class Library(Protocol):
+    """Sessions that can be read. Every ``id`` that is not there raises ``UnknownSession``."""
+
+    def sessions(
+        self,
+        query: str | None = None,
+        *,
+        since: float | None = None,
+        before: float | None = None,
+        status: Status | None = None,
+        agent: str | None = None,
+    ) -> list[Session]:
+        """The sessions, the one that was updated last first.
+
+        ``query``: words in the title, in any case. ``since`` and ``before``: of ``updated``, seconds
+        since 1970. Archived ones are left out unless ``status`` asks for them.
+        """
+        ...
+
+    def get(self, id: str) -> Session:
+        """One of them."""
+        ...
+
+    def read(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+        """The messages at positions ``[start, stop)``, one after the other from the disk."""
+        ...
+
+    def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+        """The position of a turn's first message, and its messages; none where there is no such turn.
+
+        Turns count from 1, see ``ctxlab.turns``. The price is that of the turn, not of the session.
+        """
+        ...
+
+    def turns(self, id: str) -> int:
+        """How many turns there are."""
+        ...
+
+    def lines(self, id: str) -> dict[int, str]:
+        """The one-line summaries that were written and kept, by the number of their turn."""
+        ...
+
+    def search(
+        self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
+    ) -> list[Hit]:
+        """Messages that hold all the words of a query, the best first; of one session or of all.
+
+        A query is words and nothing else: what would be syntax elsewhere is a word or is nothing.
+        Archived sessions and sessions of a system are searched only where ``id`` names them.
+        """
+        ...
+
+    def recording(self, id: str) -> Recording:
+        """All of a session, as the lab replays it."""
+        ...
+
+
+@runtime_checkable
+class Store(Library, Protocol):
+    """Sessions that can be written, by several processes at once.
+
+    What a method has returned from is on disk: no kill of the process loses it.
+    """
+
+    def create(
+        self,
+        *,
+        id: str | None = None,
+        title: str = "",
+        model: str | None = None,
+        agent: str | None = None,
+        file: str | None = None,
+        strategy: str | None = None,
+        system: bool = False,
+        tools: tuple[dict[str, Any], ...] = (),
+        meta: dict[str, Any] | None = None,
+    ) -> Session:
+        """A new session, active; ``id`` None: a new UUID. Raises ``SessionError`` for a taken one."""
+        ...
+
+    def open(self, id: str) -> Resume:
+        """What a session is resumed from; it is active from now on, whatever it was."""
+        ...
+
+    def append(self, id: str, *messages: Message) -> int:
+        """Adds messages, all or none of them and nothing between them; the position of the first.
+
+        The first user message gives the session its title, where it has none.
+        """
+        ...
+
+    def save(self, id: str, *, plan: Plan | None = None) -> None:
+        """A turn is over: what a resume begins with is brought up to date, ``plan`` replaced."""
+        ...
+
+    def retitle(self, id: str, title: str, turn: int = 0) -> Session:
+        """Another title, which goes on top of the history of titles; no message is rewritten."""
+        ...
+
+    def mark(self, id: str, status: Status) -> Session:
+        """Closes, archives, or makes active again."""
+        ...
+
+    def keep_line(self, id: str, turn: int, line: str) -> None:
+        """Keeps the one-line summary of a turn."""
+        ...
+
+    def delete(self, id: str) -> None:
+        """Removes a session and everything of it."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of files; a store that was closed opens them again when it is used."""
+        ...
