@@ -14,6 +14,7 @@ import msgspec
 
 from ctxlab.errors import SpecError
 from ctxlab.jsontext import leaves, parse_json
+from ctxlab.quantity import many
 
 __all__ = [
     "CLEARED",
@@ -220,7 +221,7 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
             "request": len(self.requests),
             "compaction": len(self.compactions),
         }
-        said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items()]
+        said = [many(n, what) for what, n in counts.items()]
         shown = [
             *said[:2],
             *([self.model] if self.model else []),

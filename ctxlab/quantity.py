@@ -1,4 +1,4 @@
-"""A number is read as people write one: ``16k``, ``1.5M``, ``20_000``, ``25%``."""
+"""A number is read as people write one: ``16k``, ``1.5M``, ``20_000``, ``25%``; and said as they do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import SupportsFloat
 
 from ctxlab.errors import SpecError
 
-__all__ = ["quantity", "read_limit", "split_limit"]
+__all__ = ["many", "quantity", "read_limit", "split_limit"]
 
 _WRITTEN = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
 _UNITS = {"k": 1e3, "m": 1e6}
+
+
+def many(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> many(1, "file"), many(4164, "request")
+    ('1 file', '4,164 requests')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def quantity(text: str) -> tuple[int | float, str] | None:

@@ -11,8 +11,8 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab.cli import show
-from ctxlab.cli.speak import many
 from ctxlab.metrics import FAR
+from ctxlab.quantity import many
 from ctxlab.results import Results
 from ctxlab.tabular import markdown
 from ctxlab.verdict import control_in

@@ -22,8 +22,9 @@ from ctxlab.cli.options import (
     chosen,
     hint_at_skipping,
 )
-from ctxlab.cli.speak import left_out, many, note, say, say_left_out
+from ctxlab.cli.speak import left_out, note, say, say_left_out
 from ctxlab.errors import SpecError
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.canaries import Planting

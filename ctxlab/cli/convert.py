@@ -20,8 +20,9 @@ from ctxlab.cli.options import (
     chosen,
     hint_at_skipping,
 )
-from ctxlab.cli.speak import many, note, say_left_out
+from ctxlab.cli.speak import note, say_left_out
 from ctxlab.errors import CtxlabError
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.conversation import Recording

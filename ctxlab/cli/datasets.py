@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxlab.cli.speak import many, note, say
+from ctxlab.cli.speak import note, say
 from ctxlab.errors import DataMissing
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.catalog import Dataset

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Where, chosen
-from ctxlab.cli.speak import many, note, say
+from ctxlab.cli.speak import note, say
 from ctxlab.errors import CtxlabError
+from ctxlab.quantity import many
 
 __all__ = ["command"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ctxlab.cli import show
 from ctxlab.cli.board import short
-from ctxlab.cli.speak import many
 from ctxlab.metrics import FAR
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.tuning.outcome import Tuning

@@ -40,7 +40,8 @@ from ctxlab.cli.options import (
     reserved,
 )
 from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked
-from ctxlab.cli.speak import many, note, say
+from ctxlab.cli.speak import note, say
+from ctxlab.quantity import many
 
 __all__ = ["command"]
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ctxlab.cli import show
 from ctxlab.cli.board import board_json, by_limit, short
-from ctxlab.cli.speak import many
 from ctxlab.exams.marks import judged
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.exams.exam import Exam

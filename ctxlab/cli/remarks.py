@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ctxlab.cli.speak import many, note
+from ctxlab.cli.speak import note
 from ctxlab.jsontext import parse_json
+from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.results import Results

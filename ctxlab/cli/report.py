@@ -10,7 +10,8 @@ from statistics import median
 from typing import Any
 
 from ctxlab.cli.show import compact, drawn, fitting, percent, table
-from ctxlab.cli.speak import many, one_line
+from ctxlab.cli.speak import one_line
+from ctxlab.quantity import many
 from ctxlab.survey import Facts
 from ctxlab.validity import RULES
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 import typer
 
 from ctxlab.errors import CtxlabError
+from ctxlab.quantity import many
 
-__all__ = ["left_out", "many", "note", "one_line", "say", "say_left_out"]
+__all__ = ["left_out", "note", "one_line", "say", "say_left_out"]
 
 
 def say(text: str) -> None:
@@ -60,15 +61,6 @@ def left_out() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
         say_left_out(files, Counter())
         raise
     say_left_out(files, rows)
-
-
-def many(count: int, what: str) -> str:
-    """A number of things.
-
-    >>> many(1, "file"), many(4164, "request")
-    ('1 file', '4,164 requests')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

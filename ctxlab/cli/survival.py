@@ -11,7 +11,7 @@ from rich.text import Text
 from ctxlab.bootstrap import FEW
 from ctxlab.cli import show
 from ctxlab.cli.board import limit_words, short
-from ctxlab.cli.speak import many
+from ctxlab.quantity import many
 from ctxlab.verdict import control_in
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from ctxlab.cli import show
-from ctxlab.cli.speak import many, one_line
+from ctxlab.cli.speak import one_line
 from ctxlab.gate.check import Change, Gate, Update
 from ctxlab.gate.findings import Finding, places, score_in_words, written
+from ctxlab.quantity import many
 
 __all__ = ["findings_json", "findings_text", "junit", "markdown", "update_text"]
 

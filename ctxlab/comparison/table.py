@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ctxlab.bootstrap import FEW
+from ctxlab.quantity import many
 from ctxlab.tabular import html, latex, markdown
 
 __all__ = ["Comparison", "Configuration", "amount"]
@@ -173,7 +174,7 @@ def _sentence(row: Any, level: float) -> str:
     word, _, rest = row.finding.partition("; ")
     verb = _VERBS.get(word, "is not shown to differ from")
     more = f"; {rest}" if rest else ""
-    clusters = f"{row.clusters} cluster{'' if row.clusters == 1 else 's'}"
+    clusters = many(row.clusters, "cluster")
     return (
         f"{kind}{row.score}: {a} {verb} {b}: {values}, {amount(row, row.difference)} "
         f"({bounds}; p {_p(row.p_holm)}; {clusters}){more}."
