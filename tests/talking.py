@@ -4,7 +4,7 @@
 action for every request, a list of them (one a request, the last for all that follow), or a function
 from the ``Call`` to an action. An action is a text or a ``Message`` to answer with, a ``Said`` with
 more to it, a status number, a ``Refusal`` or a ``Fault``, a ``Raw`` body, a ``Slow`` action, or a
-function again.
+function again. Asked with ``"stream": true`` it answers with server-sent events.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, TypeAlias, Union
 from unittest.mock import patch
+
+from streamed import events
 
 from ctxlab.conversation import Message
 from ctxlab.profiles import UNCALIBRATED
@@ -38,6 +41,14 @@ class Fault(Enum):
     DROP = "the connection ends before a byte has come"
 
 
+class Refusal(NamedTuple):
+    status: int
+    retry_after: str | None = None
+    "a header, as it is sent"
+    code: str | None = None
+    says: str = "by the script"
+
+
 class Said(NamedTuple):
     answer: str | Message | None
     finish: str | None = None
@@ -48,14 +59,14 @@ class Said(NamedTuple):
     "completion tokens billed for hidden reasoning, on top of the answer's"
     obeys: bool = True
     "the answer is cut to the tokens that the request allows"
-
-
-class Refusal(NamedTuple):
-    status: int
-    retry_after: str | None = None
-    "a header, as it is sent"
-    code: str | None = None
-    says: str = "by the script"
+    pieces: tuple[str, ...] | int | None = None
+    "of a stream: these, or so many characters each"
+    pace: float = 0.0
+    "seconds between the pieces of a stream"
+    breaks: Fault | Refusal | None = None
+    "what becomes of a stream; a refusal comes as an event"
+    after: int = 0
+    "pieces before which it breaks, the one that says the role not counted"
 
 
 class Raw(NamedTuple):
@@ -87,6 +98,13 @@ _CODES = {
     403: "permission_denied",
     404: "model_not_found",
     429: "rate_limit_exceeded",
+}
+
+
+_STREAMED = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Transfer-Encoding": "chunked",
+    "Connection": "close",
 }
 
 
@@ -235,6 +253,8 @@ def talking(
                 said = _embedded(call)
             else:
                 said = _said(call, action if not isinstance(action, Fault) else "Too late.")
+            if call.body.get("stream"):
+                return self._stream(call, action, said)
             blob = json.dumps(said).encode()
             if not isinstance(action, Fault):
                 call.outcome = "answered"
@@ -242,18 +262,53 @@ def talking(
             call.outcome = "interrupted"
             self.close_connection = True
             if action is Fault.HANG:
-                while not talker.leaving.wait(0.01) and not _gone(self.connection):
-                    pass
+                self._hang()
             elif action is Fault.CUT:
                 self._send(call, 200, blob, blob[: len(blob) // 2])
             return None
 
+        def _stream(self, call: Call, action: Action, said: dict[str, Any]) -> None:
+            call.outcome, self.close_connection = "interrupted", True
+            if action in (Fault.HANG, Fault.DROP):
+                return self._hang() if action is Fault.HANG else None
+            how = action if isinstance(action, Said) else Said(None)
+            usage = bool((call.body.get("stream_options") or {}).get("include_usage"))
+            data = list(events(said, how.pieces, usage))
+            stop = len(data) // 2 if action is Fault.CUT else 1 + how.after if how.breaks else None
+            call.status = 200
+            self.send_response(200)
+            for name, value in _STREAMED.items():
+                self.send_header(name, value)
+            self.end_headers()
+            for number, each in enumerate(data[:stop]):
+                if number and how.pace:
+                    time.sleep(how.pace)
+                if number == len(data) - 1:
+                    call.outcome = "answered"
+                self._event(each)
+            if stop is None:
+                self.wfile.write(b"0\r\n\r\n")
+            elif how.breaks is Fault.HANG:
+                self._hang()
+            elif isinstance(how.breaks, Refusal):
+                self._event(json.dumps({"error": _error(how.breaks)}))
+            return None
+
+        def _event(self, data: str) -> None:
+            event = f"data: {data}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+            self.wfile.flush()
+
+        def _hang(self) -> None:
+            while not talker.leaving.wait(0.01) and not _gone(self.connection):
+                pass
+
         def _refuse(self, call: Call, refusal: Refusal) -> None:
             call.outcome = "failed"
-            code = refusal.code or _CODES.get(refusal.status, "server_error")
-            error = {"message": refusal.says, "type": code, "param": None, "code": code}
             headers = {"Retry-After": refusal.retry_after} if refusal.retry_after else {}
-            self._send(call, refusal.status, json.dumps({"error": error}).encode(), None, headers)
+            self._send(
+                call, refusal.status, json.dumps({"error": _error(refusal)}).encode(), None, headers
+            )
 
         def _send(
             self,
@@ -296,7 +351,12 @@ def talking(
     thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        with patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"):
+        with (
+            patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"),
+            warnings.catch_warnings(),
+        ):
+            # litellm reads every attribute of a chunk, those that pydantic deprecates too.
+            warnings.filterwarnings("ignore", "Accessing the 'model_", DeprecationWarning)
             yield talker
     finally:
         talker.leaving.set()
@@ -323,8 +383,6 @@ def _read(call: Call, window: int | None) -> Refusal | None:
         return None if call.texts else Refusal(400, says="input is empty")
     if call.path != "/v1/chat/completions":
         return Refusal(404, says=f"no such address: {call.path}")
-    if body.get("stream"):
-        return Refusal(400, says="this server does not stream")
     strange = {key for message in body["messages"] for key in message} - _KEYS
     if strange:
         return Refusal(400, says=f"unknown keys in messages: {sorted(strange)}")
@@ -338,6 +396,11 @@ def _read(call: Call, window: int | None) -> Refusal | None:
         says = f"This model's maximum context length is {window} tokens. You requested {wanted}."
         return Refusal(400, code="context_length_exceeded", says=says)
     return None
+
+
+def _error(refusal: Refusal) -> dict[str, Any]:
+    code = refusal.code or _CODES.get(refusal.status, "server_error")
+    return {"message": refusal.says, "type": code, "param": None, "code": code}
 
 
 def _said(call: Call, action: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Clients that ask models: litellm with retries, answers kept on disk, and scripted ones for tests.
 
+``LiteLLMClient``, ``CappedClient`` and ``ScriptedClient`` also stream (``ctxlab.client.Streamer``). The
+others, which strategies ask, answer whole: who streams falls back on ``complete`` where there is none.
 Importing it loads neither litellm nor diskcache.
 """
 

@@ -70,6 +70,28 @@ class CappedClient(Each):
                 keep(place, reply)
             yield place, reply
 
+    def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
+        """Pieces of the reply as they come, then the reply; in one where the client does not stream."""
+        streaming: Any = getattr(self.client, "stream", None)
+        if streaming is None:
+            reply = self.complete(request)
+            if reply.text:
+                yield reply.text
+            yield reply
+            return
+        if hasattr(self.client, "complete_each"):
+            with closing(streaming(request, self.purse)) as pieces:
+                yield from pieces
+            return
+        with (
+            self.purse.pay(request.model, worst_case(request)) as payment,
+            closing(streaming(request)) as pieces,
+        ):
+            for piece in pieces:
+                if isinstance(piece, Reply):
+                    payment.usd = piece.usd
+                yield piece
+
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """A vector for each text."""
         if not isinstance(self.client, Embedder):

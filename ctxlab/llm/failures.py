@@ -51,7 +51,7 @@ def judge(error: Exception) -> Failure:
     status = getattr(error, "status_code", None)
     headers = _headers(chain)
     # litellm invents a status where nobody answered, so there it is not told.
-    reason = _reason(error, status if headers is not None else None)
+    reason = _reason(_wrapped(error), status if headers is not None else None)
     if headers is not None:
         if names & _DECLINED:
             return Failure(reason, "declined", "failed")
@@ -60,11 +60,28 @@ def judge(error: Exception) -> Failure:
         return Failure(reason, "refused", "failed")
     if names & _BROKEN:
         return Failure(_reason(_first_cause(chain)), "transient", "interrupted")
+    if event := _event(chain):
+        declined = (names | _codes(event)) & _DECLINED
+        return Failure(_reason(event), "declined" if declined else "transient", "interrupted")
     if names & _DECLINED:
         return Failure(reason, "declined", "unsent")
     if _is_busy(status) is False or _has_no_key(chain) or isinstance(error, ImportError):
         return Failure(reason, "refused", "unsent")
     return Failure(reason, "declined", "interrupted")
+
+
+def _wrapped(error: Exception) -> Exception:
+    """What litellm wraps where a stream breaks."""
+    inner = getattr(error, "original_exception", None)
+    return inner if isinstance(inner, Exception) else error
+
+
+def _event(chain: list[BaseException]) -> Exception | None:
+    """An error that came as an event of a stream: OpenAI's library raises the class of all others."""
+    for each in chain:
+        if (type(each).__module__, type(each).__name__) == ("openai", "APIError"):
+            return each  # type: ignore[return-value]
+    return None
 
 
 def _is_busy(status: Any) -> bool | None:

@@ -7,12 +7,9 @@ of the libraries below it, are off: an attempt is one HTTP request, and all of t
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import math
-import os
 import threading
-import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
@@ -22,16 +19,18 @@ from ctxlab.conversation import Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable
 from ctxlab.llm.each import Each
 from ctxlab.llm.failures import Failure, judge
+from ctxlab.llm.importing import begun as _begun
+from ctxlab.llm.importing import litellm as _litellm
 from ctxlab.llm.ledger import Ledger, Totals
 from ctxlab.llm.purse import Pay, Payment, Purse, most_tokens, worst_case
 from ctxlab.llm.reading import Billed, read_embedding, read_reply
+from ctxlab.llm.streaming import STREAMED, Line, read_stream, spoken
 from ctxlab.llm.threads import AT_A_TIME, as_they_come
 from ctxlab.models import find_model
 
 __all__ = ["LiteLLMClient"]
 
 _log = logging.getLogger("ctxlab.llm")
-_importing = threading.Lock()
 _LONGEST_WAIT = 60.0
 # One request for embeddings holds so much; OpenAI takes 300,000 tokens and 2,048 texts.
 _TEXTS, _CHARACTERS = 256, 400_000
@@ -129,6 +128,10 @@ class LiteLLMClient(Each):
         """What all calls of this client took so far; a copy for another process counts its own."""
         return self._ledger.totals
 
+    def warm_up(self) -> None:
+        """Begins the import of litellm in the background, which the first call would wait for."""
+        _begun()
+
     def complete_each(
         self,
         requests: Sequence[Request],
@@ -146,6 +149,23 @@ class LiteLLMClient(Each):
         ask = functools.partial(self._complete, purse)
         with closing(as_they_come(ask, requests, self.concurrency, keep)) as replies:
             yield from replies
+
+    def stream(
+        self, request: Request, /, purse: Purse | None = None
+    ) -> Generator[str | Reply, None, None]:
+        """Pieces of the text as they come, then the reply; see ``Streamer``.
+
+        A failure is asked again as long as no piece was given; later it is ``ModelUnavailable``.
+        ``timeout`` bounds the wait for each piece. A reply that nobody hears to its end counts as
+        interrupted.
+        """
+        _litellm()
+
+        def ask(line: Line) -> Reply | ModelUnavailable:
+            return self._complete(purse, request, line.unwanted, line)
+
+        with closing(spoken(ask)) as pieces:
+            yield from pieces
 
     def embed(self, model: str, texts: Sequence[str], /, purse: Purse | None = None) -> Embedding:
         """A vector for each text, asked for a few hundred at a time."""
@@ -167,7 +187,11 @@ class LiteLLMClient(Each):
     # --- one call ------------------------------------------------------------------------------
 
     def _complete(
-        self, purse: Purse | None, request: Request, unwanted: threading.Event
+        self,
+        purse: Purse | None,
+        request: Request,
+        unwanted: threading.Event,
+        line: Line | None = None,
     ) -> Reply | ModelUnavailable:
         wanted: dict[str, Any] = {"messages": [message.to_dict() for message in request.messages]}
         if request.tools:
@@ -176,8 +200,11 @@ class LiteLLMClient(Each):
             wanted["max_tokens"] = request.max_tokens
         if request.temperature is not None:
             wanted["temperature"] = request.temperature
+        read = functools.partial(read_reply, prices := find_model(request.model).prices)
+        if line is not None:
+            wanted |= STREAMED
+            read = functools.partial(read_stream, prices, line)
         ask = functools.partial(_litellm().completion, model=request.model, **wanted)
-        read = functools.partial(read_reply, find_model(request.model).prices)
         pay = None if purse is None else purse.opened(request.model, worst_case(request), unwanted)
         try:
             billed, attempts = self._call(request.model, ask, read, unwanted, pay)
@@ -304,30 +331,6 @@ def _error(model: str, failure: Failure, attempts: int) -> Exception:
     if failure.fate == "transient":
         return _Failed(failure.reason, failure.wait)
     return ModelUnavailable(f"{model}: {failure.reason}", attempts)
-
-
-@functools.cache
-def _loaded() -> Any:
-    # Without this litellm fetches its table of prices from the network when it is imported.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        litellm: Any = importlib.import_module("litellm")
-        litellm.suppress_debug_info = True  # else each error prints an advertisement
-        # An answer made up by litellm itself: what it builds with the first call, and warns of, is
-        # built here. In a thread, since it leaves an event loop open in the caller's.
-        mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-"}
-        ask = functools.partial(litellm.completion, model="openai/gpt-4o", **mock)
-        warming = threading.Thread(target=ask, daemon=True)
-        warming.start()
-        warming.join()
-    return litellm
-
-
-def _litellm() -> Any:
-    """litellm, imported with the first call: it takes seconds."""
-    with _importing:
-        return _loaded()
 
 
 def _embedding_price(model: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ctxlab.conversation import Message, Usage
 from ctxlab.prices import Prices
 
-__all__ = ["Billed", "read_embedding", "read_reply"]
+__all__ = ["Billed", "read_embedding", "read_reply", "read_said"]
 
 
 class Billed(NamedTuple):
@@ -32,10 +32,18 @@ def read_reply(prices: Prices, response: Any) -> Billed:
         {"id": call.id, "name": call.function.name, "arguments": call.function.arguments}
         for call in said.tool_calls or ()
     ]
-    wire = {"role": "assistant", "content": said.content, "tool_calls": calls}
-    wire["reasoning"] = getattr(said, "reasoning_content", None)
-    usage = _usage(getattr(response, "usage", None))
-    return Billed((Message.from_dict(wire), choice.finish_reason), usage, prices.cost(usage))
+    wire = {"content": said.content, "tool_calls": calls}
+    thoughts = getattr(said, "reasoning_content", None)
+    return read_said(prices, wire, thoughts, choice.finish_reason, getattr(response, "usage", None))
+
+
+def read_said(
+    prices: Prices, wire: dict[str, Any], thoughts: str | None, finish: str | None, usage: Any
+) -> Billed:
+    """The same, from what an answer consists of; ``usage`` as litellm reports it."""
+    wire = {"role": "assistant", **wire, "reasoning": thoughts or None}
+    billed = _usage(usage)
+    return Billed((Message.from_dict(wire), finish), billed, prices.cost(billed))
 
 
 def read_embedding(wanted: int, price: float, response: Any) -> Billed:

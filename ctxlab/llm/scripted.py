@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from math import sqrt
 from typing import TypeAlias
@@ -87,6 +87,18 @@ class ScriptedClient:
             except ModelUnavailable as error:
                 replies.append(error)
         return replies
+
+    def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
+        """The next answer in pieces of a word each, then whole.
+
+        >>> client = ScriptedClient("Hello there.")
+        >>> [*pieces, reply] = client.stream(Request("gpt-4o", ()))
+        >>> pieces, reply.text
+        (['Hello ', 'there.'], 'Hello there.')
+        """
+        reply = self.complete(request)
+        yield from re.findall(r"\s*\S+\s*|\s+", reply.text)
+        yield reply
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Texts that share words are near: each word adds to one of 64 numbers, by its checksum."""

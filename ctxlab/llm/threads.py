@@ -9,11 +9,11 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
 
-__all__ = ["AT_A_TIME", "as_they_come", "undisturbed"]
+__all__ = ["AT_A_TIME", "HEARD", "as_they_come", "undisturbed", "wait_for"]
 
 _log = logging.getLogger("ctxlab.llm")
-_HEARD = 0.2
-"seconds after which an interruption is heard, where it does not end the wait itself"
+HEARD = 0.2
+"""Seconds after which an interruption is heard, where it does not end the wait itself."""
 
 AT_A_TIME = 5
 """Calls that are made at a time, by all processes of an evaluation together."""
@@ -71,7 +71,7 @@ def as_they_come(
         threading.Thread(target=work, name="ctxlab-llm", daemon=True).start()
     try:
         for _ in items:
-            place, answer, error = _get(ready)
+            place, answer, error = wait_for(ready)
             if error is not None:
                 raise error
             yield place, answer  # type: ignore[misc]
@@ -85,7 +85,7 @@ def as_they_come(
         # By what the threads themselves say: an interruption may have lost what came out of the queue.
         while under_way and keep is not None:
             with suppress(Empty):
-                ready.get(timeout=_HEARD)
+                ready.get(timeout=HEARD)
 
 
 def undisturbed(do: Callable[[], _Answer]) -> _Answer:
@@ -98,9 +98,10 @@ def undisturbed(do: Callable[[], _Answer]) -> _Answer:
     return cast("_Answer", done)
 
 
-def _get(ready: SimpleQueue[_Item]) -> _Item:
+def wait_for(ready: SimpleQueue[_Item]) -> _Item:
+    """What comes out of a queue next, in a wait that an interruption ends."""
     while True:
         try:
-            return ready.get(timeout=_HEARD)
+            return ready.get(timeout=HEARD)
         except Empty:
             pass

@@ -563,6 +563,47 @@ def test_litellm_is_loaded_late_and_without_a_word_or_the_network() -> None:
     assert (run.stdout, run.stderr) == ("", "")
 
 
+HALFWAY = """
+import _thread, sys, threading
+from ctxlab.client import Request
+from ctxlab.conversation import Message
+from ctxlab.llm import LiteLLMClient
+client = LiteLLMClient(sys.argv[1], "sk-test", retries=0)
+request = Request("openai/gpt-4o-mini", (Message("user", "Hi"),))
+while "litellm" not in sys.modules:
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    try:
+        client.complete(request)
+    except KeyboardInterrupt:
+        print("interrupted")
+print(client.complete(request).text)
+"""
+
+
+def test_ctrl_c_while_litellm_is_imported_leaves_it_whole() -> None:
+    with talking("Hello.") as server:
+        program = [sys.executable, "-c", HALFWAY, server.address]
+        run = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (run.stdout.split(), run.stderr) == (["interrupted", "Hello."], "")
+
+
+LEFT = """
+import sys, time
+from ctxlab.llm import LiteLLMClient
+LiteLLMClient().warm_up()
+while "litellm" not in sys.modules:
+    time.sleep(0.01)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_a_program_ends_while_litellm_is_warmed_up(seconds: float) -> None:
+    program = [sys.executable, "-c", LEFT, str(seconds)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
 def test_errors_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with talking([500, 401]) as server, pytest.raises(ModelRefused):
         asking(server).complete(question())

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from ctxlab.client import Client, Embedder, Reply, Request
+from ctxlab.client import Client, Embedder, Reply, Request, Streamer
 from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable, SpecError
 from ctxlab.llm import ScriptedClient
@@ -83,3 +83,21 @@ def test_it_is_a_client_that_travels() -> None:
     assert copy.complete(question()).text == "a"
     assert isinstance(client, Client)
     assert isinstance(client, Embedder)
+    assert isinstance(client, Streamer)
+
+
+@pytest.mark.parametrize("text", ["", " ", "one", "Two words.\n\n  And\tmore \n", " é 😀 "])
+def test_a_stream_gives_the_next_answer_in_pieces_that_make_it_up(text: str) -> None:
+    message = Message("assistant", text, (ToolCall("c1", "read"),))
+    streamed, whole = ScriptedClient(message), ScriptedClient(message)
+    *pieces, reply = streamed.stream(question())
+    assert "".join(map(str, pieces)) == text
+    assert len(pieces) == max(len(text.split()), bool(text))
+    assert reply == whole.complete(question())
+    assert streamed.asked == [question()]
+
+
+def test_an_error_of_the_script_is_raised_when_the_stream_is_begun() -> None:
+    stream = ScriptedClient(ModelUnavailable("busy")).stream(question())
+    with pytest.raises(ModelUnavailable):
+        next(stream)

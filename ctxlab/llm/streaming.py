@@ -1,0 +1,250 @@
+"""A reply is heard piece by piece, while a thread of its own listens to the network.
+
+What litellm gives for a stream is put together here and not by its ``stream_chunk_builder``, which
+counts tokens itself where the provider said nothing of usage, and takes parallel calls that share an
+index for one.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from ctxlab.client import Reply
+from ctxlab.errors import ModelUnavailable
+from ctxlab.llm.failures import judge
+from ctxlab.llm.reading import Billed, read_said
+from ctxlab.llm.threads import HEARD, wait_for
+from ctxlab.prices import Prices
+
+__all__ = ["STREAMED", "BrokenOff", "Line", "read_stream", "spoken"]
+
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+"""What asks for a stream, and for its usage at the end."""
+
+
+_ENDING = 5.0
+"seconds that a thread has for putting away a connection that was cut"
+
+
+class BrokenOff(Exception):
+    """A stream ended in the middle of what it said, so that it cannot be asked for again."""
+
+
+class Line:
+    """A call under way: what is said goes into ``pieces``, and the listener may hang up."""
+
+    def __init__(self) -> None:
+        self.pieces: SimpleQueue[str | Reply | BaseException] = SimpleQueue()
+        self.unwanted = threading.Event()
+        self.said = 0
+        "characters that were handed on"
+        self._stream: Any = None
+
+    def say(self, text: str) -> None:
+        """Hands a piece on."""
+        self.said += len(text)
+        self.pieces.put(text)
+
+    def taken(self, stream: Any) -> None:
+        """What is listened to from now on."""
+        self._stream = stream
+
+    def hang_up(self) -> bool:
+        """Ends the call from another thread than the one that reads; whether it heard that at once.
+
+        Closing a socket does not wake its reader, shutting it down does. Where there is no way to it,
+        as with some providers, the connection is closed with the next piece or at the timeout.
+        """
+        self.unwanted.set()
+        with suppress(Exception):
+            response = self._stream.completion_stream.response
+            wire = response.extensions["network_stream"].get_extra_info("socket")
+            wire.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
+
+def spoken(
+    ask: Callable[[Line], Reply | ModelUnavailable],
+) -> Generator[str | Reply, None, None]:
+    """What ``ask`` says into its line, then its reply; what it raises is raised here.
+
+    It is called in a thread of its own once the first piece is wanted, so Ctrl+C is heard at once.
+    Closing the generator hangs up.
+
+    >>> def ask(line):
+    ...     line.say("Hel")
+    ...     line.say("lo.")
+    ...     return ModelUnavailable("busy")
+    >>> try:
+    ...     for piece in spoken(ask):
+    ...         print(piece)
+    ... except ModelUnavailable as error:
+    ...     print(error)
+    Hel
+    lo.
+    busy
+    """
+    line = Line()
+
+    def work() -> None:
+        try:
+            line.pieces.put(ask(line))
+        except BaseException as error:  # it is raised where it is awaited
+            line.pieces.put(error)
+
+    thread = threading.Thread(target=work, name="ctxlab-llm", daemon=True)
+    try:
+        thread.start()
+        while isinstance(came := wait_for(line.pieces), str):
+            yield came
+        if isinstance(came, BaseException):
+            raise came
+        yield came
+    finally:
+        # What a program that ends cuts off in the middle of an import may keep it from ending.
+        thread.join(_ENDING if line.hang_up() else HEARD)
+
+
+def read_stream(prices: Prices, line: Line, stream: Any) -> Billed:
+    """What ``read_reply`` gives, from litellm's stream, whose text goes to the line as it comes.
+
+    Raises what litellm raises, or ``BrokenOff`` where some text was already handed on.
+    """
+    heard = _Heard()
+    line.taken(stream)
+    try:
+        for chunk in stream:
+            if line.unwanted.is_set():
+                break
+            if text := heard.take(chunk):
+                line.say(text)
+        whole = heard.whole(stream)
+    except Exception as error:
+        if not line.said:
+            raise
+        why = judge(error).reason
+    else:
+        if whole:
+            content = "".join(heard.text) or (None if heard.calls else "")
+            wire = {"content": content, "tool_calls": heard.named_calls()}
+            return read_said(prices, wire, "".join(heard.thoughts), heard.finish, heard.usage)
+        why = "nobody listens" if line.unwanted.is_set() else "the stream ended without a reason"
+    finally:
+        with suppress(Exception):
+            stream.completion_stream.close()
+    # Outside of the clause above, or what broke it would pass for something to try again.
+    raise BrokenOff(f"after {line.said:,} characters: {why}")
+
+
+class _Heard:
+    """A reply as far as it has come."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: list[dict[str, str]] = []
+        self.finish: str | None = None
+        self.usage: Any = None
+        self._half = ""
+        self._by_index: dict[int, dict[str, str]] = {}
+
+    def take(self, chunk: Any) -> str:
+        """Adds a chunk; returns its text."""
+        self.usage = getattr(chunk, "usage", None) or self.usage
+        if not chunk.choices:
+            return ""
+        choice = chunk.choices[0]
+        self.finish = choice.finish_reason or self.finish
+        delta = choice.delta
+        for each in getattr(delta, "tool_calls", None) or ():
+            self._take_call(each)
+        self.thoughts.append(getattr(delta, "reasoning_content", None) or "")
+        text = self._half + (getattr(delta, "content", None) or "")
+        # A character may come in two halves, each with an escape of its own.
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        self.text.append(_joined(text.removesuffix(self._half)))
+        return self.text[-1]
+
+    def whole(self, stream: Any) -> bool:
+        """Whether the provider said all that it had to say.
+
+        litellm makes up an end, and tokens, where a provider gave none: what came is in its list.
+        """
+        came = getattr(stream, "chunks", None)
+        if came is not None:
+            if not any(getattr(chunk, "choices", None) for chunk in came):
+                raise ValueError("the answer holds no choices")
+            if not any(getattr(chunk, "usage", None) for chunk in came):
+                self.usage = None
+        ends = [getattr(stream, f"{when}_finish_reason", "?") for when in _ENDS]
+        return any(ends)
+
+    def named_calls(self) -> list[dict[str, str]]:
+        """The calls; what came without an id of its own or a name gets one, as providers want it."""
+        taken = {""}
+        for call in self.calls:
+            if call["id"] in taken:
+                call["id"] = f"call_{uuid.uuid4().hex}"
+            taken.add(call["id"])
+            call["name"] = call["name"] or "unnamed"
+            call["arguments"] = _joined(call["arguments"]) or "{}"
+        return self.calls
+
+    def _take_call(self, delta: Any) -> None:
+        function = delta.function
+        id, name = delta.id or "", (getattr(function, "name", None) or "")
+        arguments = getattr(function, "arguments", None) or ""
+        call = self._call(getattr(delta, "index", None), id, name, arguments)
+        call["id"] = call["id"] or id
+        call["name"] = call["name"] or name
+        call["arguments"] += arguments
+
+    def _call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
+        """The call that a delta belongs to; some providers number all calls 0, or none."""
+        known = next((call for call in self.calls if id and call["id"] == id), None)
+        if known is None:
+            known = self._by_index.get(index) if index is not None else None
+            if index is None and self.calls and not id and not name:
+                known = self.calls[-1]
+            if known is not None and id and name and known["id"]:
+                known = None
+        if known is not None and name and arguments.strip() and _is_json(known["arguments"]):
+            known = None  # it was complete: this is another one, under the same number or id
+        if known is None:
+            known = {"id": "", "name": "", "arguments": ""}
+            self.calls.append(known)
+        if index is not None:
+            self._by_index[index] = known
+        return known
+
+
+def _joined(text: str) -> str:
+    """A text in which halves of characters are joined, and single ones replaced.
+
+    >>> _joined("\\ud83d\\ude00 \\ud83d")
+    '😀 �'
+    """
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+_ENDS = ("received", "intermittent")
