@@ -14,6 +14,7 @@
     │   └── ModelUnavailable   no answer in spite of retries
     ├── SessionError       a session cannot be opened or written
     │   ├── UnknownSession     no session of that id is stored
+    │   ├── UnknownTurn        the session has no turn of that number
     │   └── SessionActive      another session of the workspace is active
     └── DataMissing        something that ctxlab needs is not on this machine
 
@@ -41,6 +42,7 @@ __all__ = [
     "UnknownFormat",
     "UnknownName",
     "UnknownSession",
+    "UnknownTurn",
 ]
 
 
@@ -131,6 +133,21 @@ class UnknownSession(SessionError):
 
     def __reduce__(self) -> tuple[type, tuple[str, object]]:
         return type(self), (self.id, self.where)
+
+
+class UnknownTurn(SessionError):
+    """A session has no turn of that number.
+
+    ``id``, ``turn`` and ``turns``: the session, what was asked for, and how many there are.
+    """
+
+    def __init__(self, id: str, turn: int, turns: int) -> None:
+        self.id, self.turn, self.turns = id, turn, turns
+        there = f"they count from 1 to {turns}" if turns else "there are none yet"
+        super().__init__(f"session {id!r} has no turn {turn}: {there}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
+        return type(self), (self.id, self.turn, self.turns)
 
 
 class SessionActive(SessionError):

@@ -16,7 +16,16 @@ from weakref import WeakKeyDictionary
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.history import History
 
-__all__ = ["GET_TURN", "LINE", "Turns", "headline", "turn_at", "turn_span", "turn_starts"]
+__all__ = [
+    "GET_TURN",
+    "LINE",
+    "Turns",
+    "headline",
+    "number_from",
+    "turn_at",
+    "turn_span",
+    "turn_starts",
+]
 
 LINE = 100
 """Characters of a turn's line at most."""
@@ -93,6 +102,24 @@ def turn_starts(history: History) -> Sequence[int]:
             known.starts.append(position)
     known.done = len(history)
     return known.starts
+
+
+def number_from(history: History, position: int, turns: int) -> None:
+    """The message at ``position`` begins the turn after the first ``turns``, which are not all here.
+
+    For a conversation that is resumed from its newest part: its turns keep their numbers. To be said
+    before the turns of a history are asked for. What stands before ``position`` counts as the last of
+    the earlier turns.
+
+    >>> from ctxlab.tokens import TokenCounter
+    >>> said = (("user", "a summary"), ("user", "thanks"), ("assistant", "bye"))
+    >>> history = History(TokenCounter("gpt-4o"), [Message(*each) for each in said])
+    >>> number_from(history, 1, 40)
+    >>> turn_at(history, 2), turn_span(history, 41), turn_span(history, 42)
+    (41, (1, 3), (3, 3))
+    """
+    known = _TURNS[history] = _Known()
+    known.starts, known.done, known.turns = [0] * turns, position, Turns(turns)
 
 
 def turn_at(history: History, position: int) -> int:

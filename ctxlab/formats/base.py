@@ -52,8 +52,8 @@ class Format:
     "a recording as text whose last line is ended, where the format can be written"
     single: bool = False
     "a file holds one recording and no more"
-    together: bool = False
-    "files of one folder that look like it are read as one, by ``Source.values``"
+    together: Callable[[Head], str] | None = None
+    "files of one folder that look like it and have this key in common are read as one"
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -88,28 +89,25 @@ def _stream(
 def _grouped(
     files: list[Found], format: Format | None, on_error: OnError, on_skip: OnSkip
 ) -> Iterator[tuple[Format, list[Found]]]:
-    """Each file with its format; those of a folder that are read together, together."""
-    waiting: list[Found] = []
-    group: tuple[Format, str] | None = None
-    for found in files:
-        chosen = _recognised(found, format, on_error, on_skip)
-        if chosen is None:
-            continue
-        if group is not None and group != (chosen, found.folder):
-            yield group[0], waiting
-            waiting, group = [], None
-        if chosen.together:
-            waiting.append(found)
-            group = chosen, found.folder
-        else:
-            yield chosen, [found]
-    if group is not None:
-        yield group[0], waiting
+    """Each file with its format; those of a folder that are read together, behind its others."""
+    for _, here in groupby(files, key=lambda found: found.folder):
+        waiting: dict[tuple[str, str], tuple[Format, list[Found]]] = {}
+        for found in here:
+            known = _recognised(found, format, on_error, on_skip)
+            if known is None:
+                continue
+            chosen, head = known
+            if chosen.together is None:
+                yield chosen, [found]
+            else:
+                key = chosen.name, chosen.together(head)
+                waiting.setdefault(key, (chosen, []))[1].append(found)
+        yield from waiting.values()
 
 
 def _recognised(
     found: Found, format: Format | None, on_error: OnError, on_skip: OnSkip
-) -> Format | None:
+) -> tuple[Format, Head] | None:
     try:
         head = Head.of(found.place)
     except ReadError as unreadable:
@@ -118,12 +116,14 @@ def _recognised(
         on_skip(found.place, unreadable.reason)
         return None
     # That a file is no recording is no failure of the folder that it lies in.
+    if not head.start and str(found.place).endswith(".lock") and not found.named:
+        return None  # it lies beside what a store writes, and never holds anything
     if not head.start.strip():
         nothing: ReadError = ReadError(found.place, None, "the file is empty")
     elif (chosen := _choose(head, format, found.named)) is None:
         nothing = UnknownFormat(found.place, None, _unknown(found, format))
     else:
-        return chosen
+        return chosen, head
     if found.named:
         raise nothing
     on_skip(found.place, nothing.reason)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ctxlab.conversation import Compaction, Message, Probe, Recording
+from ctxlab.formats import session_chunks
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.chat_shape import CHAT_ROLES
 from ctxlab.formats.head import Head
@@ -57,7 +58,7 @@ class _Open:
 
 def sniff(head: Head) -> bool:
     """Whether a file begins with a meta line of ctxlab or with a chat message."""
-    return any(
+    return not session_chunks.sniff(head) and any(
         _is_meta(row) or (row.get("role") in CHAT_ROLES and "type" not in row and "content" in row)
         for row in head.rows
         if isinstance(row, dict)

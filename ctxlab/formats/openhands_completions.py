@@ -65,12 +65,17 @@ def read(source: Source) -> Iterator[Recording]:
     yield from stitch(requests, name, source.skip, cluster=_folder(source.path))
 
 
+def _as_one(head: Head) -> str:
+    """All calls of a folder have the same key."""
+    return ""
+
+
 FORMAT = Format(
     "openhands-completions",
     "OpenHands: logged model calls (llm_completions)",
     sniff,
     read,
-    together=True,
+    together=_as_one,
 )
 
 

@@ -46,7 +46,8 @@ class Found(NamedTuple):
     def folder(self) -> str:
         """Where it lies; files in one folder share it."""
         if is_address(self.place):
-            return str(self.place).rpartition("/")[0]
+            inner, chained, outer = str(self.place).partition("::")
+            return inner.rpartition("/")[0] + chained + outer
         return str(Path(self.place).parent)
 
 

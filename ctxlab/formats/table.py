@@ -13,6 +13,8 @@ __all__ = ["FORMATS", "recognise", "register", "sniff"]
 
 _MODULES = (
     "native",
+    "session_chunks",
+    "session_db",
     "tau_bench",
     "tau2_bench",
     "locomo",

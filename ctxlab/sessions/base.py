@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from ctxlab.conversation import Message, Recording
+from ctxlab.quantity import many
 
 __all__ = [
     "STATUSES",
@@ -60,9 +61,13 @@ class Plan:
     paused: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Session:
-    """What is known of a session without reading its messages."""
+    """What is known of a session without reading its messages.
+
+    >>> Session("3f2a", "Fix the parser", messages=12)
+    <Session 3f2a: Fix the parser, 12 messages, active>
+    """
 
     id: str
     title: str = ""
@@ -86,6 +91,10 @@ class Session:
     tools: tuple[dict[str, Any], ...] = ()
     "tool definitions in OpenAI's shape"
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        said = f"{self.title or '(no title)'}, {many(self.messages, 'message')}"
+        return f"<Session {self.id}: {said}, {self.status}>"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ import platform
 import sys
 
 import bills
+import chunks
 import counts
 import linear
 import process
 import replay
+import workspace
 from table import Group, show
 
 GROUPS: dict[str, tuple[str, Group]] = {
@@ -31,6 +33,11 @@ GROUPS: dict[str, tuple[str, Group]] = {
     "start": ("5  Starting takes no time", process.start),
     "memory": ("6  Reading is streaming", process.memory),
     "folder": ("6  Describing takes no more memory for more data", process.folder),
+    "workspace": (
+        "7  A long session of a workspace costs what a short one does",
+        workspace.lengths,
+    ),
+    "chunks": ("7  A long session of chunks costs what a short one does", chunks.lengths),
     "bills": ("Counts of Claude, against what was billed", bills.claude),
 }
 

@@ -1,0 +1,94 @@
+"""Sessions are opened by where they lie: a workspace, a folder of chunks, or any logs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ctxlab.errors import SessionError
+from ctxlab.sessions.base import Library, Store
+
+__all__ = ["open_library", "open_store"]
+
+_DATABASE = Path(".ctxlab", "sessions.db")
+_CHUNKS = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
+
+
+def open_library(path: str | Path) -> Library:
+    """The sessions of a path, to be read.
+
+    A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) and a folder of chunks
+    (``session-ID.N.jsonl``) are opened as the stores that they are. Whatever else ``ctxlab.load`` takes
+    is read as logs: files, folders, globs, addresses, ``bundled:NAME``.
+
+    Raises ``SessionError`` where no session is, ``ReadError`` for a path that is missing, and
+    ``UnknownFormat`` for a file that is neither.
+    """
+    far = isinstance(path, str) and (not path or "://" in path)
+    store = None if far else _store(path)
+    if store is not None:
+        return store
+    from ctxlab.sessions.logs import Logs  # loads every format
+
+    logs = Logs(path)
+    if not logs.sessions():
+        count = len(logs.left_out)
+        raise SessionError(
+            f"{path}: no session is stored there, and none of its {count:,} files is a log that ctxlab "
+            "reads; ctxlab chat begins a session"
+        )
+    return logs
+
+
+def open_store(path: str | Path) -> Store:
+    """The store of a path, to be written; a folder that has none becomes a workspace.
+
+    Raises ``SessionError`` for a path that is missing, and for a file that is no store: logs can be read
+    (``open_library``), but not written.
+    """
+    if not str(path):
+        raise SessionError("a path is empty; the current folder is written as .")
+    store = _store(path)
+    if store is not None:
+        return store
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        from ctxlab.sessions.workspace import WorkspaceStore
+
+        return WorkspaceStore(folder)
+    if folder.exists():
+        raise SessionError(
+            f"{path}: is no store of sessions; give the folder of a workspace, or one of chunks"
+        )
+    raise SessionError(f"{path}: no such folder; make it first")
+
+
+def _store(path: str | Path) -> Store | None:
+    """The store that is there already."""
+    try:
+        here = Path(path).expanduser().absolute()
+        workspace = here
+        if here.parts[-2:] == _DATABASE.parts:
+            workspace = here.parent.parent
+        elif here.name == _DATABASE.parts[0]:
+            workspace = here.parent
+        stored = (workspace / _DATABASE).is_file()
+        chunked = not stored and here.is_dir() and _has_chunks(here)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a home that nobody has
+        said = getattr(error, "strerror", None) or error
+        raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
+    if stored:
+        from ctxlab.sessions.workspace import WorkspaceStore
+
+        return WorkspaceStore(workspace)
+    if chunked:
+        from ctxlab.sessions.chunked import ChunkedStore
+
+        return ChunkedStore(here)
+    return None
+
+
+def _has_chunks(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(_CHUNKS.fullmatch(entry.name) for entry in entries)

@@ -1,0 +1,82 @@
+"""What a message and a resume cost in a long session of chunks, over a short one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from synthetic import conversation
+from table import Line, alternate, ratio
+
+from ctxlab.sessions.chunked import ChunkedStore
+
+__all__ = ["lengths"]
+
+_PEAK = """
+import sys, tracemalloc
+from ctxlab.sessions.chunked import ChunkedStore
+store = ChunkedStore(sys.argv[1])
+tracemalloc.start()
+store.open("a")
+print(tracemalloc.get_traced_memory()[1])
+"""
+
+
+def lengths(quick: bool) -> Iterator[Line]:
+    """A session of 100 messages and one of 100,000 in a folder each: append, save, open, memory."""
+    long, runs = (10_000, 15) if quick else (100_000, 45)
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {}
+        for length in (100, long):
+            store = stores[length] = ChunkedStore(Path(folder, str(length)), fsync="never")
+            _fill(store, length)
+        for what, ask in _asked().items():
+            short, other = alternate(runs, *(partial(ask, store) for store in stores.values()))
+            figures = f"{median(other) * 1e3:.2f} ms / {median(short) * 1e3:.2f} ms"
+            yield Line(f"{what}: {long:,} messages over 100", figures, ratio(other, short), 2.0)
+        small, large = (_peak(Path(folder, str(length))) for length in stores)
+        figures = f"{large / 1e3:,.0f} kB / {small / 1e3:,.0f} kB"
+        yield Line(f"memory of open: {long:,} messages over 100", figures, large / small, 2.0)
+
+
+def _fill(store: ChunkedStore, length: int) -> None:
+    store.create(id="a")
+    messages = conversation(300).messages[:100]
+    for _ in range(length // 100):
+        store.append("a", *messages)
+    store.save("a")
+
+
+def _asked() -> dict[str, Callable[[ChunkedStore], object]]:
+    messages = conversation(300).messages[:20]
+
+    def append(store: ChunkedStore) -> None:
+        for message in messages:
+            store.append("a", message)
+
+    def opened(store: ChunkedStore) -> None:
+        store.close()
+        store.open("a")
+
+    def first(store: ChunkedStore) -> None:
+        store.close()
+        store.append("a", messages[0])
+
+    return {
+        "append of 20 messages one by one": append,
+        "first append of a process": first,
+        "save": lambda store: store.save("a"),
+        "open of a closed store": opened,
+        "title": lambda store: store.retitle("a", "A title"),
+        "a turn in the middle": lambda store: store.turn("a", 20),
+    }
+
+
+def _peak(folder: Path) -> int:
+    command = [sys.executable, "-c", _PEAK, str(folder)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -1,0 +1,23 @@
+"""What the tests of stores begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxlab.sessions.workspace import WorkspaceStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[WorkspaceStore]:
+    made = WorkspaceStore(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace in which every example of a property has a session of its own."""
+    return tmp_path_factory.mktemp("workspace")
