@@ -38,9 +38,16 @@ class Branch(Context):
         "positions of the messages that it was given"
         self.results: list[int] = []
         "of these, the tool results"
+        self.begins: int | None = None
+        "position behind what is never dropped of it; None: behind that of the whole conversation"
         self.version = 1  # its entries are not those of the history, one for one
         self._sent = []
         self.resume(trunk)
+
+    @property
+    def head(self) -> int:
+        """Index of the first entry that a strategy may drop."""
+        return super().head if self.begins is None else self.index_from(self.begins)
 
     def resume(self, trunk: Context) -> None:
         """The trunk has gone on: the branch is at the same request, and knows what was sent last."""

@@ -9,14 +9,16 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
+from ctxlab.aside import aside
 from ctxlab.budget import Budget
 from ctxlab.client import Client, Spending
 from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording
-from ctxlab.errors import SpecError
+from ctxlab.errors import SpecError, StrategyError
 from ctxlab.given import Given, copied, plain, same
 from ctxlab.history import Entry, Form, History
 from ctxlab.llm import LenientClient, LiteLLMClient
@@ -190,8 +192,21 @@ class ContextManager:
         context.settle(sent)
         return list(self._sent)
 
+    def outlook(self, question: Message) -> list[Entry]:
+        """What would be sent if the user said this next; nothing is appended, and nothing stays of it.
+
+        Where the strategy would ask a model, or cannot be asked aside, it is what was sent last and
+        what was said since, which the strategy may yet shorten.
+        """
+        context = self._context
+        if not models_asked(self.strategy):
+            with suppress(StrategyError):
+                return list(self.strategy(aside(context, question)).entries)
+        asked = context.history.with_question(context.length, question).entries[-1]
+        return [*self._sent, *context.history.entries[self._length : context.length], asked]
+
     @property
-    def history(self) -> Sequence[Message]:
+    def history(self) -> History:
         """All messages that were appended; nothing is ever taken out of it."""
         return self._context.history
 

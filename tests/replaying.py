@@ -69,6 +69,7 @@ SPECS: tuple[str, ...] = tuple(
             *("file_sessions()", "file_sessions(carry=0)"),
             "tool_result_cap(60) | file_sessions(1)",
             "file_sessions() | tool_stubs() | sliding_window() | panic()",
+            "file_sessions(follow=False) | tool_stubs() | rolling_summary() | panic()",
             "file_sessions(0) | observation_mask(keep=1) | rolling_summary(0.3, 0.1) | panic()",
             "file_sessions(0) | chunked_window(2) | contents(0.4, 0.3) | retrieval(k=3, share=0.4)",
             *("first_and_last()", "first_and_last(3, 2)", "middle_out()", "middle_out(tokens=150)"),

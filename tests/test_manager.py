@@ -110,6 +110,7 @@ def test_tool_definitions_and_the_reply_take_room() -> None:
 def test_seed_002_messages_that_exceed_the_context_are_truncated_and_not_sent_as_they_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Seed 002, criterion 7."""
     huge = [{"role": "tool", "content": "x" * 50_000, "tool_call_id": "1"}] * 10
     with caplog.at_level(logging.WARNING):
         sent = build_messages("You are a test agent.", huge, model="gpt-4", strategy="panic()")
@@ -180,6 +181,26 @@ def test_what_was_fixed_stays_when_a_conversation_begins_anew(spec: str) -> None
     assert manager.request() == build_messages(
         None, talk(29), TOOLS, strategy=spec, model="gpt-4o", limit=1500, reserve=0
     )
+
+
+# --- a look ahead ----------------------------------------------------------------------------------
+
+
+@given(messages=conversations(), limit=limits(), spec=st.sampled_from(LIVE))
+def test_a_look_ahead_tells_what_would_be_sent_and_changes_nothing(
+    messages: tuple[Message, ...], limit: int, spec: str
+) -> None:
+    looking, other = (ContextManager(spec, "gpt-4o", limit=limit, reserve=0) for _ in range(2))
+    question = Message("user", "And now?")
+    for start in range(0, len(messages), 4):
+        for manager in (looking, other):
+            manager.extend(messages[start : start + 4])
+        ahead = looking.outlook(question)
+        assert looking.request() == other.request()
+        assert looking.events == other.events
+    ahead = looking.outlook(question)
+    other.append(question)
+    assert [e.message for e in ahead] == [e.message for e in other.prepare()]
 
 
 # --- a model that cannot be asked ------------------------------------------------------------------

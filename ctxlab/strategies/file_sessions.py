@@ -11,7 +11,10 @@ from ctxlab.conversation import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.touched import touches
 
-__all__ = ["file_sessions"]
+__all__ = ["ENGINE", "file_sessions"]
+
+ENGINE = "_engine"
+"""Set in ``Message.extra`` of what the engine wrote in the user's name, which is of no file."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,6 +29,10 @@ class file_sessions(Base):
     An agent also switches in the midst of its run. The newest unit goes into the session that it opens,
     and with it the newest user message and the ``carry`` units before, so that the agent sees what it
     was asked and why it came.
+
+    A live agent knows which file is open, and its tools read others on the way: with ``follow=False``
+    only the user's messages say the file, no file being one too, and a session begins with the system
+    prompt and nothing else.
 
     A session grows for as long as its file is worked on, and with it what a request takes: the steps
     behind this one bound both.
@@ -46,12 +53,16 @@ class file_sessions(Base):
     """
 
     carry: int = 4
-    "units before a switch that go along into the session"
+    "units before a switch that go along into the session, where tool calls are followed"
+    follow: bool = True
+    "tool calls switch the file too; False: only what the user has open does"
 
     def __call__(self, context: Context, /) -> Context:
         sessions: _Sessions | None = context.notes.get(self)
         if sessions is None:
             sessions = context.notes[self] = _Sessions()
+        if not self.follow:
+            return sessions.open(context)
         return sessions.route(context, self.carry)
 
 
@@ -85,12 +96,30 @@ class _Sessions:
         branch.resume(context)
         return branch
 
-    def _open(self, context: Context) -> Branch:
+    def open(self, context: Context) -> Branch:
+        """The session of the file that the user has open; what the user says decides, and no call."""
+        history, first = context.history, _shared(context)
+        for position in range(self.done, context.length):
+            message = history[position]
+            if message.role == "user" and position >= first:
+                self.file = message.file
+            if position >= first:
+                branch = self._open(context, first)
+                _take(context, branch, [position])
+                if branch.begins is None and message.role == "user":
+                    branch.begins = position + 1
+        self.done = context.length
+        branch = self._open(context, first)
+        branch.resume(context)
+        return branch
+
+    def _open(self, context: Context, head: int | None = None) -> Branch:
         """The session of the active file; a new one begins with the head."""
         branch = self.branches.get(self.file)
         if branch is None:
             branch = self.branches[self.file] = Branch(context)
-            _take(context, branch, range(min(context.history.head, context.length)))
+            first = context.history.head if head is None else head
+            _take(context, branch, range(min(first, context.length)))
         return branch
 
     def _along(self, context: Context, position: int, carry: int) -> list[int]:
@@ -102,6 +131,15 @@ class _Sessions:
         first = context.history.head
         along = {*self.asked, *range(start, position)}
         return sorted(place for place in along if first <= place < position)
+
+
+def _shared(context: Context) -> int:
+    """How many messages at the beginning belong to every session: what the user says first does not."""
+    history = context.history
+    if not history.users or history.users[0] >= history.head:
+        return history.head
+    first = history.users[0]
+    return first + (ENGINE in history[first].extra)
 
 
 def _take(context: Context, branch: Branch, positions: Iterable[int]) -> None:

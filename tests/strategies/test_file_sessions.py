@@ -17,6 +17,7 @@ from ctxlab.conversation import Message, ToolCall
 from ctxlab.formats import load
 from ctxlab.history import Form
 from ctxlab.strategies import file_sessions, parse
+from ctxlab.strategies.file_sessions import ENGINE
 from ctxlab.strategies.tool_stubs import MARKER
 from ctxlab.tape import Tape, play
 from ctxlab.tokens import TokenCounter
@@ -104,6 +105,43 @@ def test_a_tool_result_is_truncated_before_it_is_routed(counter: TokenCounter) -
         results = [m for s in sent_by(talk, spec, counter) for m in s.messages if m.role == "tool"]
         assert results
         assert all(len(m.text) < 130 for m in results)
+
+
+# --- where a live agent says it ---
+
+
+def test_where_calls_are_not_followed_a_session_is_the_users_file_and_no_file_is_one(
+    counter: TokenCounter,
+) -> None:
+    edit = [
+        Message("user", "two", file="b.md"),
+        Message("assistant", tool_calls=(ToolCall("c2", "write", '{"path": "a.md"}'),)),
+        Message("tool", "ok", tool_call_id="c2"),
+        Message("assistant", "About two."),
+    ]
+    talk = [SYSTEM, *ask("one", "a.md"), *edit, *ask("three", None), *ask("four", "b.md")]
+    sent = sent_by(talk, "file_sessions(follow=False)", counter)
+    by_question = {s.messages[-1].text: said(s) for s in sent if s.messages[-1].role == "user"}
+    assert by_question == {
+        "one": ["one"],
+        "two": ["two"],
+        "three": ["three"],
+        "four": ["two", "About two.", "four"],
+    }
+    assert all(s.messages[0] is SYSTEM and check(s.messages) == [] for s in sent)
+
+
+def test_each_session_protects_its_own_first_message_and_shares_what_the_engine_said(
+    counter: TokenCounter,
+) -> None:
+    engine = Message("user", "Resumed.", extra={ENGINE: True})
+    turns = [each for n in range(40) for each in ask(f"again {n}", "b.md")]
+    talk = [SYSTEM, engine, *ask("one", "a.md"), *ask("two", "b.md"), *turns]
+    sent = sent_by(talk, "file_sessions(follow=False) | panic()", counter, limit=1500)
+    last = next(s for s in reversed(sent) if s.messages[-1].role == "user")
+    assert [m.text for m in last.messages[:3]] == [SYSTEM.text, "Resumed.", "two"]
+    assert len(last.messages) < 100
+    assert check(last.messages) == []
 
 
 # --- where the file is not recorded ------------------------------------------------------------
