@@ -1,0 +1,107 @@
+"""A turn is told as events, in order: text, a call, its result, and at last the outcome."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ctxlab.agent.result import ToolResult
+from ctxlab.conversation import Message, ToolCall, Usage
+
+__all__ = [
+    "Called",
+    "Done",
+    "Event",
+    "Finish",
+    "Outcome",
+    "Returned",
+    "TextPiece",
+    "event_to_dict",
+]
+
+Finish: TypeAlias = Literal["answered", "limit"]
+"""How a turn ended: with an answer, or because the model was called as often as it may be."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a turn."""
+
+    text: str
+    "the answer; the partial one with its marker where the limit was reached"
+    finish: Finish
+    iterations: int
+    "how often the model was called"
+    messages: tuple[Message, ...] = field(repr=False)
+    "all that the turn added to the conversation, in order"
+    usage: Usage = field(default_factory=Usage)
+    "of all replies together; what a strategy asked on its own account is in ``manager.spent``"
+    usd: float = 0.0
+    "of all replies together; nan where no price is known"
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """A piece of what the assistant says."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Called:
+    """A tool is about to be called."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A tool has answered, or its call was refused."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True)
+class Done:
+    """The turn is over; nothing comes after this."""
+
+    outcome: Outcome
+
+
+Event: TypeAlias = TextPiece | Called | Returned | Done
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """An event as plain JSON data with its ``type``: text, tool_call, tool_result or done.
+
+    >>> event_to_dict(TextPiece("Hi"))
+    {'type': 'text', 'text': 'Hi'}
+    >>> event_to_dict(Called(ToolCall("c1", "read", '{"path": "a.py"}')))
+    {'type': 'tool_call', 'id': 'c1', 'name': 'read', 'arguments': '{"path": "a.py"}'}
+    """
+    if isinstance(event, TextPiece):
+        return {"type": "text", "text": event.text}
+    if isinstance(event, Called):
+        call = event.call
+        return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+    if isinstance(event, Returned):
+        call = event.call
+        return {
+            "type": "tool_result",
+            "id": call.id,
+            "name": call.name,
+            **event.result.to_dict(),
+        }
+    done = event.outcome
+    return {
+        "type": "done",
+        "text": done.text,
+        "finish": done.finish,
+        "iterations": done.iterations,
+        "usage": msgspec.to_builtins(done.usage),
+        "usd": None if math.isnan(done.usd) else done.usd,
+    }

@@ -1,0 +1,51 @@
+"""What must be done as a whole is not parted by Ctrl+C: the signal waits until it is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["held"]
+
+_SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Ctrl+C, and SIGTERM where it is handled, take effect at the end of the block.
+
+    A second signal takes effect at once: what waits for ever can still be left. In another thread than
+    the main one nothing is done, since Python interrupts none of those.
+
+    >>> with held():
+    ...     done = "whole"
+    >>> done
+    'whole'
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+    waiting: list[tuple[int, FrameType | None]] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        waiting.append((number, frame))
+        if len(waiting) > 1:
+            before[number](number, frame)
+
+    try:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                before[number] = handler
+                signal.signal(number, wait)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number, frame in waiting[:1]:
+        before[number](number, frame)

@@ -1,0 +1,143 @@
+"""A keeper stands between us and a command, so that nothing the command began outlives it.
+
+It is a small program of its own (``python keeper.py PARENT REPORT PSUTIL COMMAND``), which imports
+nothing of ctxlab. It starts the command in a shell with a session of its own, writes ``pid N`` and
+later ``exit N`` to the file descriptor REPORT, and stays until nothing is left of what the command
+began. Its standard input is a leash: when that ends, because we closed it or were killed ourselves, it
+ends everything. On Linux it adopts whatever loses its parent, so that daemons with a session of their
+own are found too.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+__all__ = ["keep"]
+
+_ASKED = 0.5
+"seconds between asking a process to end and ending it"
+_GIVEN_UP = 5.0
+"seconds after which what cannot be killed, since it waits for a broken disk, is left alone"
+_LOOK = 1.0
+"seconds between looks at whether we are still there, and at groups that only looks can see"
+_SUBREAPER, _DEATHSIG = 36, 1
+
+
+def keep(parent: int, report: int, psutil: str, command: str) -> None:
+    """Runs a command, and returns once nothing of it is left.
+
+    ``parent``: our process, whose end is the command's. ``psutil``: the folder that it lies in.
+    """
+    os.set_inheritable(report, False)
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # only the leash ends the keeper
+    _prctl(_SUBREAPER, 1)
+    shell = _started(command)
+    os.write(report, f"pid {shell}\n".encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for output in (1, 2):
+        os.dup2(nothing, output)  # else the pipe would never end
+
+    while _left(shell, report):
+        ready, _, _ = select.select([0, woken], [], [], _LOOK)
+        if woken in ready:
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
+        if 0 in ready or os.getppid() != parent:
+            return _end(shell, report, psutil)
+    return None
+
+
+def _started(command: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        for number in range(1, signal.NSIG):
+            with suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        _prctl(_DEATHSIG, signal.SIGKILL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execv("/bin/sh", ["sh", "-c", command])
+    except BaseException as error:
+        os.write(2, f"the shell does not start: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _left(shell: int, report: int) -> bool:
+    """Whether anything is left; reaps what ended, and reports the end of the shell."""
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return True
+            if pid == shell:
+                with suppress(BrokenPipeError):
+                    os.write(report, f"exit {os.waitstatus_to_exitcode(status)}\n".encode())
+    return _signalled(shell, 0)
+
+
+def _signalled(group: int, number: int) -> bool:
+    """Whether the group of the shell still has members; they get the signal."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+def _end(shell: int, report: int, folder: str) -> None:
+    """Asks everything to end, waits a moment, and ends it."""
+    sys.path.append(folder)
+    psutil: Any = None  # then only the group is found
+    with suppress(ImportError):
+        psutil = import_module("psutil")
+    started = time.monotonic()
+    number: int = signal.SIGTERM
+    while _left(shell, report) and time.monotonic() - started < _GIVEN_UP:
+        _signalled(shell, number)
+        _tell_children(psutil, number)
+        if number == signal.SIGTERM:
+            # What is stopped hears nothing else.
+            _signalled(shell, signal.SIGCONT)
+            asked = time.monotonic()
+            while _left(shell, report) and time.monotonic() - asked < _ASKED:
+                time.sleep(0.01)
+            number = signal.SIGKILL
+        else:
+            time.sleep(0.01)
+
+
+def _tell_children(psutil: Any, number: int) -> None:
+    if psutil is None:
+        return
+    with suppress(psutil.Error):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.send_signal(number)
+
+
+def _prctl(option: int, value: int) -> None:
+    """A setting that only Linux has."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    keep(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
