@@ -1,0 +1,184 @@
+"""A server answers its own machine, and others only for a token.
+
+Both servers stand behind ``Guard``: it looks at a request before the server does. What it refuses it
+answers with problem details (RFC 9457).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from ctxlab.errors import SpecError
+
+__all__ = ["BODY_SECONDS", "MAX_BODY", "App", "Guard", "check_address", "is_loopback", "problem"]
+
+_Scope: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+"""A server as ASGI has it."""
+
+_Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+MAX_BODY = 1_000_000
+"""Bytes of a request's body at most, where nothing else is said."""
+
+BODY_SECONDS = 30.0
+"""Seconds in which a body must have come, so that slow clients hold nothing for long."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; a name other than localhost is not looked up.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "", "db.local")]
+    [True, True, True, False, False, False]
+    """
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_address(host: str, token: str | None) -> None:
+    """Refuses to serve others without a token, and a token that no client could send.
+
+    >>> check_address("127.0.0.1", None)
+    >>> check_address("0.0.0.0", None)
+    Traceback (most recent call last):
+    ctxlab.errors.SpecError: others can reach '0.0.0.0': give a token, or serve 127.0.0.1
+    """
+    if token is None:
+        if not is_loopback(host):
+            raise SpecError(f"others can reach {host!r}: give a token, or serve 127.0.0.1")
+    elif not token or not all("!" <= letter <= "~" for letter in token):
+        raise SpecError("a token is one word of ASCII letters, digits and signs, and not empty")
+
+
+def problem(status: int, detail: str) -> dict[str, Any]:
+    """What went wrong, as RFC 9457 has it.
+
+    >>> problem(401, "send a token")["title"]
+    'Unauthorized'
+    """
+    title = HTTPStatus(status).phrase
+    return {"type": "about:blank", "title": title, "status": status, "detail": detail}
+
+
+class Guard:
+    """Lets a request through to ``app`` if it may be answered, is not too long and came in time.
+
+    401: the token is missing or wrong (compared in constant time). 413: the body has more than
+    ``max_body`` bytes, whether or not its length was told. 408: it was not whole after
+    ``body_seconds``. The server sees none of either, nor of what a client broke off. Where there is
+    no token, a web page must not reach the server through the user's browser: 421 for a ``Host`` that
+    is not this machine (DNS rebinding), 403 for an ``Origin`` that is not.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        token: str | None = None,
+        max_body: int = MAX_BODY,
+        body_seconds: float = BODY_SECONDS,
+    ) -> None:
+        self.app = app
+        self.body_seconds = body_seconds
+        self.token = None if token is None else token.encode()
+        self.max_body = max_body
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """One request, as ASGI calls a server."""
+        refusal = None if scope["type"] == "lifespan" else self._refusal(scope["headers"])
+        if scope["type"] != "http":
+            if refusal is None:
+                await self.app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        too_long = (413, f"a request has at most {self.max_body:,} bytes")
+        if refusal is None and _declared(scope["headers"]) > self.max_body:
+            refusal = too_long
+        if refusal is None:
+            try:
+                async with asyncio.timeout(self.body_seconds):
+                    body = await _whole(receive, self.max_body)
+            except TimeoutError:
+                refusal = 408, f"the request was not whole after {self.body_seconds:g} seconds"
+            else:
+                if body is not None and body[-1]["type"] == "http.disconnect":
+                    return  # nobody is there to be answered
+                if body is not None:
+                    await self.app(scope, _again(body, receive), send)
+                    return
+                refusal = too_long
+        await _refuse(send, *refusal)
+
+    def _refusal(self, headers: _Headers) -> tuple[int, str] | None:
+        """Status and reason, where the headers are enough to say no."""
+        if self.token is not None:
+            given = [value for name, value in headers if name == b"authorization"]
+            scheme, _, word = (given[0] if len(given) == 1 else b"").partition(b" ")
+            if hmac.compare_digest(word.strip(), self.token) and scheme.lower() == b"bearer":
+                return None
+            return 401, "send the server's token: Authorization: Bearer TOKEN"
+        for name, value in headers:
+            said = value.decode("latin-1")
+            if name == b"host" and not is_loopback(_host("//" + said)):
+                return 421, "this server answers to 127.0.0.1 and localhost only"
+            if name == b"origin" and not is_loopback(_host(said)):
+                return 403, "this server answers no pages of other sites"
+        return None
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _declared(headers: _Headers) -> int:
+    """The length that the body is said to have; 0 where nothing is said."""
+    said = [value for name, value in headers if name == b"content-length" and value.isdigit()]
+    return max((int(value[:18]) for value in said), default=0)  # more digits are too many anyway
+
+
+async def _whole(receive: _Receive, limit: int) -> list[MutableMapping[str, Any]] | None:
+    """The parts of a body, or what came instead of its end; None where it is too long."""
+    parts, length = [], 0
+    while length <= limit:
+        parts.append(part := await receive())
+        length += len(part.get("body", b""))
+        if part["type"] != "http.request" or not part.get("more_body"):
+            break
+    return parts if length <= limit else None
+
+
+def _again(parts: list[MutableMapping[str, Any]], receive: _Receive) -> _Receive:
+    """Gives what was received already, then goes on."""
+    waiting = iter(parts)
+
+    async def given() -> MutableMapping[str, Any]:
+        part = next(waiting, None)
+        return await receive() if part is None else part
+
+    return given
+
+
+async def _refuse(send: _Send, status: int, detail: str) -> None:
+    body = json.dumps(problem(status, detail)).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+        *([(b"www-authenticate", b"Bearer")] if status == 401 else []),
+        *([(b"connection", b"close")] if status == 408 else []),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

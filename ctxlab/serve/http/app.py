@@ -1,0 +1,87 @@
+"""The app is put together: the routes, how failures are answered, and who may ask at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from ctxlab import __version__
+from ctxlab.serve.guard import Guard
+from ctxlab.serve.http.desk import Desk
+from ctxlab.serve.http.events import TurnEvent
+from ctxlab.serve.http.problems import Problem, answer_problems
+from ctxlab.serve.http.routes import routes
+
+__all__ = ["assemble"]
+
+_DESCRIPTION = """\
+Sessions of an agent, workspace by workspace. Failures are problem details (RFC 9457), whatever the \
+address. One turn at a time is at work in a workspace."""
+
+
+def assemble(desk: Desk, *, token: str | None, max_body: int, body_seconds: float) -> FastAPI:
+    """The app of a desk."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        desk.begin()
+        sweeping = asyncio.create_task(_sweep(desk))
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+            await asyncio.to_thread(desk.close)
+
+    # The pages that show the document load code from elsewhere.
+    app = FastAPI(
+        title="ctxlab sessions",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.desk, app.state.token = desk, token
+    app.include_router(routes(desk))
+    answer_problems(app)
+    app.add_middleware(Guard, token=token, max_body=max_body, body_seconds=body_seconds)
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _described(app, token is not None)
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+    return app
+
+
+def _described(app: FastAPI, secured: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the shapes that no route names, and the token, where one is wanted."""
+    schema = get_openapi(
+        title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
+    )
+    ref = "#/components/schemas/{model}"
+    named: list[type[BaseModel]] = [Problem, *TurnEvent.__subclasses__()]
+    _, shapes = models_json_schema([(each, "serialization") for each in named], ref_template=ref)
+    parts = schema.setdefault("components", {})
+    parts.setdefault("schemas", {}).update(shapes["$defs"])
+    if secured:
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
+    return schema
+
+
+async def _sweep(desk: Desk) -> None:
+    """Lets go of agents that have waited too long, for as long as the server runs."""
+    while True:
+        await asyncio.sleep(max(1.0, min(60.0, desk.seats.idle / 4)))
+        await asyncio.to_thread(desk.seats.sweep)

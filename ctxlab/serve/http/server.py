@@ -1,0 +1,131 @@
+"""Sessions over HTTP: chat with an agent, list and resume sessions, read what was said.
+
+It answers this machine only, unless there is a token, and serves no folder that it was not given.
+fastapi and uvicorn are imported when an app is made: ``pip install 'ctxlab[serve]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ctxlab.errors import DataMissing
+from ctxlab.serve.guard import BODY_SECONDS, MAX_BODY, check_address
+from ctxlab.tokens import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ctxlab.agent.loop import Agent
+    from ctxlab.client import Client
+    from ctxlab.sessions.base import Store
+
+__all__ = ["HOST", "PORT", "make_app", "serve"]
+
+HOST, PORT = "127.0.0.1", 9879
+
+
+def make_app(
+    workspaces: Sequence[Path | str],
+    *,
+    agent_for: Callable[[Path], Agent] | None = None,
+    model: str = DEFAULT_MODEL,
+    client: Client | None = None,
+    strategy: str | None = None,
+    summary_model: str | None = None,
+    system: str | None = None,
+    writable: bool = True,
+    store_for: Callable[[Path], Store] | None = None,
+    host: str = HOST,
+    token: str | None = None,
+    max_body: int = MAX_BODY,
+    body_seconds: float = BODY_SECONDS,
+    idle: float = 600.0,
+    agents: int = 16,
+) -> FastAPI:
+    """The server as an ASGI app, to be given to ``serve``.
+
+    ``workspaces``: the folders whose sessions it serves; links are followed, and any other folder is
+    refused (403). ``agent_for``: makes the agent of a session in a workspace; None: one of ``model``,
+    ``client``, ``strategy`` and ``system`` with the workspace's tools, or without ``writable`` those
+    that only read. What it raises as ``CtxlabError``, say that no model is named, is told with 503. With
+    all of them, whoever may use the server can have commands run on this machine.
+    ``summary_model``: writes lines of contents and titles, asked by ``client``; None: they are
+    extracted. ``store_for``: the store of a workspace; None: ``WorkspaceStore``. ``host`` other than
+    this machine needs a ``token``, which each request then brings as ``Authorization: Bearer``.
+    ``max_body``: bytes of a request at most (413), which must have come after ``body_seconds`` (408).
+    ``agents``: how many are kept in memory between turns, each for ``idle`` seconds; what is not in
+    memory is resumed from the store.
+
+    One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
+    side. Raises ``SpecError`` for a workspace that is no folder and for an address without its token,
+    and ``DataMissing`` where fastapi is not installed.
+    """
+    check_address(host, token)
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise DataMissing(
+            f"the HTTP server needs {error.name}: pip install 'ctxlab[serve]'"
+        ) from None
+    from ctxlab.serve.http.app import assemble
+    from ctxlab.serve.http.desk import Desk
+    from ctxlab.sessions.summaries import Summaries
+
+    settings: dict[str, Any] = {"model": model, "client": client, "system": system}
+    if strategy is not None:
+        settings["strategy"] = strategy
+    made = agent_for or (lambda path: _agent(path, writable, settings))
+
+    def summaries_for(store: Store) -> Summaries:
+        return Summaries(store, client, summary_model)
+
+    desk = Desk(
+        [Path(each) for each in workspaces],
+        made,
+        store_for or _store,
+        summaries_for,
+        idle=idle,
+        most=agents,
+    )
+    return assemble(desk, token=token, max_body=max_body, body_seconds=body_seconds)
+
+
+def serve(
+    app: FastAPI,
+    host: str = HOST,
+    port: int = PORT,
+    *,
+    heard: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serves an app of ``make_app`` until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
+
+    Turns at work have two seconds to end and are cancelled then; their sessions are consistent, and
+    nothing that they began runs on. ``heard`` is told the address once connections are taken. Raises
+    ``SpecError`` where the address cannot be had, or where the app has no token for it.
+    """
+    from ctxlab.serve.listening import listen
+
+    check_address(host, app.state.token)
+    try:
+        listen(app, host, port, heard=heard)
+    finally:
+        app.state.desk.close()
+
+
+def _agent(workspace: Path, writable: bool, settings: dict[str, Any]) -> Agent:
+    from ctxlab.agent.loop import Agent
+    from ctxlab.agent.processes import Processes
+    from ctxlab.agent.workspace import workspace_tools
+
+    processes = Processes()
+    tools = workspace_tools(workspace, processes, writable=writable)
+    return Agent(tools=tools, processes=processes, **settings)
+
+
+def _store(workspace: Path) -> Store:
+    from ctxlab.sessions.workspace import WorkspaceStore
+
+    return WorkspaceStore(workspace)

@@ -1,0 +1,86 @@
+"""A server listens until it is told to stop, and says in one sentence why it cannot."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ctxlab.errors import DataMissing, SpecError
+from ctxlab.serve.guard import App, is_loopback
+
+__all__ = ["address_of", "listen"]
+
+_PATIENCE = 2
+"""Seconds that open answers have to end in, once the server is told to stop."""
+
+
+def listen(
+    app: App, host: str, port: int, *, heard: Callable[[str], None] = lambda address: None
+) -> None:
+    """Serves ``app`` with uvicorn until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
+
+    Answers that are open then have two seconds to end; what is broken off is no error any more.
+    ``port`` 0 takes a free one; ``heard`` is told the address once connections are taken. Raises
+    ``SpecError`` where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise DataMissing(f"{error}: pip install 'ctxlab[serve]'") from None
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_PATIENCE,
+    )
+    with _bound(host, port) as bound:
+        heard(address_of(host, bound.getsockname()[1]))
+        server = uvicorn.Server(config)
+        complaints = logging.getLogger("uvicorn.error")
+        complaints.addFilter(going := lambda record: not server.should_exit)
+        try:
+            with _terminating():
+                server.run(sockets=[bound])
+        finally:
+            complaints.removeFilter(going)
+
+
+def address_of(host: str, port: int) -> str:
+    """Where a browser or client finds a server.
+
+    >>> address_of("::1", 9878), address_of("0.0.0.0", 80)
+    ('http://[::1]:9878', 'http://0.0.0.0:80')
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def _terminating() -> Iterator[None]:
+    """SIGTERM is a Ctrl+C, which uvicorn raises again once it has stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65_535:
+        raise SpecError(f"port {port} is not between 0 and 65535")
+    name = host.strip("[]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    try:
+        return socket.create_server((name, port), family=family, backlog=128)
+    except (OSError, UnicodeError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or "no such address").partition(" (while")[0]
+        other = "another --port" if is_loopback(name) else "another --host or --port"
+        raise SpecError(f"cannot serve on {host}, port {port}: {why}; give {other}") from None

@@ -1,0 +1,87 @@
+"""Standard input is read so that a server can stop while it waits for a line.
+
+The SDK reads it in a thread that nothing can end: a server that was told to stop would go on waiting
+until its client closes the pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+
+__all__ = ["run_stdio"]
+
+
+def run_stdio(server: Server[Any]) -> bool:
+    """Serves standard input and output until its end; True where SIGINT or SIGTERM ended it."""
+    return anyio.run(_stdio, server)
+
+
+async def _stdio(server: Server[Any]) -> bool:
+    stopped = False
+
+    async def serve() -> None:
+        async with stdio_server(stdin=cast("Any", _Lines())) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    async with anyio.create_task_group() as group:
+
+        async def listen_for_signals() -> None:
+            nonlocal stopped
+            if threading.current_thread() is not threading.main_thread():
+                return  # only the main thread hears signals
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    stopped = True
+                    group.cancel_scope.cancel()
+
+        group.start_soon(listen_for_signals)
+        await serve()
+        group.cancel_scope.cancel()
+    return stopped
+
+
+class _Lines:
+    """The lines of standard input, as the SDK goes through them."""
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._lines()
+
+    async def _lines(self) -> AsyncIterator[str]:
+        # A copy, of which no other reader knows, and no buffer that the end of Python would wait for.
+        source = os.dup(sys.stdin.fileno())
+        send, receive = anyio.create_memory_object_stream[bytes]()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_read, args=(source, send, loop), daemon=True).start()
+        rest = bytearray()
+        async with receive:
+            async for piece in receive:
+                *lines, last = piece.split(b"\n")
+                for line in lines:
+                    yield (rest + line).decode("utf-8", "replace")
+                    rest.clear()
+                rest += last
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+def _read(
+    source: int, send: MemoryObjectSendStream[bytes], loop: asyncio.AbstractEventLoop
+) -> None:
+    """Hands on what comes, and waits until it was taken."""
+    with suppress(OSError, RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while piece := os.read(source, 65_536):
+            asyncio.run_coroutine_threadsafe(send.send(piece), loop).result()
+        os.close(source)
+        loop.call_soon_threadsafe(send.close)
