@@ -21,6 +21,7 @@ from ctxlab.cli import (
     agree,
     calibrate,
     canaries,
+    chat,
     compare,
     convert,
     datasets,
@@ -28,6 +29,8 @@ from ctxlab.cli import (
     eval,
     gate,
     probe,
+    serve,
+    sessions,
     strategies,
     tables,
     tune,
@@ -55,6 +58,7 @@ app.command("gate", short_help="Check strategies against their budgets.")(gate.c
 app.command("canaries", short_help="Plant facts and see which are kept.")(canaries.command)
 app.command("agree", short_help="Ask a model for the next tool call.")(agree.command)
 app.command("probe", short_help="Ask a model the questions of recordings.")(probe.command)
+app.command("chat", short_help="Talk with an agent about a folder.")(chat.command)
 app.command("describe", short_help="Say what recordings hold.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Learn from bills how a model counts.")(calibrate.command)
@@ -62,6 +66,8 @@ app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(tables.formats)
 app.command("metrics", short_help="List what is measured.")(tables.metrics)
 app.add_typer(datasets.app, name="datasets", short_help="List and fetch published recordings.")
+app.add_typer(sessions.app, name="sessions", short_help="List, read and search kept chats.")
+app.add_typer(serve.app, name="serve", short_help="Serve sessions, by MCP or HTTP.")
 
 
 def _version(asked: bool) -> None:
@@ -82,7 +88,8 @@ def _begin(
     """Which context strategy should an agent use, what does it save, and what does it forget?
 
     ctxlab replays recorded conversations through context strategies and measures every request.
-    It works offline and calls no model, unless a strategy names one. Begin with: ctxlab eval
+    It works offline and calls no model, unless a strategy names one. Begin with: ctxlab eval.
+    ctxlab chat is an agent on the same strategies, whose sessions are recordings.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -1,0 +1,183 @@
+"""``ctxlab chat`` is a conversation with an agent about a folder, which is kept there and can go on."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ctxlab.cli.options import Reserve, reserved
+from ctxlab.cli.speak import note, one_line
+from ctxlab.errors import SpecError
+from ctxlab.quantity import many
+
+if TYPE_CHECKING:
+    from ctxlab.cli.prompt import Prompt
+    from ctxlab.client import Client
+    from ctxlab.sessions.base import Session, Store
+
+__all__ = ["command"]
+
+
+def command(
+    workspace: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder that it is about, where it is kept.")
+    ] = Path(),
+    new: Annotated[bool, typer.Option("--new", help="A new session, without asking.")] = False,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session", metavar="ID", help="Go on with this one; the beginning of its id will do."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="M", help="Who answers [what CTXLAB_MODEL says]."),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="S",
+            help="How the context is managed, such as 'tool_stubs | rolling_summary | panic'.",
+        ),
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            "--limit", "-l", metavar="N", help="Context window (16000, 16k) [the model's]."
+        ),
+    ] = None,
+    reserve: Reserve = None,
+    max_iterations: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Calls of the model in a turn at most.")
+    ] = 10,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
+    ] = False,
+    no_tools: Annotated[bool, typer.Option("--no-tools", help="No tools at all.")] = False,
+    summary_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M",
+            help="Writes contents, titles and the summary that a resume begins with [none: they are "
+            "extracted].",
+        ),
+    ] = None,
+) -> None:
+    """Talk with an agent about a folder; what is said is kept there, and any day can go on.
+
+    \b
+    Examples:
+      ctxlab chat --model gpt-5-mini
+      ctxlab chat --session 3f2a                     go on with a session
+      ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
+      echo "What is in this folder?" | ctxlab chat   prints the answer alone
+
+    Where there are sessions it asks which to go on with. The agent lists, searches, reads and writes
+    files of the folder and runs commands in it; nobody is asked before it does, so --read-only or a
+    copy of the folder where that is not wanted. /help lists what else can be said.
+
+    Ctrl+C stops an answer and the commands that it runs. At a prompt it throws away the line; where
+    there is none it leaves. Sessions lie in DIR/.ctxlab/sessions.db: ctxlab sessions shows them, and
+    ctxlab eval takes that file as data.
+    """
+    from ctxlab.agent.live import Live
+    from ctxlab.cli.agents import a_workspace, agent_of, model_named, no_model
+    from ctxlab.cli.chatting import Chat
+    from ctxlab.cli.prompt import Prompt
+    from ctxlab.llm import LiteLLMClient
+    from ctxlab.sessions.summaries import Summaries
+
+    # Else Python's last collection goes through all of litellm, which takes as long as its import.
+    atexit.register(gc.freeze)
+    if new and session is not None:
+        raise SpecError("--new begins a session and --session goes on with one: take one of them")
+    folder, model = a_workspace(workspace), model_named(model)
+    prompt = Prompt(folder / ".ctxlab" / "chat_history")
+    with ExitStack() as stack:
+        client = LiteLLMClient()
+        store = stack.enter_context(_store(folder, client, summary_model))
+        resumed = None if new else _resumed(store, session, prompt)
+        model = model or (resumed.model if resumed else None)
+        if model is None:
+            raise no_model()
+        agent = agent_of(
+            folder,
+            model,
+            client,
+            strategy=strategy or (resumed.strategy if resumed else None),
+            limit=limit,
+            reserve=reserved(reserve),
+            max_iterations=max_iterations,
+            read_only=read_only,
+            no_tools=no_tools,
+        )
+        if agent.processes is not None:
+            stack.callback(agent.processes.kill_all)
+        summaries = stack.enter_context(Summaries(store, client, summary_model))
+        live = None
+        if resumed is not None:
+            live = Live.resume(store, resumed.id, agent, summaries=summaries)
+
+        def begin(title: str) -> Live:
+            return Live.start(store, agent, title=title, summaries=summaries)
+
+        chat = Chat(store, agent, begin, prompt, live)
+        try:
+            if chat.interactive:
+                client.warm_up()  # while the first line is typed
+                _greet(chat.session, model)
+            chat.run()
+        finally:
+            if chat.live is not None:
+                chat.live.close()
+                if chat.interactive:
+                    id = chat.live.id
+                    prompt.keep()
+                    note(f"kept as {id}; ctxlab chat --session {id[:8]} goes on with it")
+
+
+@contextmanager
+def _store(folder: Path, client: Client, model: str | None) -> Iterator[Store]:
+    from ctxlab.sessions.workspace import WorkspaceStore
+
+    store = WorkspaceStore(folder, client=client, model=model)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _resumed(store: Store, wanted: str | None, prompt: Prompt) -> Session | None:
+    """The session to go on with, where one was named or is picked."""
+    from ctxlab.cli.picker import choose, sessions_list
+    from ctxlab.cli.show import drawn
+    from ctxlab.cli.stored import session_of
+
+    if wanted is not None:
+        return session_of(store, wanted)
+    if not prompt.interactive:
+        return None
+    known = [session for session in store.sessions() if not session.system]
+    if not known:
+        return None
+    print(drawn(sessions_list(known)), file=sys.stderr)
+    return choose(known, prompt.ask, note)
+
+
+def _greet(session: Session | None, model: str) -> None:
+    if session is None:
+        said = "a new session"
+    else:
+        said = (
+            f"{one_line(session.title) or session.id}, {many(session.messages, 'message')} so far"
+        )
+    note(f"{said}; {one_line(model)}; /help says what there is")

@@ -1,0 +1,165 @@
+"""A turn is told as it happens: the answer on standard output, what is done for it on standard error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ctxlab.cli.speak import one_line
+from ctxlab.cli.transcript import argument_of, clean
+from ctxlab.quantity import many
+
+if TYPE_CHECKING:
+    from ctxlab.agent.events import Event
+    from ctxlab.agent.result import ToolResult
+    from ctxlab.conversation import ToolCall
+
+__all__ = ["Teller", "outcome_of"]
+
+_WAITING = "…"
+_NOTE = re.compile(
+    r"\[(.{1,80})\]"
+)  # what the tools of a workspace say of a result, in its last line
+
+
+class Teller(logging.Handler):
+    """Shows the events of turns, and what ``ctxlab`` logs meanwhile.
+
+    On a terminal the text comes piece by piece, and a call stands there before its outcome does; in a
+    pipe standard output gets the answer alone, once it is whole. What is logged by a thread in the
+    background while somebody types waits for ``flush_remarks``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._live = sys.stdout.isatty()
+        self._dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._said = ""  # since the last call of a tool
+        self._open = ""  # what stands on a line that is not ended: text, call, waiting
+        self._call = ""
+        self._busy = False
+        self._remarks: list[str] = []
+        self._writing = threading.RLock()
+
+    def begin(self) -> None:
+        """A turn begins: something is shown until its first event."""
+        self._said, self._busy = "", True
+        if self._live and sys.stderr.isatty():
+            self._aside(_WAITING, end="")
+            self._open = "waiting"
+
+    def tell(self, event: Event) -> None:
+        """Shows an event."""
+        from ctxlab.agent.events import Called, Done, Returned, TextPiece
+
+        with self._writing:
+            if isinstance(event, TextPiece):
+                self._text(event.text)
+            elif isinstance(event, Called):
+                self._calling(event.call)
+            elif isinstance(event, Returned):
+                self._returned(event.call, event.result)
+            elif isinstance(event, Done) and not self._live:
+                sys.stdout.write(f"{event.outcome.text}\n")
+                sys.stdout.flush()
+
+    def end(self) -> None:
+        """A turn is over, however it ended."""
+        with self._writing:
+            self._end_line()
+            self._busy = False
+        self.flush_remarks()
+
+    def aside(self, text: str) -> None:
+        """A line that is no answer."""
+        with self._writing:
+            self._end_line()
+            self._aside(text)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows what was logged, or keeps it while somebody types."""
+        said = one_line(record.getMessage())
+        if self._busy:
+            self.aside(f"  {said}")
+        else:
+            self._remarks.append(said)
+
+    def flush_remarks(self) -> None:
+        """Shows what was logged since."""
+        waiting, self._remarks = self._remarks, []
+        for remark in waiting:
+            self.aside(f"  {remark}")
+
+    def _text(self, text: str) -> None:
+        self._said += text
+        if not self._live:
+            return
+        if self._open != "text":
+            self._end_line()
+            text = text.lstrip("\n") if self._said == text else text
+        if text:
+            sys.stdout.write(clean(text))
+            sys.stdout.flush()
+            self._open = "" if text.endswith("\n") else "text"
+
+    def _calling(self, call: ToolCall) -> None:
+        self._end_line()
+        self._said = ""
+        if self._dim:
+            self._aside(f"  {_named(call)}", end="")
+            self._open, self._call = "call", call.id
+
+    def _returned(self, call: ToolCall, result: ToolResult) -> None:
+        said = outcome_of(result)
+        if self._open == "call" and self._call == call.id:
+            self._open = ""
+            self._aside(f" · {said}")
+        else:
+            self._end_line()
+            self._aside(f"  {_named(call)} · {said}")
+
+    def _end_line(self) -> None:
+        if self._open == "waiting":
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        elif self._open == "text":
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        elif self._open == "call":
+            self._aside("")
+        self._open = ""
+
+    def _aside(self, text: str, end: str = "\n") -> None:
+        text = clean(text)
+        sys.stderr.write(f"\x1b[2m{text}\x1b[0m{end}" if self._dim and text else f"{text}{end}")
+        sys.stderr.flush()
+
+
+def outcome_of(result: ToolResult) -> str:
+    """What a tool gave, in a few words.
+
+    >>> from ctxlab.agent.result import ToolResult
+    >>> outcome_of(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
+    '2 lines, 1.2 s'
+    >>> outcome_of(ToolResult(ok=True, data="one\\n[exit code 1]"))
+    '1 line, exit code 1'
+    >>> outcome_of(ToolResult(ok=False, error="no such file: b.py", error_type="execution_error"))
+    'execution_error: no such file: b.py'
+    """
+    took = "" if result.duration_ms is None else f", {result.duration_ms / 1000:.1f} s"
+    if not result.ok:
+        error = one_line(result.error or "")
+        return f"{result.error_type}: {error if len(error) <= 120 else error[:119] + '…'}{took}"
+    lines = result.to_llm_content().splitlines()
+    said = _NOTE.fullmatch(lines[-1]) if lines else None
+    if said is None:
+        return f"{many(len(lines), 'line')}{took}"
+    return f"{many(len(lines) - 1, 'line')}, {one_line(said[1])}{took}"
+
+
+def _named(call: ToolCall) -> str:
+    return f"{one_line(call.name)} {argument_of(call)}".rstrip()

@@ -1,0 +1,201 @@
+"""``ctxlab serve`` starts the servers, says where they are, and ends when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running import PROGRAM, Run
+
+from ctxlab.conversation import Message
+from ctxlab.sessions.workspace import WorkspaceStore
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LIST = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "list_sessions", "arguments": {}},
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    store = WorkspaceStore(folder)
+    id = store.create(title="Harbour work").id
+    store.append(id, Message("user", "When?"), Message("assistant", "At six."))
+    store.close()
+    return folder
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
+    """The address that a server says it has; it must end by SIGTERM with 130."""
+    process = subprocess.Popen(
+        [*PROGRAM, "serve", *arguments], cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        encoding="utf-8", env={**os.environ, "NO_PROXY": "127.0.0.1", **variables},
+    )  # fmt: skip
+    with process:
+        assert process.stderr is not None
+        try:
+            said = process.stderr.readline()
+            found = re.search(r"http://[\w.:/]+", said)
+            assert found, said + process.stderr.read()
+            yield found[0]
+        finally:
+            process.terminate()
+            rest = process.stderr.read()
+        assert process.wait(10) == 130, rest
+        assert rest.strip() == "Cancelled"
+
+
+def asked(address: str, token: str | None = None, body: object = None) -> tuple[int, str]:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(workspace: Path) -> None:
+    for where, cwd in (((), workspace), ((str(workspace),), workspace.parent)):
+        with subprocess.Popen(
+            [*PROGRAM, "serve", "mcp", *where], cwd=cwd, encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            answers = []
+            for message in (HELLO, READY, LIST):
+                process.stdin.write(json.dumps(message) + "\n")
+                process.stdin.flush()
+                if "id" in message:
+                    answers.append(json.loads(process.stdout.readline()))
+            process.stdin.close()
+            assert process.wait(20) == 0
+            assert process.stderr.read() == ""
+        assert answers[0]["result"]["serverInfo"]["name"] == "ctxlab-sessions"
+        assert "Harbour work" in json.dumps(answers[1]["result"])
+
+
+def test_recorded_logs_are_served_too(logs: Path, tmp_path: Path) -> None:
+    two = [str(logs / "0.jsonl"), str(logs / "1.jsonl")]
+    for paths in ([str(logs)], two):
+        with serving("mcp", *paths, "--http", "--port", "0", cwd=tmp_path) as address:
+            status, said = asked(address, body=LIST)
+            assert status == 200
+            assert "Repair order" in said
+
+
+def test_the_token_comes_from_the_environment_and_is_needed(workspace: Path) -> None:
+    with serving(
+        "mcp", "--http", "--port", "0", "--host", "0.0.0.0", cwd=workspace, CTXLAB_TOKEN="s3cret"
+    ) as address:
+        address = address.replace("0.0.0.0", "127.0.0.1")
+        assert asked(address, body=LIST)[0] == 401
+        assert asked(address, "wrong", LIST)[0] == 401
+        assert asked(address, "s3cret", LIST)[0] == 200
+
+
+def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
+    with serving("http", "--port", "0", cwd=workspace, CTXLAB_MODEL="") as address:
+        status, said = asked(f"{address}/openapi.json")
+        assert (status, "/chat" in json.loads(said)["paths"]) == (200, True)
+        (id,) = [session.id for session in WorkspaceStore(workspace).sessions()]
+        status, said = asked(f"{address}/api/v1/sessions/{id}/toc")
+        assert status == 200
+        assert "When?" in said
+
+
+def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
+    with serving("http", "--port", "0", cwd=workspace, CTXLAB_MODEL="") as address:
+        body = {"workspace": str(workspace), "message": "hi"}
+        status, said = asked(f"{address}/chat", body=body)
+        assert status >= 400
+        assert "CTXLAB_MODEL" in said, said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mcp", "--host", "127.0.0.1"], "add --http"),
+        (["mcp", "--port", "1"], "add --http"),
+        (["mcp", "--http", "--host", "0.0.0.0"], "give a token"),
+        (["mcp", "nowhere"], "nowhere"),
+        (["mcp", "--session", "x"], "no session 'x'"),
+        (["http", "--host", "0.0.0.0"], "give a token"),
+        (["http", "--workspace", "nowhere"], "is no folder"),
+        (["http", "-s", "panick", "-m", "gpt-5"], "did you mean panic"),
+        (["http", "-l", "x", "-m", "gpt-5"], "limit"),
+        (["http", "--port", "70000"], "65535"),
+        (["ftp"], "No such command"),
+    ],
+)
+def test_what_is_written_wrongly_is_one_sentence(
+    arguments: list[str], words: str, run: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    monkeypatch.delenv("CTXLAB_TOKEN", raising=False)
+    said = run("serve", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert words in said.err
+
+
+@pytest.mark.parametrize("which", ["mcp", "http"])
+def test_a_missing_extra_is_named(which: str, workspace: Path) -> None:
+    """An interpreter in which nothing of the extra can be imported."""
+    code = (
+        "import sys\n"
+        "for name in ('mcp', 'fastapi', 'uvicorn', 'starlette'): sys.modules[name] = None\n"
+        "from ctxlab.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", which], cwd=workspace, capture_output=True,
+        encoding="utf-8", timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'ctxlab[serve]'" in done.stderr
+
+
+def test_ctrl_c_ends_a_server(workspace: Path) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "serve", "http", "--port", "0"], cwd=workspace, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130

@@ -1,0 +1,113 @@
+"""A real terminal for a program: tmux, with a server of its own that ends with the test."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+PROMPT = "here$ "
+
+
+class Terminal:
+    """Keys go in, and what stands on the screen is waited for."""
+
+    def __init__(self, socket: str) -> None:
+        self._tmux = ("tmux", "-L", socket, "-f", os.devnull)
+        # tmux wants a locale that knows all signs, and is no child of one that this may run in.
+        locale = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
+        self._env = {k: v for k, v in os.environ.items() if k != "TMUX"} | {"LC_ALL": locale}
+
+    def tmux(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=20,
+            env=self._env,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def type(self, text: str, enter: bool = True) -> None:
+        self.tmux("send-keys", "-l", "--", text)
+        if enter:
+            self.press("Enter")
+
+    def press(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    def run(self, command: Sequence[str]) -> None:
+        self.type(shlex.join(command))
+
+    def clear(self) -> None:
+        """Forgets what stood there."""
+        self.press("C-l")
+        time.sleep(0.1)
+        self.tmux("clear-history")
+
+    def resize(self, columns: int, lines: int) -> None:
+        self.tmux("resize-window", "-x", str(columns), "-y", str(lines))
+
+    @property
+    def screen(self) -> str:
+        """All that was shown, without what is empty below it."""
+        return self.tmux("capture-pane", "-p", "-J", "-S", "-").rstrip("\n ")
+
+    def wait(self, text: str, seconds: float = 30.0) -> str:
+        """The screen, once a text stands on it."""
+        return self._until(lambda shown: text in shown, text, seconds)
+
+    def wait_end(self, text: str, seconds: float = 30.0) -> str:
+        """The screen, once a text stands at its end, such as a prompt."""
+        wanted = text.rstrip()
+        return self._until(
+            lambda shown: shown.rpartition("\n")[2].rstrip() == wanted,
+            f"{text} at the end",
+            seconds,
+        )
+
+    def _until(self, holds: object, what: str, seconds: float) -> str:
+        end = time.monotonic() + seconds
+        shown = ""
+        while time.monotonic() < end:
+            shown = self.screen
+            if holds(shown):  # type: ignore[operator]
+                return shown
+            time.sleep(0.05)
+        raise AssertionError(f"not seen in {seconds:g} s: {what!r}, but this:\n{shown}")
+
+
+@contextmanager
+def terminal(folder: Path, columns: int = 100, **variables: str) -> Iterator[Terminal]:
+    """A shell in a folder; skips where there is no tmux."""
+    if shutil.which("tmux") is None or shutil.which("bash") is None:
+        pytest.skip(
+            "tmux and bash make the terminal of this test, and one of them is not installed"
+        )
+    made = Terminal(f"ctxlab-test-{uuid4().hex[:8]}")
+    settings = {**variables, "PS1": PROMPT, "HISTFILE": "", "COLUMNS": None, "LINES": None}
+    shell = ["env"]
+    for name, value in settings.items():
+        shell += ["-u", name] if value is None else []
+    shell += [f"{name}={value}" for name, value in settings.items() if value is not None]
+    shell += ["bash", "--norc", "--noprofile"]
+    made.tmux(
+        *("new-session", "-d", "-x", str(columns), "-y", "50", "-c", str(folder)), shlex.join(shell)
+    )
+    try:
+        made.tmux("set-option", "-g", "history-limit", "5000")
+        made.wait_end(PROMPT)
+        yield made
+    finally:
+        with subprocess.Popen([*made._tmux, "kill-server"], stderr=subprocess.DEVNULL):
+            pass
