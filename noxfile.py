@@ -73,8 +73,9 @@ def datasets(session: nox.Session) -> None:
 @nox.session
 def minimums(session: nox.Session) -> None:
     """Runs the tests with the oldest versions of the dependencies that pyproject allows."""
-    oldest = [spec.replace(">=", "==") for spec in PROJECT["dependencies"]]
-    session.install(*oldest, *PROJECT["optional-dependencies"]["test"])
+    extras = PROJECT["optional-dependencies"]
+    oldest = [spec.replace(">=", "==") for spec in (*PROJECT["dependencies"], *extras["serve"])]
+    session.install(*oldest, *[spec for spec in extras["test"] if "ctxlab" not in spec])
     session.install("--no-deps", ".")
     # Old versions beside new ones of what they need themselves: their deprecations are not ours.
     session.run("pytest", "-n", "auto", "-W", "default", *session.posargs)

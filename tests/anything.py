@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ctxlab.conversation import Compaction, Message, Probe, Recording, ToolCall, Usage
 
-__all__ = ["any_recordings"]
+__all__ = ["any_messages", "any_objects", "any_recordings", "any_texts"]
 
 # Every character, lone surrogates too.
 _texts = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -73,3 +73,7 @@ def any_recordings() -> st.SearchStrategy[Recording]:
         meta=_objects,
         skipped=st.dictionaries(_texts, _counts, max_size=2),
     )
+
+
+any_texts, any_objects, any_messages = _texts, _objects, _messages
+"""Their parts."""

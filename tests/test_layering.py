@@ -115,7 +115,7 @@ def public_names(tree: ast.Module) -> Iterator[str]:
     """What a module defines under a name without an underscore."""
     for node in tree.body:
         targets: list[ast.expr] = []
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             if not node.name.startswith("_"):
                 yield node.name
         elif isinstance(node, ast.Assign):

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
+from talking import talking
 
 from ctxlab import formats, metrics, strategies
 from ctxlab.errors import ReadError
@@ -47,14 +48,20 @@ def test_the_quick_start_holds_exactly_two_commands() -> None:
     assert "pytest" in commands[1]
 
 
-def test_the_python_of_the_readme_runs_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_readme_runs_in_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     if not any((ROOT / "datasets" / "coding-agent").glob("*.jsonl")):
         pytest.skip("the bundled recordings are not there")
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)
     mpl.use("Agg")
     space: dict[str, object] = {}
-    for code in blocks("README.md", "python"):
-        exec(code, space)
+    with talking("Twelve lines.") as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.address)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        for code in blocks("README.md", "python"):
+            exec(code, space)
+    assert [call.messages[-1].text for call in server.calls] == ["How long is a.py?", "And b.py?"]
     assert len(space["lost"]) > 0  # type: ignore[arg-type]
 
 

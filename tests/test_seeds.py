@@ -45,6 +45,7 @@ def asked(text: str, size: int = 60) -> list[dict[str, Any]]:
 
 
 def test_000_a_stub_reads_as_the_example_of_the_design() -> None:
+    """Seed 000, testing 4."""
     hits = [{"path": p, "text": "…" * 99} for p in ("Notes/foo.md", "Notes/bar.md", *"abc")]
     stub = stub_of(result(json.dumps({"results": hits})), CALL)
     assert stub is not None
@@ -70,6 +71,7 @@ def test_000_a_failure_keeps_its_error_and_other_text_about_200_characters() -> 
 
 
 def test_000_what_is_compacted_is_not_compacted_again_and_the_mark_is_never_sent() -> None:
+    """Seed 000, testing 7."""
     stub = stub_of(result("word " * 200), CALL)
     assert stub is not None
     assert stub.extra[MARKER]
@@ -81,6 +83,7 @@ def test_000_what_is_compacted_is_not_compacted_again_and_the_mark_is_never_sent
 
 
 def test_000_a_result_is_truncated_at_4000_characters_with_the_marker() -> None:
+    """Seed 000, testing 6."""
     cap = tool_result_cap()
     assert cap.cut(result("x" * 4000), None) is None
     cut = cap.cut(result("x" * 4001), None)
@@ -89,6 +92,7 @@ def test_000_a_result_is_truncated_at_4000_characters_with_the_marker() -> None:
 
 
 def test_000_the_same_file_continues_another_starts_anew_and_switching_back_resumes() -> None:
+    """Seed 000, testing 1; Seed 000, testing 2; Seed 000, testing 3."""
     manager = ContextManager("file_sessions(carry=0)", "gpt-4o")
     manager.append(SYSTEM)
     seen: list[list[str]] = []
@@ -128,6 +132,7 @@ def test_001_the_newest_chunks_are_loaded_until_max_history_messages_are_there()
 def test_002_10_2_a_rate_limit_is_retried_three_times_at_most_with_a_growing_delay(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Seed 002, criterion 2; Seed 002, scenario 1."""
     question = Request("openai/gpt-4o-mini", (Message("user", "test"),))
     with talking([429, 429, "Success"]) as server, caplog.at_level(logging.INFO, "ctxlab.llm"):
         client = LiteLLMClient(server.address, "k", retries=3, delay=0.01, backoff=2.0)
@@ -146,6 +151,7 @@ def test_002_10_2_a_wrong_key_is_refused_at_once() -> None:
 
 
 def test_002_10_5_tool_definitions_reduce_the_context_that_is_available() -> None:
+    """Seed 002, scenario 4."""
     schema = {"type": "object", "properties": {f"field_{i}": {"type": "string"} for i in range(20)}}
     tools = [
         {"type": "function", "function": {"name": f"tool_{i}", "parameters": schema}}
@@ -160,10 +166,12 @@ def test_002_10_5_tool_definitions_reduce_the_context_that_is_available() -> Non
 
 
 def test_002_10_6_limits_are_those_of_the_model_and_not_a_default() -> None:
+    """Seed 002, criterion 6."""
     assert find_model("openrouter/google/gemini-3-flash-preview").limit == 1_048_576
 
 
 def test_002_10_8_huge_results_are_cut_and_nothing_is_sent_that_overflows() -> None:
+    """Seed 002, scenario 3."""
     huge = [{"role": "tool", "content": "x" * 50_000, "tool_call_id": "1"}] * 10
     for strategy in ("panic()", "rolling_summary() | panic()"):
         sent = build_messages("You are a test agent.", huge, model="gpt-4", strategy=strategy)
@@ -175,6 +183,7 @@ def test_002_10_8_huge_results_are_cut_and_nothing_is_sent_that_overflows() -> N
 
 
 def test_003_older_turns_are_numbered_lines_of_100_characters_at_most() -> None:
+    """Seed 003, summaries."""
     talk = [
         SYSTEM,
         *(message for i in range(40) for message in asked(f"topic {i} " + "more " * 40)),

@@ -160,6 +160,7 @@ def test_what_was_rejected_is_not_asked_for_again_until_there_is_twice_as_much(
 def test_seed_004_a_summary_is_capped_and_condensed_when_it_grows_beyond_the_cap(
     counter: TokenCounter,
 ) -> None:
+    """Seed 004, summary."""
     talk = [
         Message(role, f"marker{i}{role[0]} " + "and so on " * 40)
         for i in range(60)

@@ -74,6 +74,7 @@ def kind(request: Request) -> str:
 def test_seed_002_10_7_the_summary_prompt_is_counted_and_stays_below_80_percent_of_the_window(
     messages: tuple[Message, ...], times: int, tokens: int, previous: str
 ) -> None:
+    """Seed 002, section 10.7."""
     client = ScriptedClient(short)
     context = context_of(client)
     said = summarize(context, previous, messages * times, tokens, SMALL)
