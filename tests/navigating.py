@@ -35,6 +35,17 @@ STDIO = (*PROGRAM, "serve", "mcp")
 HTTP = (*STDIO, "--http")
 """A server as a process of its own; what it serves is named behind it."""
 
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
 
 def filled(store: Store) -> Store:
     """Three sessions, of which ``PARSER`` was worked on last and is active."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +22,7 @@ __all__ = [
     "Returned",
     "TextPiece",
     "event_to_dict",
+    "outcome_of",
 ]
 
 Finish: TypeAlias = Literal["answered", "limit"]
@@ -73,6 +76,17 @@ class Done:
 
 
 Event: TypeAlias = TextPiece | Called | Returned | Done
+
+
+def outcome_of(events: Generator[Event, None, None]) -> Outcome:
+    """What came of a turn, once all its events are over."""
+    outcome: Outcome | None = None
+    with closing(events):
+        for event in events:
+            if isinstance(event, Done):
+                outcome = event.outcome
+    assert outcome is not None
+    return outcome
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:

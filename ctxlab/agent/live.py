@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
-from contextlib import closing
 from itertools import takewhile
 from typing import Any, Protocol
 
-from ctxlab.agent.events import Done, Event, Outcome
+from ctxlab.agent.events import Done, Event, Outcome, outcome_of
 from ctxlab.agent.loop import Agent
 from ctxlab.conversation import Message
 from ctxlab.errors import SessionError, SpecError
@@ -145,13 +144,7 @@ class Live:
 
     def turn(self, text: str, *, file: str | None = None) -> Outcome:
         """The whole turn: what came of it once all its events are over."""
-        outcome: Outcome | None = None
-        with closing(self.stream(text, file=file)) as events:
-            for event in events:
-                if isinstance(event, Done):
-                    outcome = event.outcome
-        assert outcome is not None
-        return outcome
+        return outcome_of(self.stream(text, file=file))
 
     def close(self) -> None:
         """Ends a turn that was left in the middle, and closes the session; it can be resumed."""

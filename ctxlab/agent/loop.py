@@ -16,9 +16,8 @@ from contextlib import closing, nullcontext
 from typing import Any, Protocol
 
 from ctxlab.agent.breaker import FAILURES, Breaker
-from ctxlab.agent.events import Called, Done, Event, Finish, Returned, TextPiece
+from ctxlab.agent.events import Called, Done, Event, Finish, Returned, TextPiece, outcome_of
 from ctxlab.agent.events import Outcome as Outcome
-from ctxlab.agent.interrupts import held
 from ctxlab.agent.parts import parts_of
 from ctxlab.agent.planning import plan_tool
 from ctxlab.agent.result import ToolResult, cancelled
@@ -39,6 +38,7 @@ from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.llm import LiteLLMClient
 from ctxlab.manager import ContextManager
 from ctxlab.sessions.base import Plan
+from ctxlab.signals import held
 from ctxlab.turns import GET_TURN
 
 __all__ = ["DEFAULT_STRATEGY", "MAX_ITERATIONS", "Agent", "Managed"]
@@ -167,13 +167,7 @@ class Agent:
 
     def turn(self, text: str, *, file: str | None = None) -> Outcome:
         """The whole turn: what came of it once all its events are over. See ``stream``."""
-        outcome: Outcome | None = None
-        with closing(self.stream(text, file=file)) as events:
-            for event in events:
-                if isinstance(event, Done):
-                    outcome = event.outcome
-        assert outcome is not None
-        return outcome
+        return outcome_of(self.stream(text, file=file))
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[Event, None, None]:
         """What happens in a turn, as it happens; begun with the first event that is asked for.

@@ -6,13 +6,10 @@ Commands import what they need when they run, so that ``ctxlab --help`` answers 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +34,7 @@ from ctxlab.cli import (
 )
 from ctxlab.cli.speak import note, one_line
 from ctxlab.errors import CtxlabError
+from ctxlab.signals import cancelled_when_terminated
 
 __all__ = ["app", "main"]
 
@@ -109,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _warn
         try:
             _find_strategies_here()
-            with _cancelled_when_terminated():
+            with cancelled_when_terminated():
                 code = app(
                     None if arguments is None else list(arguments),
                     prog_name="ctxlab",
@@ -126,19 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == _CANCELLED:  # which some versions of typer return and others raise
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
-
-
-@contextmanager
-def _cancelled_when_terminated() -> Iterator[None]:
-    """SIGTERM is a Ctrl+C, so that what is half done is cleared away."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _find_strategies_here() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from ctxlab.errors import DataMissing, SpecError
 from ctxlab.serve.guard import App, is_loopback
+from ctxlab.signals import cancelled_when_terminated
 
 __all__ = ["address_of", "listen"]
 
@@ -45,7 +43,7 @@ def listen(
         complaints = logging.getLogger("uvicorn.error")
         complaints.addFilter(going := lambda record: not server.should_exit)
         try:
-            with _terminating():
+            with cancelled_when_terminated():
                 server.run(sockets=[bound])
         finally:
             complaints.removeFilter(going)
@@ -58,19 +56,6 @@ def address_of(host: str, port: int) -> str:
     ('http://[::1]:9878', 'http://0.0.0.0:80')
     """
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextmanager
-def _terminating() -> Iterator[None]:
-    """SIGTERM is a Ctrl+C, which uvicorn raises again once it has stopped."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -172,7 +172,11 @@ class Window:
         self._size += unit.size
 
     def _fall(self, messages: Iterable[Message]) -> None:
-        self._fallen.extend(messages)
+        for message in messages:
+            # The system prompt was not said in it: a resume takes it from the transcript, and in a short
+            # summary it would stand where the task does.
+            if message.role != "system" or self._fallen or self._summary:
+                self._fallen.append(message)
         if len(self._fallen) >= max(4 * self.caps.messages, _AT_ONCE):
             _ = self.summary  # what has fallen is bounded too
 

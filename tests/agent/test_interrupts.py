@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from talking import Fault, talking
 
 from ctxlab.agent.events import Called, Done, Returned, TextPiece
-from ctxlab.agent.interrupts import held
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.processes import Processes
 from ctxlab.client import Reply, Request
 from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.signals import held
 
 STOP = KeyboardInterrupt()
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from navigating import HELLO
 from running import PROGRAM, Run
 
 from ctxlab.conversation import Message
@@ -22,16 +23,6 @@ from ctxlab.sessions.workspace import WorkspaceStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {
     "jsonrpc": "2.0",

@@ -5,19 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import nursery, one_life
 
 from ctxlab.formats import load
 from ctxlab.sessions.chunked import ChunkedStore
@@ -29,7 +22,7 @@ PAIRING = {"unanswered_call", "orphaned_result", "repeated_result"}
 CAPS = Caps(messages=8, message_chars=500)
 
 # Imports once, then forks a writer for each line that it is given, and says when that has died.
-NURSERY = """
+WRITER = """
 import json, os, random, sys
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Plan
@@ -81,49 +74,7 @@ def live(folder, acks, number):
             else:
                 store.create(id=other)
                 store.append(other, *[Message("user", name)] * 3)
-
-for line in sys.stdin:
-    folder, acks, number = json.loads(line)
-    pid = os.fork()
-    if not pid:
-        try:
-            live(folder, acks, number)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        finally:
-            os._exit(7)
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
-
-
-@contextmanager
-def nursery() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", NURSERY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
-def one_life(process: subprocess.Popen[str], folder: Path, number: int) -> list[dict[str, Any]]:
-    """A writer that is killed at a random moment, and what it said before."""
-    acks = folder.parent / f"acks-{number}"
-    assert process.stdin is not None
-    assert process.stdout is not None
-    print(json.dumps([str(folder), str(acks), number]), file=process.stdin, flush=True)
-    pid = int(process.stdout.readline())
-    while not acks.exists() or not acks.read_bytes():
-        time.sleep(0.001)
-    time.sleep(random.Random(-number).uniform(0, 0.15))
-    os.kill(pid, signal.SIGKILL)
-    assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
-    return [json.loads(line) for line in acks.read_text().splitlines()]
 
 
 class Known:
@@ -177,7 +128,7 @@ def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     ChunkedStore(folder).create(id="s")
     known = Known()
-    with nursery() as process:
+    with nursery(WRITER) as process:
         for number in range(1, KILLS + 1):
             said = one_life(process, folder, number)
             # Another process looks: first as a reader that repairs nothing, then as the next writer.

@@ -81,6 +81,13 @@ def test_the_newest_messages_stay_and_the_summary_knows_the_first() -> None:
     assert "Step 479" in window.summary
 
 
+def test_the_system_prompt_takes_no_room_in_the_summary_and_what_a_system_says_later_does() -> None:
+    window = Window(Caps(messages=2))
+    window.extend([Message("system", "Be careful."), Message("user", "the task")])
+    window.extend([Message("system", "A new rule."), *(Message("user", str(i)) for i in range(3))])
+    assert window.summary.splitlines() == ["- user: the task", "- system: A new rule.", "- user: 0"]
+
+
 def test_a_tool_result_is_cut_before_it_is_kept() -> None:
     """Seed 004, window: tool outputs are truncated before persisting."""
     window = Window(Caps(message_chars=100))

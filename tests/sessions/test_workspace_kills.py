@@ -5,20 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import nursery, one_life
 
 from ctxlab.conversation import Message, text_of
 from ctxlab.formats import load
@@ -32,7 +26,7 @@ KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
 CAPS = Caps(messages=8, message_chars=500, summary_chars=600)
 
 # Imports once, then forks a writer for each line that it is given, and says when that has died.
-NURSERY = """
+WRITER = """
 import json, os, random, sys
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Plan
@@ -87,49 +81,7 @@ def live(folder, acks, life):
             store.append(store.create().id, Message("user", f"other {name}"))
             store.open("s")
             store.close()
-
-for line in sys.stdin:
-    folder, acks, life = json.loads(line)
-    pid = os.fork()
-    if not pid:
-        try:
-            live(folder, acks, life)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        finally:
-            os._exit(7)
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
-
-
-@contextmanager
-def nursery() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", NURSERY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
-def one_life(process: subprocess.Popen[str], folder: Path, life: int) -> list[list[Any]]:
-    """A writer that is killed at a random moment, and what it said before."""
-    acks = folder.parent / f"acks-{life}"
-    assert process.stdin is not None
-    assert process.stdout is not None
-    print(json.dumps([str(folder), str(acks), life]), file=process.stdin, flush=True)
-    pid = int(process.stdout.readline())
-    while not acks.exists() or not acks.read_bytes():
-        time.sleep(0.001)
-    time.sleep(random.Random(-life).uniform(0, 0.2))
-    os.kill(pid, signal.SIGKILL)
-    assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
-    return [json.loads(line) for line in acks.read_text().splitlines()]
 
 
 class Known:
@@ -199,7 +151,7 @@ def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     begun = WorkspaceStore(folder)
     begun.create(id="s")
     begun.close()
-    with nursery() as process:
+    with nursery(WRITER) as process:
         for life in range(KILLS):
             said = one_life(process, folder, life)
             connection = sqlite3.connect(folder / ".ctxlab" / "sessions.db")

@@ -21,6 +21,7 @@ import pytest
 from mcp import Client, MCPError
 from navigating import (
     EARLIER,
+    HELLO,
     HERE,
     HTTP,
     LONG,
@@ -232,18 +233,6 @@ def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
         port = int(address.rsplit(":", 1)[1].partition("/")[0])
         with pytest.raises(SpecError, match=f"port {port}"):
             serve_http(WorkspaceStore(tmp_path), port=port)
-
-
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
 
 
 def begun(path: Path) -> subprocess.Popen[str]:

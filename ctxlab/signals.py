@@ -1,4 +1,4 @@
-"""What must be done as a whole is not parted by Ctrl+C: the signal waits until it is done."""
+"""Ctrl+C and SIGTERM end what is under way, and part nothing that must be done as a whole."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["held"]
+__all__ = ["cancelled_when_terminated", "held"]
 
 _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def cancelled_when_terminated() -> Iterator[None]:
+    """SIGTERM is a Ctrl+C in the block, so that what is half done is cleared away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -1,0 +1,60 @@
+"""Writers that are killed: a process that forks them one by one, and what each said before its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LIVES = """
+for line in sys.stdin:
+    folder, acks, number = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        try:
+            live(folder, acks, number)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            os._exit(7)
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@contextmanager
+def nursery(writer: str) -> Iterator[subprocess.Popen[str]]:
+    """``writer``: code that imports json, os and sys, and has ``live(folder, acks, number)``."""
+    with subprocess.Popen(
+        [sys.executable, "-c", writer + LIVES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def one_life(process: subprocess.Popen[str], folder: Path, number: int) -> list[Any]:
+    """A writer that is killed at a random moment, and what it said before."""
+    acks = folder.parent / f"acks-{number}"
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(json.dumps([str(folder), str(acks), number]), file=process.stdin, flush=True)
+    pid = int(process.stdout.readline())
+    while not acks.exists() or not acks.read_bytes():
+        time.sleep(0.001)
+    time.sleep(random.Random(-number).uniform(0, 0.2))
+    os.kill(pid, signal.SIGKILL)
+    assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
+    return [json.loads(line) for line in acks.read_text().splitlines()]
