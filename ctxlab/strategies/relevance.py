@@ -177,7 +177,8 @@ def excerpt(text: str, terms: Sequence[str], chars: int) -> str:
     if len(text) <= chars:
         return text
     room = max(1, chars - 2)
-    places = sorted((place, term) for term in terms for place in _places(text, term))
+    fitting = [term for term in terms if len(term) <= room]
+    places = sorted((place, term) for term in fitting for place in _places(text, term))
     inside: Counter[str] = Counter()
     most = first = start = 0
     for place, term in places:
@@ -188,8 +189,6 @@ def excerpt(text: str, terms: Sequence[str], chars: int) -> str:
             if not inside[gone]:
                 del inside[gone]
             first += 1
-            if first == len(places):
-                break
         if len(inside) > most:
             most, start = len(inside), max(0, (places[first][0] + place + len(term) - room) // 2)
     stop = min(len(text), start + room)

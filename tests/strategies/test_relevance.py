@@ -6,7 +6,7 @@ import sqlite3
 from copy import deepcopy
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxlab.conversation import Message, ToolCall
@@ -65,6 +65,7 @@ def test_without_fts5_it_says_what_is_missing_and_what_to_do() -> None:
     terms=st.lists(st.text(max_size=9), max_size=4),
     chars=st.integers(3, 90),
 )
+@example("ab" * 10, ["abababab"], 3)  # a term that the excerpt has no room for, several times
 def test_an_excerpt_is_a_part_of_the_text_and_no_longer_than_asked(
     text: str, terms: list[str], chars: int
 ) -> None:
