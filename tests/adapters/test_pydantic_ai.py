@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -61,13 +60,14 @@ def run(strategy: str, **options: Any) -> tuple[list[list[ModelMessage]], str]:
         """Reads a file."""
         return f"{path}\n" + "line of text\n" * 100
 
-    return asked, agent.run_sync("Read them all.").output
+    # ``run_sync`` would leave an event loop open in this thread.
+    return asked, asyncio.run(agent.run("Read them all.")).output
 
 
 def processed(processor: Any, history: list[ModelMessage]) -> list[ModelMessage]:
-    """What a processor makes of a history; in a thread, since ``run_sync`` keeps a loop in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(processor(history))).result()
+    """What a processor makes of a history."""
+    made: list[ModelMessage] = asyncio.run(processor(history))
+    return made
 
 
 def ours(messages: list[ModelMessage]) -> list[Message]:
