@@ -163,7 +163,7 @@ def test_what_is_left_in_the_background_holds_nobody_up_and_goes_on_under_its_id
 ) -> None:
     started = time.monotonic()
     done = processes.run(f"sleep {mark} & {way.format(mark)}\n echo started", timeout=20)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 15  # what is left sleeps much longer, and 20 is the limit
     assert (done.exit_code, done.timed_out, done.running) == (0, False, True)
     assert "started\n" in done.output
     (left,) = processes.running()
