@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -239,10 +240,20 @@ def _once_asked(server: Any) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-# Python itself drops an interruption that comes while it runs a destructor, and says so.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_at_any_moment_parts_no_message_from_its_store() -> None:
-    """Seed 002, criterion 4: sixty signals at random moments, heard by the caller."""
+def test_ctrl_c_at_any_moment_parts_no_message_from_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 002, criterion 4: sixty signals at random moments, each heard by the caller.
+
+    But for those that Python drops and reports, since they came while a destructor ran.
+    """
+    dropped: list[object] = []
+    tell = sys.unraisablehook
+    monkeypatch.setattr(
+        sys,
+        "unraisablehook",
+        lambda it: dropped.append(it) if it.exc_type is KeyboardInterrupt else tell(it),
+    )
     draw = random.Random(6)
     client = ScriptedClient(
         lambda request: "Done." if draw.random() < 0.3 else calls(*[("read", "{}")] * 3, text="So")
@@ -250,7 +261,7 @@ def test_ctrl_c_at_any_moment_parts_no_message_from_its_store() -> None:
     agent = Agent("gpt-4o", tools=[read], client=client, system="Go.", strategy="sliding_window()")
     heard = Heard(agent)
     stopped = 0
-    for turn in range(63):
+    for turn in range(60):
         timer = threading.Timer(draw.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
         try:
             timer.start()
@@ -260,7 +271,7 @@ def test_ctrl_c_at_any_moment_parts_no_message_from_its_store() -> None:
             stopped += 1
         timer.join()
         whole(agent, heard)
-    assert stopped >= 60
+    assert stopped + len(dropped) == 60
     agent.turn("At last")
     whole(agent, heard)
 
