@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 
 CALL = ToolCall("c1", "read", '{"path": "a.py"}')
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "read", "parameters": {}}}

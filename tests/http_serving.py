@@ -23,7 +23,7 @@ from ctxlab.client import Request
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.llm import ScriptedClient
 from ctxlab.serve.http import make_app
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 ADDRESS = "http://127.0.0.1"
 

@@ -18,8 +18,8 @@ from running import PROGRAM
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Library, Store
-from ctxlab.sessions.chunked import ChunkedStore
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 T = TypeVar("T")
 Asked = tuple[str, dict[str, Any]]

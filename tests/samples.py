@@ -12,7 +12,7 @@ import sqlite3
 import zipfile
 from pathlib import Path
 
-from ctxlab.sessions.schema import migrate
+from ctxlab.sessions.workspace.schema import migrate
 
 HERE = Path(__file__).parent / "formats" / "samples"
 SAMPLES = sorted(HERE.iterdir())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Store
-from ctxlab.sessions.chunked import ChunkedStore
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 STORES = ("chunks", "workspace")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from ctxlab.conversation import Message
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 __all__ = ["HI", "TOOLS", "begun", "sql"]
 

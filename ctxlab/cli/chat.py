@@ -147,7 +147,7 @@ def command(
 
 @contextmanager
 def _store(folder: Path, client: Client, model: str | None) -> Iterator[Store]:
-    from ctxlab.sessions.workspace import WorkspaceStore
+    from ctxlab.sessions.workspace.store import WorkspaceStore
 
     store = WorkspaceStore(folder, client=client, model=model)
     try:

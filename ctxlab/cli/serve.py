@@ -85,7 +85,7 @@ def mcp(
     from ctxlab.serve import mcp as server
     from ctxlab.sessions.logs import Logs
     from ctxlab.sessions.opening import open_library
-    from ctxlab.sessions.workspace import WorkspaceStore
+    from ctxlab.sessions.workspace.store import WorkspaceStore
 
     if not over_http and (host is not None or port is not None):
         raise SpecError("--host and --port say where to listen by HTTP: add --http")

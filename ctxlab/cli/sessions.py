@@ -312,7 +312,7 @@ def migrate(
     """
     from pathlib import Path
 
-    from ctxlab.sessions.migrate import migrate as migrated
+    from ctxlab.sessions.chunks.migrate import migrate as migrated
 
     report = migrated(Path(folder).expanduser())
     say(str(report))

@@ -21,7 +21,7 @@ from .base import (
 from .base import (
     TitleChange as TitleChange,
 )
-from .chunked import (
+from .chunks.store import (
     ChunkedStore as ChunkedStore,
 )
 from .contents import (
@@ -57,6 +57,6 @@ from .summaries import (
 from .window import (
     Caps as Caps,
 )
-from .workspace import (
+from .workspace.store import (
     WorkspaceStore as WorkspaceStore,
 )

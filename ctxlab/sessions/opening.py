@@ -54,7 +54,7 @@ def open_store(path: str | Path) -> Store:
         return store
     folder = Path(path).expanduser()
     if folder.is_dir():
-        from ctxlab.sessions.workspace import WorkspaceStore
+        from ctxlab.sessions.workspace.store import WorkspaceStore
 
         return WorkspaceStore(folder)
     if folder.exists():
@@ -79,11 +79,11 @@ def _store(path: str | Path) -> Store | None:
         said = getattr(error, "strerror", None) or error
         raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
     if stored:
-        from ctxlab.sessions.workspace import WorkspaceStore
+        from ctxlab.sessions.workspace.store import WorkspaceStore
 
         return WorkspaceStore(workspace)
     if chunked:
-        from ctxlab.sessions.chunked import ChunkedStore
+        from ctxlab.sessions.chunks.store import ChunkedStore
 
         return ChunkedStore(here)
     return None

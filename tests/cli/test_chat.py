@@ -20,7 +20,7 @@ from talking import Said as Answer
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Session
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
 MODEL = "openai/gpt-4o-mini"

@@ -18,7 +18,7 @@ from talking import Said as Answer
 from terminals import PROMPT, Terminal, terminal
 
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="tmux is for POSIX")

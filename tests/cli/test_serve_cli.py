@@ -19,7 +19,7 @@ from navigating import HELLO
 from running import PROGRAM, Run
 
 from ctxlab.conversation import Message
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 

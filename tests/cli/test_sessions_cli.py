@@ -12,8 +12,8 @@ from running import Run, Said, on_a_terminal
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.formats import load, write
-from ctxlab.sessions.chunked import ChunkedStore
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 WHEN = datetime(2026, 11, 20, 9, 30).timestamp()
 TITLES = ("Fix the delegation", "Write about fish", "Explain retries")

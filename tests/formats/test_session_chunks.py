@@ -12,7 +12,7 @@ import pytest
 from ctxlab.conversation import Message
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 
 
 def filled(folder: Path, *ids: str, count: int = 12) -> ChunkedStore:

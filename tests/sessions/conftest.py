@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import CtxlabError
 from ctxlab.sessions.base import Hit, Plan, Resume, Session, Store
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.turns import Turns
 
 CAPS = Caps(messages=5, message_chars=200, total_chars=900, summary_chars=300)

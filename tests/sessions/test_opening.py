@@ -14,10 +14,10 @@ from ctxlab.conversation import Message, Recording
 from ctxlab.errors import CtxlabError, ReadError, SessionError, UnknownFormat
 from ctxlab.formats import write
 from ctxlab.sessions.base import Library, Store
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.logs import Logs
 from ctxlab.sessions.opening import open_library, open_store
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 KINDS = {"chunks": ChunkedStore, "workspace": WorkspaceStore}
 

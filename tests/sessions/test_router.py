@@ -12,9 +12,9 @@ import pytest
 
 from ctxlab.conversation import Message
 from ctxlab.sessions.base import Store
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.router import FileRouter
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 
 @pytest.fixture(params=[WorkspaceStore, ChunkedStore])

@@ -10,7 +10,7 @@ from storing import STORES, a_store
 from ctxlab.conversation import Message
 from ctxlab.errors import UnknownSession
 from ctxlab.sessions.base import Store
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 
 
 @pytest.fixture(params=STORES)

@@ -126,6 +126,6 @@ def _agent(workspace: Path, writable: bool, settings: dict[str, Any]) -> Agent:
 
 
 def _store(workspace: Path) -> Store:
-    from ctxlab.sessions.workspace import WorkspaceStore
+    from ctxlab.sessions.workspace.store import WorkspaceStore
 
     return WorkspaceStore(workspace)

@@ -14,7 +14,7 @@ from ctxlab.agent.loop import Agent
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
 from ctxlab.llm import LiteLLMClient
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
 MODEL = "openai/gpt-4o"

@@ -37,7 +37,7 @@ from ctxlab.client import Request
 from ctxlab.conversation import Message
 from ctxlab.errors import ModelRefused, ModelUnavailable
 from ctxlab.serve.http.events import TurnEvent
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
 # --- a turn as events -----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from ctxlab.serve.mcp.calls import Caller
 from ctxlab.serve.mcp.tools import CHARACTERS, TOOLS, SessionTools
 from ctxlab.sessions.base import Store
 from ctxlab.sessions.logs import Logs
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 
 @pytest.fixture(scope="module", params=["workspace", "chunks"])

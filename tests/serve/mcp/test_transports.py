@@ -43,7 +43,7 @@ from ctxlab.serve.guard import MAX_BODY
 from ctxlab.serve.mcp import serve_http
 from ctxlab.serve.mcp.tools import TOOLS
 from ctxlab.sessions.opening import open_library
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 TOKEN = "a-token-of-32-letters-or-so-00001"
 RIGHT: list[tuple[str, dict[str, Any]]] = [
@@ -298,7 +298,7 @@ def test_standard_output_is_the_protocols_whatever_is_printed(tmp_path: Path) ->
     code = """
 import sys
 from ctxlab.serve.mcp import serve_stdio
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 class Loud(WorkspaceStore):
     def sessions(self, *given, **more):
         print("looking"); sys.stdout.flush()

@@ -17,17 +17,7 @@ from ctxlab.client import Client
 from ctxlab.conversation import Message
 from ctxlab.errors import SessionActive, SessionError, UnknownSession
 from ctxlab.jsontext import dump_json
-from ctxlab.sessions import fts
 from ctxlab.sessions.base import Plan, Resume, Session, Status
-from ctxlab.sessions.owner import is_alive, this_process
-from ctxlab.sessions.records import (
-    keep_titles,
-    keep_window,
-    milliseconds,
-    plan_of,
-    seconds,
-    window_of,
-)
 from ctxlab.sessions.shared import (
     Fsync,
     check_id,
@@ -39,7 +29,17 @@ from ctxlab.sessions.shared import (
 )
 from ctxlab.sessions.titles import changed, first_title, tidy
 from ctxlab.sessions.window import Caps, Window, Write
-from ctxlab.sessions.workspace_library import WorkspaceLibrary
+from ctxlab.sessions.workspace import fts
+from ctxlab.sessions.workspace.library import WorkspaceLibrary
+from ctxlab.sessions.workspace.owner import is_alive, this_process
+from ctxlab.sessions.workspace.records import (
+    keep_titles,
+    keep_window,
+    milliseconds,
+    plan_of,
+    seconds,
+    window_of,
+)
 from ctxlab.turns import Turns
 from ctxlab.wire import row_from_message
 

@@ -22,11 +22,11 @@ from ctxlab.formats.head import Head
 from ctxlab.formats.session_chunks import sniff
 from ctxlab.quantity import many
 from ctxlab.sessions.base import STATUSES, Session
-from ctxlab.sessions.chunk_files import CHUNK, mark
-from ctxlab.sessions.chunk_meta import Meta
-from ctxlab.sessions.chunk_rows import Tail, chunk_text, header
-from ctxlab.sessions.chunked import ChunkedStore
-from ctxlab.sessions.old_rows import is_meta, moment, old_rows
+from ctxlab.sessions.chunks.files import CHUNK, mark
+from ctxlab.sessions.chunks.meta import Meta
+from ctxlab.sessions.chunks.old_rows import is_meta, moment, old_rows
+from ctxlab.sessions.chunks.rows import Tail, chunk_text, header
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.shared import Fsync, check_id
 from ctxlab.sessions.titles import changed, first_title, tidy
 

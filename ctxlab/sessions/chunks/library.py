@@ -18,9 +18,9 @@ from ctxlab.errors import ReadError, SessionError, UnknownSession
 from ctxlab.formats.session_chunks import Header
 from ctxlab.jsontext import parse_json
 from ctxlab.sessions.base import Hit, Session, Status
-from ctxlab.sessions.chunk_files import Files, first_line
-from ctxlab.sessions.chunk_meta import Meta, read_meta, session_from
-from ctxlab.sessions.chunk_rows import Tail, batches, header
+from ctxlab.sessions.chunks.files import Files, first_line
+from ctxlab.sessions.chunks.meta import Meta, read_meta, session_from
+from ctxlab.sessions.chunks.rows import Tail, batches, header
 from ctxlab.sessions.shared import Fsync, chosen, is_id, recorded
 from ctxlab.sessions.words import search_words
 from ctxlab.turns import Turns

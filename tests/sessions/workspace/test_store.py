@@ -15,7 +15,7 @@ import ctxlab
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SessionActive, SessionError, SpecError, UnknownSession
 from ctxlab.sessions.base import TITLE_LENGTH, TITLES, Library, Plan, Resume, Session, Store
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 
 def test_it_is_a_store_and_a_library(store: WorkspaceStore) -> None:
@@ -85,7 +85,7 @@ def test_it_lies_in_the_workspace_and_git_does_not_see_it(tmp_path: Path) -> Non
 def test_sessions_are_listed_after_a_restart(tmp_path: Path) -> None:
     """Seed 004, criterion 1: after a restart the prior sessions of a workspace are listed."""
     code = (
-        "import sys; from ctxlab.sessions.workspace import WorkspaceStore\n"
+        "import sys; from ctxlab.sessions.workspace.store import WorkspaceStore\n"
         "from ctxlab.conversation import Message\n"
         "store = WorkspaceStore(sys.argv[1]); store.create(id='a')\n"
         "store.append('a', Message('user', 'Fix the parser')); store.close()\n"
@@ -153,7 +153,7 @@ def test_on_request_a_second_start_is_refused(tmp_path: Path) -> None:
 
 def test_a_session_that_a_crash_left_active_blocks_nobody(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from ctxlab.sessions.workspace import WorkspaceStore\n"
+        "import os, sys; from ctxlab.sessions.workspace.store import WorkspaceStore\n"
         "WorkspaceStore(sys.argv[1]).create(id='a'); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

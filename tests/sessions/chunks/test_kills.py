@@ -13,7 +13,7 @@ import pytest
 from killing import nursery, one_life
 
 from ctxlab.formats import load
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.window import Caps
 from ctxlab.validity import check
 
@@ -26,7 +26,7 @@ WRITER = """
 import json, os, random, sys
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Plan
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.window import Caps
 
 def live(folder, acks, number):

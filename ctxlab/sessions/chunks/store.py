@@ -25,10 +25,10 @@ from ctxlab.conversation import Message
 from ctxlab.errors import ReadError, SessionError, SpecError, UnknownSession
 from ctxlab.jsontext import dump_json
 from ctxlab.sessions.base import Plan, Resume, Session, Status
-from ctxlab.sessions.chunk_files import first_line, mark
-from ctxlab.sessions.chunk_library import ChunkLibrary
-from ctxlab.sessions.chunk_meta import Meta, session_from
-from ctxlab.sessions.chunk_rows import Tail, chunk_text, rows_text
+from ctxlab.sessions.chunks.files import first_line, mark
+from ctxlab.sessions.chunks.library import ChunkLibrary
+from ctxlab.sessions.chunks.meta import Meta, session_from
+from ctxlab.sessions.chunks.rows import Tail, chunk_text, rows_text
 from ctxlab.sessions.shared import (
     Fsync,
     check_id,

@@ -19,7 +19,7 @@ from ctxlab.formats import load
 from ctxlab.sessions.paired import paired
 from ctxlab.sessions.resume import seeded
 from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
 KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
@@ -31,7 +31,7 @@ import json, os, random, sys
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.base import Plan
 from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 def live(folder, acks, life):
     dice = random.Random(life)

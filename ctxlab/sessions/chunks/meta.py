@@ -9,7 +9,7 @@ import msgspec
 
 from ctxlab.errors import ReadError
 from ctxlab.sessions.base import Plan, Session, Status, TitleChange
-from ctxlab.sessions.chunk_files import first_line
+from ctxlab.sessions.chunks.files import first_line
 
 __all__ = ["Meta", "read_meta", "session_from"]
 

@@ -18,7 +18,7 @@ from ctxlab.sessions.base import Plan
 from ctxlab.sessions.paired import INTERRUPTED, paired
 from ctxlab.sessions.resume import seed_message
 from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 
 def test_it_goes_on_from_summary_window_and_plan(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from ctxlab.conversation import Message
 from ctxlab.errors import SessionError
 from ctxlab.formats import load
-from ctxlab.sessions.chunked import ChunkedStore
-from ctxlab.sessions.migrate import migrate
+from ctxlab.sessions.chunks.migrate import migrate
+from ctxlab.sessions.chunks.store import ChunkedStore
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 RUN = """
 import sys
-from ctxlab.sessions.migrate import migrate
+from ctxlab.sessions.chunks.migrate import migrate
 print("go", flush=True)
 migrate(sys.argv[1], max_history=5)
 """

@@ -13,13 +13,13 @@ import pytest
 
 from ctxlab.conversation import Message
 from ctxlab.errors import SessionError
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
 ANOTHER = """
 import sys
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 store = WorkspaceStore(sys.argv[1])
 store.get("a")
 store.close()

@@ -19,7 +19,7 @@ from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SessionError, SpecError, UnknownSession
 from ctxlab.sessions.paired import INTERRUPTED, paired
 from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.turns import Turns
 
 
@@ -147,7 +147,7 @@ def test_four_processes_append_and_every_message_is_there_once_in_order(tmp_path
 
 def test_processes_that_begin_a_workspace_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from ctxlab.sessions.workspace import WorkspaceStore\n"
+        "import sys; from ctxlab.sessions.workspace.store import WorkspaceStore\n"
         "from ctxlab.conversation import Message\n"
         "store = WorkspaceStore(sys.argv[1], fsync='never'); sys.stdin.readline()\n"
         "id = store.create().id; store.append(id, Message('user', 'hi')); store.close()\n"

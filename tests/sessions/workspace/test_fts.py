@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ctxlab.conversation import Message, ToolCall, text_of
 from ctxlab.sessions.words import words_of
-from ctxlab.sessions.workspace import WorkspaceStore
+from ctxlab.sessions.workspace.store import WorkspaceStore
 
 SAID = {
     "a": (

@@ -17,7 +17,7 @@ from chunking import CALL, TOOL, chunks_of, filled, said, user
 from ctxlab.conversation import Message
 from ctxlab.errors import ReadError, SessionError, SpecError, UnknownSession
 from ctxlab.formats import load
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_window_that_was_lost_or_broken_is_made_anew(store: ChunkedStore) -> N
 APPEND = """
 import sys
 from ctxlab.conversation import Message
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = ChunkedStore(folder, max_history=16, fsync="never")
 for n in range(count):
@@ -247,7 +247,7 @@ FULL = """
 import resource, signal, sys
 from ctxlab.conversation import Message
 from ctxlab.errors import SessionError
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = ChunkedStore(sys.argv[1])
 store.append("s", Message("user", "fits"))

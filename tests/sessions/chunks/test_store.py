@@ -14,7 +14,7 @@ from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import UnknownName, UnknownSession
 from ctxlab.formats import load
 from ctxlab.sessions.base import TITLES, Library, Plan, Store
-from ctxlab.sessions.chunked import ChunkedStore
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.window import Caps
 from ctxlab.turns import Turns
 from ctxlab.validity import check

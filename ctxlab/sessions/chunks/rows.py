@@ -17,7 +17,7 @@ from ctxlab.conversation import Message, Role
 from ctxlab.errors import ReadError
 from ctxlab.formats.session_chunks import VERSION, Header, a_row
 from ctxlab.jsontext import dump_json, parse_json
-from ctxlab.sessions.chunk_files import first_line
+from ctxlab.sessions.chunks.files import first_line
 from ctxlab.turns import Turns
 from ctxlab.wire import row_from_message
 

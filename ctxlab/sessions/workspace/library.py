@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import UnknownSession
-from ctxlab.sessions import fts
 from ctxlab.sessions.base import Hit, Session, Status
-from ctxlab.sessions.database import Database
-from ctxlab.sessions.records import message_at, rows_from, session_of, titles_of
-from ctxlab.sessions.schema import migrate
 from ctxlab.sessions.shared import chosen, recorded
 from ctxlab.sessions.words import search_words
+from ctxlab.sessions.workspace import fts
+from ctxlab.sessions.workspace.database import Database
+from ctxlab.sessions.workspace.records import message_at, rows_from, session_of, titles_of
+from ctxlab.sessions.workspace.schema import migrate
 
 __all__ = ["WorkspaceLibrary"]
 

@@ -1,0 +1,1 @@
+"""Sessions as files of so many messages each, of which only the newest grows."""

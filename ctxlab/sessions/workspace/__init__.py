@@ -1,0 +1,1 @@
+"""Sessions in the SQLite database of a workspace, with their words in an index."""
