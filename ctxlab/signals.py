@@ -44,10 +44,14 @@ def held() -> Iterator[None]:
         return
     before: dict[int, Any] = {}
     waiting: list[tuple[int, FrameType | None]] = []
+    over = False
 
     def wait(number: int, frame: FrameType | None) -> None:
-        waiting.append((number, frame))
-        if len(waiting) > 1:
+        if not over:
+            waiting.append((number, frame))
+        if over or len(waiting) > 1:
+            # What this raises may cut the end of the block short, which puts the handler back.
+            signal.signal(number, before[number])
             before[number](number, frame)
 
     try:
@@ -58,7 +62,8 @@ def held() -> Iterator[None]:
                 signal.signal(number, wait)
         yield
     finally:
+        over = True
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number, frame in waiting[:1]:
-        before[number](number, frame)
+        for number, frame in waiting[:1]:
+            before[number](number, frame)

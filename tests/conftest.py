@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,10 @@ settings.register_profile(
     suppress_health_check=_SLOW,
     print_blob=True,
 )
+# A shell that starts the tests in its background has them ignore Ctrl+C, which some of them press.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
 
 

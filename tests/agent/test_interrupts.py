@@ -27,7 +27,6 @@ from ctxlab.client import Reply, Request
 from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm import LiteLLMClient, ScriptedClient
-from ctxlab.signals import held
 
 STOP = KeyboardInterrupt()
 
@@ -170,25 +169,6 @@ def test_processes_that_cannot_be_ended_do_not_hide_the_interruption() -> None:
 
 
 # --- real signals ----------------------------------------------------------------------------------
-
-
-def test_a_signal_waits_until_what_is_held_is_done_and_the_second_does_not() -> None:
-    done = []
-
-    def interrupted(times: int) -> None:
-        with held():
-            for _ in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.01)
-            done.append(times)
-
-    for times in (1, 2):
-        with pytest.raises(KeyboardInterrupt):
-            interrupted(times)
-    assert done == [1]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with held():
-        pass
 
 
 def test_ctrl_c_ends_a_running_command_with_its_children() -> None:
