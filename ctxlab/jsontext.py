@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["dump_json", "leaves", "parse_json"]
+__all__ = ["dump_json", "leaves", "parse_json", "well_formed"]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -64,3 +64,17 @@ def leaves(value: Any) -> Iterator[tuple[str, Any]]:
             stack.extend((f"{path}[{i}]", node[i]) for i in range(len(node) - 1, -1, -1))
         else:
             yield path, node
+
+
+def well_formed(text: str) -> str:
+    """The text as UTF-8 can hold it: two halves of a character are joined, a single one is replaced.
+
+    Logs and models write characters outside of the basic plane as two ``\\u`` escapes, and cut between
+    them.
+
+    >>> well_formed("\\ud83d\\ude00 \\ud83d")
+    '😀 \ufffd'
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

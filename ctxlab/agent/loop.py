@@ -26,7 +26,6 @@ from ctxlab.agent.wording import (
     BROKEN,
     CANCELLED_MARK,
     LIMIT_MARK,
-    clean,
     cut_off,
     message_of,
     result_message,
@@ -35,6 +34,7 @@ from ctxlab.agent.wording import (
 from ctxlab.client import Client, Reply, Request, Streamer
 from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.jsontext import well_formed
 from ctxlab.llm import LiteLLMClient
 from ctxlab.manager import ContextManager
 from ctxlab.sessions.base import Plan
@@ -128,7 +128,7 @@ class Agent:
         self._unheard: list[Message] = []  # the system prompt, until the first turn
         self._running: weakref.ref[Generator[Event, None, None]] | None = None
         if system:
-            self._unheard.append(Message("system", clean(system), time=time.time()))
+            self._unheard.append(Message("system", well_formed(system), time=time.time()))
             self._keep(self._unheard[0])
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class Agent:
         if not text.strip():
             raise SpecError("there is nothing to answer: the message is empty")
         self.cancel()
-        turn = self._turn(Message("user", clean(text), time=time.time(), file=file))
+        turn = self._turn(Message("user", well_formed(text), time=time.time(), file=file))
         self._running = weakref.ref(turn)
         return turn
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
-from ctxlab.jsontext import dump_json
+from ctxlab.jsontext import dump_json, well_formed
 
 __all__ = ["CANCELLED", "ERROR_TYPES", "LONGEST", "ToolResult", "cancelled", "plain_data"]
 
@@ -110,6 +110,4 @@ def _json(value: Any) -> str:
 def _bounded(text: str) -> str:
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}\n\n[cut: the result had {len(text):,} characters]"
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return well_formed(text)

@@ -14,14 +14,13 @@ from collections.abc import Container
 from ctxlab.agent.result import CANCELLED, ToolResult
 from ctxlab.client import Reply
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.jsontext import dump_json, parse_json
+from ctxlab.jsontext import dump_json, parse_json, well_formed
 
 __all__ = [
     "BROKEN",
     "CANCELLED_MARK",
     "LIMIT_MARK",
     "NOTHING_SAID",
-    "clean",
     "cut_off",
     "message_of",
     "result_message",
@@ -43,21 +42,10 @@ NOTHING_SAID = "[The model gave an empty answer]"
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def clean(text: str) -> str:
-    """The text without lone surrogates, which no request can carry.
-
-    >>> clean("a\\ud83d")
-    'a\\ufffd'
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def sendable(message: Message) -> Message:
     """The message itself, unless a strategy that decodes JSON has put a lone surrogate into its text."""
     content = message.content
-    if not isinstance(content, str) or (said := clean(content)) == content:
+    if not isinstance(content, str) or (said := well_formed(content)) == content:
         return message
     return message.replace(content=said)
 
@@ -74,15 +62,15 @@ def message_of(reply: Reply, known: Container[str]) -> tuple[Message, tuple[Tool
     kept: list[ToolCall] = []
     meant: list[ToolCall] = []
     for call in said.tool_calls:
-        wanted = id = clean(call.id) or "call_0"
+        wanted = id = well_formed(call.id) or "call_0"
         number = 0
         while id in ids or id in known:
             id, number = f"{wanted}_{number}", number + 1
         ids.add(id)
-        meant.append(ToolCall(id, clean(call.name), clean(call.arguments)))
+        meant.append(ToolCall(id, well_formed(call.name), well_formed(call.arguments)))
         name = _NO_NAME.sub("_", call.name)[:64] or "unnamed"
         kept.append(ToolCall(id, name, _object(meant[-1].arguments)))
-    content = clean(said.content) if isinstance(said.content, str) else said.content
+    content = well_formed(said.content) if isinstance(said.content, str) else said.content
     if not content or (isinstance(content, str) and not content.strip()):
         content = None if kept else NOTHING_SAID
     message = said.replace(
@@ -99,7 +87,7 @@ def message_of(reply: Reply, known: Container[str]) -> tuple[Message, tuple[Tool
 
 def cut_off(pieces: list[str], mark: str) -> Message | None:
     """What was said before it was cut off, with the mark; None where nothing was."""
-    text = clean("".join(pieces))
+    text = well_formed("".join(pieces))
     return Message("assistant", text + mark, time=time.time()) if text.strip() else None
 
 

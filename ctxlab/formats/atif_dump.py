@@ -21,7 +21,7 @@ from ctxlab.formats.atif_steps import OURS
 from ctxlab.formats.atif_write import differing, steps_of, strict_json
 from ctxlab.formats.base import Lost, silent
 from ctxlab.formats.loose import text, within
-from ctxlab.jsontext import dump_json, parse_json
+from ctxlab.jsontext import dump_json, parse_json, well_formed
 
 __all__ = ["dump"]
 
@@ -82,9 +82,7 @@ def _encoded(document: dict[str, Any]) -> str:
     if (written := strict_json(document)) is not None:
         return written
     # Halves of surrogate pairs are joined, or replaced as a tokenizer would.
-    halves = json.dumps(document, ensure_ascii=False)
-    whole = halves.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return dump_json(parse_json(whole))
+    return dump_json(parse_json(well_formed(json.dumps(document, ensure_ascii=False))))
 
 
 def _read(document: Any, name: str) -> Recording | None:

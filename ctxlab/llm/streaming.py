@@ -18,6 +18,7 @@ from typing import Any
 
 from ctxlab.client import Reply
 from ctxlab.errors import ModelUnavailable
+from ctxlab.jsontext import well_formed
 from ctxlab.llm.failures import judge
 from ctxlab.llm.reading import Billed, read_said
 from ctxlab.llm.threads import HEARD, wait_for
@@ -170,7 +171,7 @@ class _Heard:
         text = self._half + (getattr(delta, "content", None) or "")
         # A character may come in two halves, each with an escape of its own.
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        self.text.append(_joined(text.removesuffix(self._half)))
+        self.text.append(well_formed(text.removesuffix(self._half)))
         return self.text[-1]
 
     def whole(self, stream: Any) -> bool:
@@ -195,7 +196,7 @@ class _Heard:
                 call["id"] = f"call_{uuid.uuid4().hex}"
             taken.add(call["id"])
             call["name"] = call["name"] or "unnamed"
-            call["arguments"] = _joined(call["arguments"]) or "{}"
+            call["arguments"] = well_formed(call["arguments"]) or "{}"
         return self.calls
 
     def _take_call(self, delta: Any) -> None:
@@ -224,19 +225,6 @@ class _Heard:
         if index is not None:
             self._by_index[index] = known
         return known
-
-
-def _joined(text: str) -> str:
-    """A text in which halves of characters are joined, and single ones replaced.
-
-    >>> _joined("\\ud83d\\ude00 \\ud83d")
-    '😀 �'
-    """
-    return (
-        text
-        if text.isascii()
-        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
 
 
 def _is_json(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import SessionError, SpecError, UnknownName
 from ctxlab.formats.session_chunks import SAID
+from ctxlab.jsontext import well_formed
 from ctxlab.sessions.base import STATUSES, Plan, Session
 from ctxlab.sessions.titles import tidy
 
@@ -65,8 +66,8 @@ def known_status(status: str) -> None:
 
 
 def clean(text: str | None) -> str | None:
-    """A text without lone surrogates, which SQLite does not take: each becomes a question mark."""
-    return None if text is None else text.encode("utf-8", "replace").decode()
+    """A text without halves of characters, which SQLite does not take."""
+    return None if text is None else well_formed(text)
 
 
 def clean_plan(plan: Plan | None) -> Plan | None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ctxlab.conversation import Message, text_of
 from ctxlab.entities import entities_in
 from ctxlab.errors import DataMissing
+from ctxlab.jsontext import well_formed
 
 __all__ = ["Vectors", "Words", "excerpt", "terms_of"]
 
@@ -214,7 +215,7 @@ def _ends(text: str) -> str:
 
 def _plain(text: str) -> str:
     """What SQLite can hold: no lone surrogates, no NUL."""
-    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+    return well_formed(text).replace("\0", " ")
 
 
 def _unit(vector: Sequence[float]) -> npt.NDArray[np.float32]:

@@ -24,6 +24,7 @@ from ctxlab.errors import (
     UnknownSession,
     UnknownTurn,
 )
+from ctxlab.jsontext import well_formed
 from ctxlab.serve.guard import problem
 
 __all__ = [
@@ -175,8 +176,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _answer(said: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
     # What was sent may come back in a sentence, and need not be good Unicode.
     clean = {
-        key: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for key, value in said.items()
+        key: well_formed(value) if isinstance(value, str) else value for key, value in said.items()
     }
     return JSONResponse(
         clean, status_code=said["status"], headers=dict(headers or {}), media_type=MEDIA_TYPE
@@ -191,7 +191,7 @@ def _wrong(error: Mapping[str, Any]) -> dict[str, str]:
     if error["type"] == "json_invalid":
         pointer, detail = "", f"not JSON, from character {keys[0] if keys else 0}"
     return {
-        "detail": detail.encode("utf-8", "replace").decode()[:300],
+        "detail": well_formed(detail)[:300],
         "where": where,
-        "pointer": pointer.encode("utf-8", "replace").decode()[:300],
+        "pointer": well_formed(pointer)[:300],
     }

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
+from ctxlab.jsontext import well_formed
 from ctxlab.serve.mcp.tools import TOOLS, SessionTools
 
 __all__ = ["Caller", "clean"]
@@ -107,10 +108,10 @@ def clean(value: Any) -> Any:
     """Plain data whose texts can be sent as UTF-8: halves of characters, which logs hold, are marked.
 
     >>> clean({"a": ["\\ud83d!"]})
-    {'a': ['?!']}
+    {'a': ['�!']}
     """
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+        return well_formed(value)
     if isinstance(value, dict):
         return {key: clean(each) for key, each in value.items()}
     return [clean(each) for each in value] if isinstance(value, list) else value

@@ -12,8 +12,8 @@ import pytest
 import ctxlab
 from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats import session_db
-from ctxlab.sessions.workspace import schema
 from ctxlab.sessions.base import Plan
+from ctxlab.sessions.workspace import schema
 from ctxlab.sessions.workspace.store import WorkspaceStore
 
 # The table as the seed has it, and what such a system would have written.
