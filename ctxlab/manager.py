@@ -26,6 +26,7 @@ from ctxlab.models import Model, find_model
 from ctxlab.profiles import Profile
 from ctxlab.quantity import quantity
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
+from ctxlab.strategies.base import members
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 from ctxlab.turns import turn_span
 from ctxlab.validity import RULES, check
@@ -102,6 +103,11 @@ class ContextManager:
         if kept >= window:
             raise SpecError(f"reserve {kept:,} leaves nothing of limit {window:,}")
         self.strategy = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+        if past := [each for each in members(self.strategy) if not each.live]:
+            name = type(past[0]).__name__
+            raise SpecError(
+                f"{name} goes by what a recording holds: it can be replayed, not run live"
+            )
         self.model = model
         self.tokens = 0
         "tokens of the last request, what is fixed included; 0 before the first"

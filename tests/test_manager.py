@@ -20,12 +20,14 @@ from ctxlab.conversation import Message
 from ctxlab.errors import ModelRefused, SpecError
 from ctxlab.llm import CachedClient, LenientClient, LiteLLMClient, ScriptedClient
 from ctxlab.manager import StatelessWarning
+from ctxlab.strategies import parse
+from ctxlab.strategies.base import members
 from ctxlab.tokens import TokenCounter
 from ctxlab.turns import GET_TURN
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 ASKING = "rolling_summary(model='gpt-4o') | panic()"
-LIVE = [spec for spec in SPECS if "oracle" not in spec]
+LIVE = [spec for spec in SPECS if all(each.live for each in members(parse(spec)))]
 
 
 @given(messages=conversations(), limit=limits(), spec=st.sampled_from(LIVE))
@@ -131,6 +133,12 @@ def test_a_strategy_that_asks_a_model_is_given_the_client_and_bad_ones_are_refus
         ContextManager("rolling_sumary()")
     with pytest.raises(ValueError, match="role"):
         ContextManager().append({"content": "who?"})
+
+
+@pytest.mark.parametrize("spec", ["oracle | panic", "recorded", "when_it_pays(recorded())"])
+def test_what_only_a_recording_tells_is_refused_at_the_start(spec: str) -> None:
+    with pytest.raises(SpecError, match=r"^(oracle|recorded) .*not run live"):
+        ContextManager(spec)
 
 
 def test_what_happened_is_a_recording_again() -> None:

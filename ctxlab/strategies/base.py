@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ctxlab.branch import Branch
 from ctxlab.context import Context
@@ -27,6 +27,7 @@ __all__ = [
     "Pipeline",
     "Strategy",
     "as_strategy",
+    "members",
     "models_asked",
     "results_of",
     "rewrite_results",
@@ -43,6 +44,9 @@ class Strategy(Protocol):
 
 class Base:
     """What strategies share: ``a | b``, printing as written, and parameters that are checked."""
+
+    live: ClassVar[bool] = True
+    "it can manage a conversation that goes on, since it needs nothing that only a recording has"
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -121,6 +125,21 @@ def as_strategy(what: Any) -> Strategy:
     return what  # type: ignore[no-any-return]
 
 
+def members(*strategies: Any) -> Iterator[Base]:
+    """Strategies, each followed by those that it is made of; functions are left out.
+
+    >>> from ctxlab.strategies import parse
+    >>> [repr(each) for each in members(parse("when_it_pays(tool_stubs()) | panic()"))][1:]
+    ['when_it_pays(tool_stubs())', 'tool_stubs()', 'panic()']
+    """
+    for strategy in strategies:
+        if isinstance(strategy, Base):
+            yield strategy
+            for field in fields(strategy):  # type: ignore[arg-type]
+                value = getattr(strategy, field.name)
+                yield from members(*value) if isinstance(value, tuple) else members(value)
+
+
 def models_asked(*strategies: Any) -> tuple[str, ...]:
     """Models that strategies call themselves: their fields ``model`` and ``embedding``, where set.
 
@@ -128,17 +147,14 @@ def models_asked(*strategies: Any) -> tuple[str, ...]:
     >>> models_asked(parse("tool_stubs() | panic()"))
     ()
     """
-    found: dict[str, None] = {}
-    for strategy in strategies:
-        if not isinstance(strategy, Base):
-            continue
-        for field in fields(strategy):  # type: ignore[arg-type]
-            value = getattr(strategy, field.name)
-            if field.name in ("model", "embedding") and isinstance(value, str):
-                found[value] = None
-            inner = value if isinstance(value, tuple) else (value,)
-            found.update(dict.fromkeys(models_asked(*inner)))
-    return tuple(found)
+    asked = (
+        value
+        for strategy in members(*strategies)
+        for field in fields(strategy)  # type: ignore[arg-type]
+        if field.name in ("model", "embedding")
+        and isinstance(value := getattr(strategy, field.name), str)
+    )
+    return tuple(dict.fromkeys(asked))
 
 
 def sent_as(context: Context, wanted: Sequence[Message]) -> Context:

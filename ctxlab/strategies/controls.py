@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ctxlab.context import Context
 from ctxlab.conversation import Message
@@ -89,6 +90,8 @@ class oracle(Base):
 
     Source: ctxlab; Belady's optimal cache replacement is the idea.
     """
+
+    live: ClassVar[bool] = False
 
     def __call__(self, context: Context, /) -> Context:
         if context.excess <= 0:

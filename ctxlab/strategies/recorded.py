@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ctxlab.context import Context
 from ctxlab.conversation import CLEARED, Compaction, Message, ToolCall
@@ -31,6 +32,8 @@ class recorded(Base):
 
     Source: the recordings themselves.
     """
+
+    live: ClassVar[bool] = False
 
     def __call__(self, context: Context, /) -> Context:
         done: int = context.notes.get(self, 0)

@@ -18,10 +18,12 @@ from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
 from ctxlab.llm import ScriptedClient
 from ctxlab.manager import ContextManager
+from ctxlab.strategies import parse
+from ctxlab.strategies.base import members
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 from ctxlab.validity import check
 
-LIVE = [spec for spec in SPECS if "oracle" not in spec]
+LIVE = [spec for spec in SPECS if all(each.live for each in members(parse(spec)))]
 
 
 def handed(messages: list[Message]) -> list[tuple[Message, int]]:
