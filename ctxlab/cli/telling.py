@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Teller", "outcome_of"]
 
 _WAITING = "…"
+_WELL = "exit code 0"
+_AT_ONCE = 0.1  # seconds, of which nothing is said
 _NOTE = re.compile(
     r"\[(.{1,80})\]"
 )  # what the tools of a workspace say of a result, in its last line
@@ -147,10 +149,13 @@ def outcome_of(result: ToolResult) -> str:
     '2 lines, 1.2 s'
     >>> outcome_of(ToolResult(ok=True, data="one\\n[exit code 1]"))
     '1 line, exit code 1'
+    >>> outcome_of(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
+    '1 line'
     >>> outcome_of(ToolResult(ok=False, error="no such file: b.py", error_type="execution_error"))
     'execution_error: no such file: b.py'
     """
-    took = "" if result.duration_ms is None else f", {result.duration_ms / 1000:.1f} s"
+    seconds = (result.duration_ms or 0) / 1000
+    took = "" if seconds < _AT_ONCE else f", {seconds:.1f} s"
     if not result.ok:
         error = one_line(result.error or "")
         return f"{result.error_type}: {error if len(error) <= 120 else error[:119] + '…'}{took}"
@@ -158,7 +163,8 @@ def outcome_of(result: ToolResult) -> str:
     said = _NOTE.fullmatch(lines[-1]) if lines else None
     if said is None:
         return f"{many(len(lines), 'line')}{took}"
-    return f"{many(len(lines) - 1, 'line')}, {one_line(said[1])}{took}"
+    note = "" if said[1] == _WELL else f", {one_line(said[1])}"
+    return f"{many(len(lines) - 1, 'line')}{note}{took}"
 
 
 def _named(call: ToolCall) -> str:
