@@ -1,11 +1,11 @@
 """A keeper stands between us and a command, so that nothing the command began outlives it.
 
 It is a small program of its own (``python keeper.py PARENT REPORT PSUTIL COMMAND``), which imports
-nothing of ctxlab. It starts the command in a shell with a session of its own, writes ``pid N`` and
-later ``exit N`` to the file descriptor REPORT, and stays until nothing is left of what the command
-began. Its standard input is a leash: when that ends, because we closed it or were killed ourselves, it
-ends everything. On Linux it adopts whatever loses its parent, so that daemons with a session of their
-own are found too.
+nothing of ctxlab. It starts the command in a shell with a session of its own, and stays until nothing
+is left of what the command began. To the file descriptor REPORT it writes ``pid N`` and, when the shell
+has ended, ``exit N``, before it ``alone 1`` where that left nothing. Its standard input is a leash: when
+that ends, because we closed it or were killed ourselves, it ends everything. On Linux it adopts whatever
+loses its parent, so that daemons with a session of their own are found too.
 """
 
 from __future__ import annotations
@@ -80,15 +80,19 @@ def _started(command: str) -> int:
 
 def _left(shell: int, report: int) -> bool:
     """Whether anything is left; reaps what ended, and reports the end of the shell."""
+    told, left = "", False
     with suppress(ChildProcessError):
-        while True:
+        while not left:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return True
+            left = pid == 0
             if pid == shell:
-                with suppress(BrokenPipeError):
-                    os.write(report, f"exit {os.waitstatus_to_exitcode(status)}\n".encode())
-    return _signalled(shell, 0)
+                told = f"exit {os.waitstatus_to_exitcode(status)}\n"
+    left = left or _signalled(shell, 0)
+    if told:
+        alone = "" if left else "alone 1\n"
+        with suppress(BrokenPipeError):
+            os.write(report, f"{alone}{told}".encode())
+    return left
 
 
 def _signalled(group: int, number: int) -> bool:

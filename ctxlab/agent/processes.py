@@ -128,7 +128,7 @@ class Processes:
             raise
         if child.error is not None:
             raise child.error
-        left = not child.gone.wait(_SILENCE / 10)
+        left = not (child.alone or child.gone.wait(_SILENCE / 10))
         return Finished(child.exit_code, child.output.text(), not over, child.name, left)
 
     def running(self) -> list[Running]:
@@ -138,7 +138,7 @@ class Processes:
         return [
             Running(each.name, each.command, each.pid, each.started)
             for each in children
-            if not each.gone.is_set()
+            if not (each.alone or each.gone.is_set())
         ]
 
     def kill_all(self) -> None:
@@ -180,7 +180,9 @@ class _Child:
     over: threading.Event = field(default_factory=threading.Event)
     "the shell has ended and its output is there"
     gone: threading.Event = field(default_factory=threading.Event)
-    "nothing of it runs"
+    "nothing of it runs, nor its keeper"
+    alone: bool = False
+    "nothing of it ran any more when its shell ended"
 
     def __post_init__(self) -> None:
         self.output = _Shortened(self.limit)
@@ -293,6 +295,8 @@ class _Child:
             with suppress(ValueError):
                 if what == b"pid" and self.pid is None:
                     self.pid = int(number)
+                elif what == b"alone":
+                    self.alone = True
                 elif what == b"exit":
                     self.exit_code = int(number)
         return rest[:99]
