@@ -66,11 +66,11 @@ def serving(*workspaces: Path, **options: Any) -> Iterator[httpx.Client]:
     try:
         until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"{ADDRESS}:{port}", timeout=20, trust_env=False) as client:
+        with httpx.Client(base_url=f"{ADDRESS}:{port}", timeout=60, trust_env=False) as client:
             yield client
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -136,7 +136,7 @@ def commands(word: str) -> list[int]:
     return found
 
 
-def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+def until(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Waits until it is so."""
     latest = time.monotonic() + seconds
     while not true():

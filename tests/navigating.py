@@ -162,7 +162,7 @@ def listening(path: Path, token: str | None = None, port: int = 0) -> Iterator[s
             yield heard(process)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 @asynccontextmanager
@@ -172,7 +172,7 @@ async def over_http(
     """A client of a server over HTTP."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=10) as http,
+        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http,
         Client(streamable_http_client(address, http_client=http), mode=mode) as client,
     ):
         yield client

@@ -63,11 +63,11 @@ class Terminal:
         """All that was shown, without what is empty below it."""
         return self.tmux("capture-pane", "-p", "-J", "-S", "-").rstrip("\n ")
 
-    def wait(self, text: str, seconds: float = 30.0) -> str:
+    def wait(self, text: str, seconds: float = 60.0) -> str:
         """The screen, once a text stands on it."""
         return self._until(lambda shown: text in shown, text, seconds)
 
-    def wait_end(self, text: str, seconds: float = 30.0) -> str:
+    def wait_end(self, text: str, seconds: float = 60.0) -> str:
         """The screen, once a text stands at its end, such as a prompt."""
         wanted = text.rstrip()
         return self._until(

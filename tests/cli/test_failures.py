@@ -147,7 +147,7 @@ def test_cancelling_says_so(bad: Path, how: str, delay: float) -> None:
         time.sleep(delay)
         process.send_signal(getattr(signal, how))
         # A worker that lives on keeps the pipes open, and this from returning.
-        _, err = process.communicate(timeout=5)
+        _, err = process.communicate(timeout=50)
     assert process.returncode == 130
     assert err.strip() == b"Cancelled"
 
@@ -162,7 +162,7 @@ def test_what_was_half_done_is_cleared_away_on_termination(bad: Path) -> None:
         while not list((bad / "new").glob("*/*")) and process.poll() is None:
             time.sleep(0.001)  # until it writes
         process.terminate()
-        _, err = process.communicate(timeout=5)
+        _, err = process.communicate(timeout=50)
     assert (process.returncode, err.strip()) == (130, b"Cancelled")
     assert list((bad / "new").iterdir()) == []
 

@@ -60,7 +60,7 @@ def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
         finally:
             process.terminate()
             rest = process.stderr.read()
-        assert process.wait(10) == 130, rest
+        assert process.wait(60) == 130, rest
         assert rest.strip() == "Cancelled"
 
 
@@ -72,7 +72,7 @@ def asked(address: str, token: str | None = None, body: object = None) -> tuple[
     request = urllib.request.Request(address, data, headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=20) as answer:
+        with opener.open(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -95,7 +95,7 @@ def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(workspace: Pa
                 if "id" in message:
                     answers.append(json.loads(process.stdout.readline()))
             process.stdin.close()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
             assert process.stderr.read() == ""
         assert answers[0]["result"]["serverInfo"]["name"] == "ctxlab-sessions"
         assert "Harbour work" in json.dumps(answers[1]["result"])
@@ -189,4 +189,4 @@ def test_ctrl_c_ends_a_server(workspace: Path) -> None:
         assert process.stderr is not None
         process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130

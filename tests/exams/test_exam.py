@@ -33,7 +33,7 @@ STRATEGIES = ("full", "sliding_window()", "oracle()", "nothing")
 
 
 def client(server: Talker, folder: Path, **settings: object) -> CachedClient:
-    given = {"timeout": 1.0, "retries": 1, "delay": 0.01, "patience": 0, **settings}
+    given = {"timeout": 30.0, "retries": 1, "delay": 0.01, "patience": 0, **settings}
     return CachedClient(LiteLLMClient(server.address, "sk-test", **given), folder)  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ def test_what_is_not_answered_is_counted_and_in_no_score(
         return action if "item 0 " in asked_of(call) else honest(call)
 
     with talking(trouble) as server:
-        asked = client(server, tmp_path, timeout=0.5, concurrency=12)
+        asked = client(server, tmp_path, timeout=2, concurrency=12)
         found = examine(
             RECORDINGS[:3],
             "full",

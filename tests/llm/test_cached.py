@@ -33,7 +33,7 @@ def question(text: str = "Who is there?", **fields: Any) -> Request:
 
 
 def asking(server: Talker, **settings: Any) -> LiteLLMClient:
-    return LiteLLMClient(server.address, "sk-test", timeout=5, delay=0.01, **settings)
+    return LiteLLMClient(server.address, "sk-test", timeout=30, delay=0.01, **settings)
 
 
 def test_an_answer_comes_from_disk_with_the_figures_of_when_it_was_asked(tmp_path: Path) -> None:

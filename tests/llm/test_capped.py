@@ -36,7 +36,7 @@ def billed(server: Talker) -> float:
 
 
 def asking(server: Talker, **settings: object) -> LiteLLMClient:
-    given = {"timeout": 1.0, "delay": 0.01, "patience": 0, **settings}
+    given = {"timeout": 30.0, "delay": 0.01, "patience": 0, **settings}
     return LiteLLMClient(server.address, "sk-test", **given)  # type: ignore[arg-type]
 
 

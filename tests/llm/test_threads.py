@@ -22,7 +22,7 @@ def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threadi
     def ask(item: int, unwanted: threading.Event) -> int:
         asked.append(item)
         if item:
-            assert release.wait(10)
+            assert release.wait(90)
         return item * 10
 
     return ask
@@ -55,10 +55,10 @@ def test_an_error_goes_on_once_what_was_under_way_is_kept() -> None:
     both = threading.Barrier(2)
 
     def ask(item: int, unwanted: threading.Event) -> int:
-        both.wait(10)
+        both.wait(60)
         if item == 0:
             raise ValueError("refused")
-        assert unwanted.wait(10)
+        assert unwanted.wait(60)
         return item
 
     with pytest.raises(ValueError, match="refused"):
@@ -75,7 +75,7 @@ def test_a_second_interruption_leaves_at_once() -> None:
     begun = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         each.throw(KeyboardInterrupt())
-    assert 0.4 < time.perf_counter() - begun < 5
+    assert 0.4 < time.perf_counter() - begun < 60
     release.set()
 
 
@@ -143,7 +143,7 @@ def test_where_nothing_is_kept_nobody_is_waited_for() -> None:
     next(each)
     begun = time.perf_counter()
     each.close()
-    assert time.perf_counter() - begun < 5
+    assert time.perf_counter() - begun < 60
     release.set()
 
 

@@ -147,7 +147,7 @@ def test_sessions_of_several_workspaces_are_at_work_side_by_side(tmp_path: Path)
     workspaces = [tmp_path / str(number) for number in range(3)]
     for each in workspaces:
         each.mkdir()
-    meet = threading.Barrier(3, timeout=10)
+    meet = threading.Barrier(3, timeout=60)
 
     def script(request: Request) -> str:
         meet.wait()
@@ -211,7 +211,7 @@ def test_a_model_that_does_not_answer_is_given_up_with_its_client(tmp_path: Path
 
     def script(request: Request) -> str:
         if request.messages[-1].text == "hang":
-            go.wait(20)
+            go.wait(60)
             return "too late"
         return "You said: still there?"
 
@@ -248,7 +248,7 @@ def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        with httpx.Client(base_url=address, timeout=20, trust_env=False) as client:
+        with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
             id = created(client, tmp_path)
             events: list[Event] = []
             body = {"message": f"$ {mark}"}
@@ -261,7 +261,7 @@ def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
                     events += stream
                 except httpx.HTTPError:
                     events = []
-        assert process.wait(12) in (0, -number)
+        assert process.wait(60) in (0, -number)
     until(lambda: not commands(mark))
     with serving(tmp_path) as client:
         assert client.get(sessions_at(tmp_path)).json()[0]["sessionId"] == id

@@ -58,7 +58,7 @@ def test_lines_are_kept_by_their_turn(store: WorkspaceStore) -> None:
     for line in ("first", "better"):
         store.keep_line("a", 1, line)
     store.keep_line("a", 3, "third \ud800")
-    assert store.lines("a") == {1: "better", 3: "third ?"}
+    assert store.lines("a") == {1: "better", 3: "third \ufffd"}
 
 
 def test_what_is_not_there_is_unknown_to_every_method(store: WorkspaceStore) -> None:
