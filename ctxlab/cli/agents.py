@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
 
 from ctxlab.errors import SpecError
 
@@ -12,10 +14,54 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.client import Client
 
-__all__ = ["MODEL", "a_workspace", "agent_of", "model_named", "no_model"]
+__all__ = [
+    "MODEL",
+    "Answerer",
+    "ManagedBy",
+    "MaxIterations",
+    "ReadOnly",
+    "SummaryModel",
+    "Window",
+    "a_workspace",
+    "agent_of",
+    "model_named",
+    "no_model",
+]
 
 MODEL = "CTXLAB_MODEL"
 """The variable that names the model where ``--model`` does not."""
+
+Answerer: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="M", help="Who answers [what CTXLAB_MODEL says]."),
+]
+ManagedBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        "-s",
+        metavar="S",
+        help="How the context is managed, such as 'tool_stubs | rolling_summary | panic'.",
+    ),
+]
+Window: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--limit", "-l", metavar="N", help="Context window (16000, 16k) [the model's]."),
+]
+MaxIterations: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Calls of the model in a turn at most.")
+]
+ReadOnly: TypeAlias = Annotated[
+    bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
+]
+SummaryModel: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M",
+        help="Writes contents, titles and the summary that a resume begins with [none: they are "
+        "extracted].",
+    ),
+]
 
 _SYSTEM = """\
 You are an assistant at a command line, working in the folder {folder}. \

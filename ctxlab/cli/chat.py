@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ctxlab.cli.agents import (
+    Answerer,
+    ManagedBy,
+    MaxIterations,
+    ReadOnly,
+    SummaryModel,
+    Window,
+    a_workspace,
+    agent_of,
+    model_named,
+    no_model,
+)
 from ctxlab.cli.options import Reserve, reserved
 from ctxlab.cli.speak import note, one_line
 from ctxlab.errors import SpecError
@@ -36,41 +48,14 @@ def command(
             "--session", metavar="ID", help="Go on with this one; the beginning of its id will do."
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="M", help="Who answers [what CTXLAB_MODEL says]."),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="S",
-            help="How the context is managed, such as 'tool_stubs | rolling_summary | panic'.",
-        ),
-    ] = None,
-    limit: Annotated[
-        str | None,
-        typer.Option(
-            "--limit", "-l", metavar="N", help="Context window (16000, 16k) [the model's]."
-        ),
-    ] = None,
+    model: Answerer = None,
+    strategy: ManagedBy = None,
+    limit: Window = None,
     reserve: Reserve = None,
-    max_iterations: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Calls of the model in a turn at most.")
-    ] = 10,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
-    ] = False,
+    max_iterations: MaxIterations = 10,
+    read_only: ReadOnly = False,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="No tools at all.")] = False,
-    summary_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M",
-            help="Writes contents, titles and the summary that a resume begins with [none: they are "
-            "extracted].",
-        ),
-    ] = None,
+    summary_model: SummaryModel = None,
 ) -> None:
     """Talk with an agent about a folder; what is said is kept there, and any day can go on.
 
@@ -90,7 +75,6 @@ def command(
     ctxlab eval takes that file as data.
     """
     from ctxlab.agent.live import Live
-    from ctxlab.cli.agents import a_workspace, agent_of, model_named, no_model
     from ctxlab.cli.chatting import Chat
     from ctxlab.cli.prompt import Prompt
     from ctxlab.llm import LiteLLMClient

@@ -7,6 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ctxlab.cli.agents import (
+    Answerer,
+    ManagedBy,
+    MaxIterations,
+    ReadOnly,
+    SummaryModel,
+    Window,
+    a_workspace,
+    agent_of,
+    model_named,
+    no_model,
+)
+from ctxlab.cli.options import Reserve, reserved
 from ctxlab.cli.speak import note
 from ctxlab.errors import SpecError
 
@@ -123,29 +136,21 @@ def http(
     host: _Host = None,
     port: _Port = None,
     token: _Token = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="M",
-            help="Who answers [what CTXLAB_MODEL says; none: no chat].",
-        ),
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", "-s", metavar="S", help="As for ctxlab chat.")
-    ] = None,
-    limit: Annotated[
-        str | None, typer.Option("--limit", "-l", metavar="N", help="Context window [the model's].")
-    ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
-    ] = False,
+    model: Answerer = None,
+    strategy: ManagedBy = None,
+    limit: Window = None,
+    reserve: Reserve = None,
+    max_iterations: MaxIterations = 10,
+    read_only: ReadOnly = False,
+    summary_model: SummaryModel = None,
 ) -> None:
-    """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it."""
-    from ctxlab.cli.agents import a_workspace, agent_of, model_named, no_model
+    """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it.
+
+    Where no model is named, sessions can be read and nobody answers.
+    """
     from ctxlab.llm import LiteLLMClient
     from ctxlab.serve import http as server
+    from ctxlab.sessions.workspace.store import WorkspaceStore
     from ctxlab.strategies import parse
 
     if strategy is not None:
@@ -155,13 +160,30 @@ def http(
     def agent_for(folder: Path) -> Agent:
         if named is None:
             raise no_model()
-        return agent_of(folder, named, client, strategy=strategy, limit=limit, read_only=read_only)
+        return agent_of(
+            folder,
+            named,
+            client,
+            strategy=strategy,
+            limit=limit,
+            reserve=reserved(reserve),
+            max_iterations=max_iterations,
+            read_only=read_only,
+        )
 
     folders = [a_workspace(folder) for folder in workspace or ["."]]
     if named is not None:
         agent_for(folders[0])  # as is a limit
     where = host or server.HOST
-    made = server.make_app(folders, agent_for=agent_for, host=where, token=token or None)
+    made = server.make_app(
+        folders,
+        agent_for=agent_for,
+        client=client,
+        summary_model=summary_model,
+        store_for=lambda folder: WorkspaceStore(folder, client=client, model=summary_model),
+        host=where,
+        token=token or None,
+    )
     server.serve(
         made,
         where,

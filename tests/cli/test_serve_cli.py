@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from http_serving import until
 from navigating import HELLO
 from running import PROGRAM, Run
+from talking import Call, talking
 
 from ctxlab.conversation import Message
 from ctxlab.sessions.workspace.store import WorkspaceStore
@@ -128,6 +130,25 @@ def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
         status, said = asked(f"{address}/api/v1/sessions/{id}/toc")
         assert status == 200
         assert "When?" in said
+
+
+def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
+    workspace: Path,
+) -> None:
+    asks = "When does it open?"
+
+    def script(call: Call) -> str:
+        return "At six." if call.messages[-1].text == asks else "The harbour opens at six"
+
+    with talking(script) as model:
+        to_it = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
+        to_it |= {"CTXLAB_MODEL": "openai/gpt-4o-mini", "OPENAI_API_KEY": "sk-test"}
+        options = ("--summary-model", "openai/gpt-4o-mini", "--max-iterations", "3")
+        with serving("http", "--port", "0", *options, cwd=workspace, **to_it) as address:
+            status, said = asked(f"{address}/chat", body={"message": asks})
+            assert (status, json.loads(said)["response"]) == (200, "At six.")
+            contents = f"{address}/api/v1/sessions/{json.loads(said)['session_id']}/toc"
+            until(lambda: "The harbour opens at six" in asked(contents)[1])
 
 
 def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
