@@ -68,6 +68,8 @@ def survey(
     - ``compactions``: what the product did itself; ``faults``: rule of ``validity`` → how often the
       recording breaks it
     - ``billed``: ``billing.Session`` as a dict, None where no usage is recorded
+    - ``strategy``: what managed the context of a session as it went, so that bills are of what it sent;
+      None where the recording does not say
 
     ``project`` is the folder whose calibration profile counts, if it has one.
     """
@@ -126,6 +128,7 @@ class Surveyor:
             "counted_as": counter.model,
             "counted": counter.note,
             "billed": vars(bills) if bills else None,
+            "strategy": recording.meta.get("strategy"),
         }
 
 

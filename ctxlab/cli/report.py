@@ -220,7 +220,13 @@ def _rule(name: str) -> str:
 
 def _bills(found: Sequence[Facts]) -> Iterator[str]:
     """How far counts and bills are apart, and what that says of the log."""
-    bills = [(facts, facts["billed"]) for facts in found if facts["billed"]]
+    billed = [(facts, facts["billed"]) for facts in found if facts["billed"]]
+    bills = [(facts, bill) for facts, bill in billed if not facts["strategy"]]
+    if managed := len(billed) - len(bills):
+        yield (
+            f"{many(managed, 'recording')} had a context strategy in force: the bills are of what it "
+            "sent, the counts of everything."
+        )
     if not bills:
         return
     error = median(bill["error"] for _, bill in bills)

@@ -60,7 +60,7 @@ def test_names_from_the_data_cannot_steer_the_terminal(run: Run, tmp_path: Path)
     assert "[bold]a" in out
 
 
-def billed_log(folder: Path) -> Path:
+def billed_log(folder: Path, **meta: str) -> Path:
     """A session with the provider's usage and a compaction, in a file of its own."""
     messages = [Message("user", "Repair it.")]
     for turn in range(40):
@@ -73,7 +73,15 @@ def billed_log(folder: Path) -> Path:
     )
     path = folder / "billed.jsonl"
     write(
-        [Recording("billed", tuple(messages), model="claude-opus-4-5", compactions=(compaction,))],
+        [
+            Recording(
+                "billed",
+                tuple(messages),
+                model="claude-opus-4-5",
+                compactions=(compaction,),
+                meta=meta,
+            )
+        ],
         path,
     )
     return path
@@ -87,6 +95,15 @@ def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_p
     assert "with the provider's usage: counts are off by" in said
     assert "Something was cleared without a record: the bill falls by" in said
     assert "before message 31 of billed" in said
+
+
+def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its_counts(
+    run: Run, tmp_path: Path
+) -> None:
+    said = " ".join(run("describe", billed_log(tmp_path, strategy="panic()")).out.split())
+    assert "1 recording had a context strategy in force: the bills are of what it sent" in said
+    assert "cleared without a record" not in said
+    assert "counts are off" not in said
 
 
 def test_only_what_was_asked_for_is_described(run: Run, logs: Path) -> None:
