@@ -15,7 +15,8 @@
     ├── SessionError       a session cannot be opened or written
     │   ├── UnknownSession     no session of that id is stored
     │   ├── UnknownTurn        the session has no turn of that number
-    │   └── SessionActive      another session of the workspace is active
+    │   ├── SessionActive      another session of the workspace is active
+    │   └── SessionAhead       the session has gone on elsewhere
     └── DataMissing        something that ctxlab needs is not on this machine
 
 Each message says what failed, where, and what to do about it.
@@ -36,6 +37,7 @@ __all__ = [
     "ModelUnavailable",
     "ReadError",
     "SessionActive",
+    "SessionAhead",
     "SessionError",
     "SpecError",
     "StrategyError",
@@ -148,6 +150,20 @@ class UnknownTurn(SessionError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
         return type(self), (self.id, self.turn, self.turns)
+
+
+class SessionAhead(SessionError):
+    """The stored session has gone on elsewhere, so that what was to follow no longer does.
+
+    ``id``: of the session.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"session {id!r} has gone on elsewhere: resume it to go on with it here")
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return type(self), (self.id,)
 
 
 class SessionActive(SessionError):

@@ -21,6 +21,7 @@ __all__ = [
     "LINE",
     "Turns",
     "headline",
+    "main_argument",
     "number_from",
     "turn_at",
     "turn_span",
@@ -154,16 +155,26 @@ def headline(messages: Sequence[Message]) -> str:
     return _cut(" · ".join([*asked, *calls] or said[:1]) or "(nothing was said)", LINE)
 
 
+def main_argument(call: ToolCall) -> str:
+    """The argument that says most about a call: what it works on, else its first; empty for none.
+
+    >>> main_argument(ToolCall("c1", "read", '{"limit": 20, "path": "src/io.py"}'))
+    'src/io.py'
+    >>> main_argument(ToolCall("c2", "wait", '{"seconds": 5}')), main_argument(ToolCall("c3", "ls"))
+    ('5', '')
+    """
+    given = {path: str(leaf) for path, leaf in call.leaves() if leaf is not None}
+    return next((given[key] for key in _MAIN if given.get(key)), next(iter(given.values()), ""))
+
+
 def _first_line(message: Message) -> str:
     """The first line that says something."""
     return " ".join(message.text.lstrip()[: 4 * LINE].partition("\n")[0].split())
 
 
 def _called(call: ToolCall, limit: int) -> str:
-    """A tool's name and the argument that says most about the call."""
-    given = {path: str(leaf) for path, leaf in call.leaves() if leaf is not None}
-    main = next((given[key] for key in _MAIN if given.get(key)), next(iter(given.values()), ""))
-    return _cut(f"{call.name} {' '.join(main[: 4 * LINE].split())}".rstrip(), limit)
+    main = " ".join(main_argument(call)[: 4 * LINE].split())
+    return _cut(f"{call.name} {main}".rstrip(), limit)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
 
 from ctxlab.agent.events import Done, Event, Outcome, outcome_of
 from ctxlab.agent.loop import Agent
 from ctxlab.conversation import Message
-from ctxlab.errors import SessionError, SpecError
+from ctxlab.errors import SessionAhead, SessionError, SpecError
 from ctxlab.sessions.base import Plan, Resume, Session, Store
 from ctxlab.sessions.paired import Unit, interrupted
-from ctxlab.sessions.resume import seed_message
-from ctxlab.strategies.file_sessions import ENGINE
+from ctxlab.sessions.resume import seeded
 from ctxlab.turns import Turns, number_from
 
 __all__ = ["Completed", "Live"]
@@ -41,7 +41,8 @@ class Live:
     """An agent and the session of a store that its conversation goes into.
 
     Made by ``start`` or ``resume``, each with an agent that has said nothing yet. What was said is
-    appended at once; ``Store.save`` follows at the end of a turn, however it ends.
+    appended at once; ``Store.save`` follows at the end of a turn, however it ends. Where the session has
+    gone on elsewhere, in another process say, nothing more is stored: ``SessionAhead``, once.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Live:
         plan: Plan | None = None,
         file: str | None = None,
         summaries: Completed | None = None,
+        stored: int | None = None,
     ) -> None:
         if agent.heard is not None:
             raise SpecError("the agent's conversation is stored already: give a new agent")
@@ -64,6 +66,7 @@ class Live:
         self.summaries = summaries
         "told of each turn that is over"
         self.closed = False
+        self._stored = store.get(id).messages if stored is None else stored
         agent.plan = plan
         agent.planned = self._planned
         agent.heard = self._hear
@@ -115,13 +118,21 @@ class Live:
         ``UnknownSession``.
         """
         _refuse_begun(agent)
-        resumed = store.open(id)
-        if left := _unanswered(store, id):
-            store.append(id, *left)
-            resumed = store.open(id)
         session = store.get(id)
+        stored, resumed = session.messages, store.open(id)
+        if left := _unanswered(store, id):
+            stored = store.append(id, *left, at=stored) + len(left)
+            resumed = store.open(id)
         _begin(agent, store, id, resumed)
-        return cls(store, id, agent, plan=resumed.plan, file=session.file, summaries=summaries)
+        return cls(
+            store,
+            id,
+            agent,
+            plan=resumed.plan,
+            file=session.file,
+            summaries=summaries,
+            stored=stored,
+        )
 
     @property
     def session(self) -> Session:
@@ -138,8 +149,13 @@ class Live:
         self.agent.keep_plan(plan)
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[Event, None, None]:
-        """``Agent.stream``, stored as it goes; the turn is saved before ``Done`` comes."""
+        """``Agent.stream``, stored as it goes; the turn is saved before ``Done`` comes.
+
+        A session that was closed or archived meanwhile is active again.
+        """
         self._refuse_closed()
+        if self.session.status != "active":
+            self.store.open(self.id)
         return self._saved(self.agent.stream(text, file=self.file if file is None else file))
 
     def turn(self, text: str, *, file: str | None = None) -> Outcome:
@@ -148,11 +164,12 @@ class Live:
 
     def close(self) -> None:
         """Ends a turn that was left in the middle, and closes the session; it can be resumed."""
+        self.agent.cancel()
         if self.closed:
             return
-        self.agent.cancel()
         self.store.save(self.id, plan=self.plan)
-        self.store.mark(self.id, "closed")
+        if self.session.status == "active":  # and was not archived meanwhile
+            self.store.mark(self.id, "closed")
         self.closed = True
 
     # --- storing -------------------------------------------------------------------------------
@@ -163,22 +180,34 @@ class Live:
             for event in turn:
                 if isinstance(event, Done):
                     saved = True  # once: where it is interrupted or fails, a resume reads what is stored
+                    self._leave_plan(waits=event.outcome.finish == "limit")
                     self.store.save(self.id, plan=self.plan)
                     if self.summaries is not None:
                         self.summaries.turn_completed(self.id)
                 yield event
         finally:
             turn.close()  # which answers what is open, before the window is saved
-            if not saved:
+            if not saved and not self.closed:
+                self._leave_plan(paused=True)
                 try:
                     self.store.save(self.id, plan=self.plan)
                 except Exception:
                     # What ended the turn goes on to the caller; all its messages are stored.
                     _LOG.exception("session %s: an interrupted turn could not be saved", self.id)
 
+    def _leave_plan(self, *, waits: bool = False, paused: bool = False) -> None:
+        """How the turn left the step that is being worked on: done with, cut short, or broken off."""
+        if (plan := self.plan) is not None and plan.current is not None:
+            self.agent.plan = replace(plan, awaiting_continuation=waits, paused=paused)
+
     def _hear(self, messages: tuple[Message, ...]) -> None:
         self._refuse_closed()
-        self.store.append(self.id, *messages)
+        try:
+            self.store.append(self.id, *messages, at=self._stored)
+        except SessionAhead:
+            self.closed = True
+            raise
+        self._stored += len(messages)
 
     def _planned(self, plan: Plan | None) -> None:
         self._refuse_closed()
@@ -206,9 +235,7 @@ def _begin(agent: Agent, store: Store, id: str, resumed: Resume) -> None:
     recent = [message for message in resumed.recent if message.role != "system"]
     if not recent and not resumed.summary:
         return  # nothing was said: the system prompt is stored with the first turn
-    if (seed := seed_message(resumed)) is not None:
-        opening.append(seed.replace(extra={**seed.extra, ENGINE: True}))
-    agent.begin([*opening, *recent])
+    agent.begin(seeded(replace(resumed, recent=(*opening, *recent))))
     numbers, counted = Turns(), 0
     for message in recent:
         counted = numbers.add(message)

@@ -16,8 +16,16 @@ from contextlib import closing, nullcontext
 from typing import Any, Protocol
 
 from ctxlab.agent.breaker import FAILURES, Breaker
-from ctxlab.agent.events import Called, Done, Event, Finish, Returned, TextPiece, outcome_of
-from ctxlab.agent.events import Outcome as Outcome
+from ctxlab.agent.events import (
+    Called,
+    Done,
+    Event,
+    Finish,
+    Outcome,
+    Returned,
+    TextPiece,
+    outcome_of,
+)
 from ctxlab.agent.parts import parts_of
 from ctxlab.agent.planning import plan_tool
 from ctxlab.agent.result import ToolResult, cancelled
@@ -33,12 +41,14 @@ from ctxlab.agent.wording import (
 )
 from ctxlab.client import Client, Reply, Request, Streamer
 from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.errors import ModelUnavailable, SessionError, SpecError
 from ctxlab.jsontext import well_formed
 from ctxlab.llm import LiteLLMClient
 from ctxlab.manager import ContextManager
 from ctxlab.sessions.base import Plan
 from ctxlab.signals import held
+from ctxlab.strategies import contents
+from ctxlab.strategies.base import members
 from ctxlab.turns import GET_TURN
 
 __all__ = ["DEFAULT_STRATEGY", "MAX_ITERATIONS", "Agent", "Managed"]
@@ -118,7 +128,8 @@ class Agent:
         "by name"
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
-        if "contents(" in repr(self.manager.strategy) and "get_turn" not in self.tools:
+        lists = any(isinstance(each, contents) for each in members(self.manager.strategy))
+        if lists and "get_turn" not in self.tools:
             about = GET_TURN["function"]
             tool = Tool("get_turn", about["description"], about["parameters"], self._get_turn)
             self.tools["get_turn"] = tool
@@ -127,6 +138,7 @@ class Agent:
         self._open: dict[str, ToolCall] = {}  # calls that have no result yet
         self._unheard: list[Message] = []  # the system prompt, until the first turn
         self._running: weakref.ref[Generator[Event, None, None]] | None = None
+        self._stopping = False
         if system:
             self._unheard.append(Message("system", well_formed(system), time=time.time()))
             self._keep(self._unheard[0])
@@ -177,12 +189,15 @@ class Agent:
         goes on from there. ``KeyboardInterrupt`` goes on to the caller after managed processes were
         ended, calls without a result were answered as cancelled, and text that had come was kept with
         "[Cancelled]"; closing the iterator early does the same and raises nothing. Raises ``SpecError``
-        for an empty message, and where another turn is under way; one that was left is closed.
+        for an empty message, for one that is larger than the window, and where another turn is under
+        way; one that was left is closed.
         """
         if not text.strip():
             raise SpecError("there is nothing to answer: the message is empty")
         self.cancel()
-        turn = self._turn(Message("user", well_formed(text), time=time.time(), file=file))
+        user = Message("user", well_formed(text), time=time.time(), file=file)
+        self._refuse_too_large(user)
+        turn = self._turn(user)
         self._running = weakref.ref(turn)
         return turn
 
@@ -198,6 +213,12 @@ class Agent:
             except ValueError:
                 raise SpecError("the agent is in a turn: let it end first") from None
 
+    def stop(self) -> None:
+        """Ends a turn that another thread runs, as Ctrl+C would: at its next step, its processes now."""
+        self._stopping = True
+        if self.processes is not None:
+            self.processes.kill_all()
+
     def parts(self) -> dict[str, int]:
         """Tokens of the next request by part: system, tools, summary, messages, reserve, free.
 
@@ -212,6 +233,7 @@ class Agent:
         said: list[Message] = []
         pieces: list[str] = []
         self.breaker.reset()
+        self._stopping = False
         try:
             self._answer_open(said)
             self._say([*self._unheard, user], said)
@@ -244,6 +266,7 @@ class Agent:
             for each in calls:
                 yield Called(each)
                 result = self._call(each)
+                self._heed()  # what a stopped tool gave is no result
                 self._say([result_message(each, result)], said)
                 yield Returned(each, result)
         if finish == "limit":
@@ -270,12 +293,30 @@ class Agent:
         close: Any = getattr(stream, "close", None)
         with nullcontext() if close is None else closing(stream):  # type: ignore[type-var]
             for piece in stream:
+                self._heed()
                 if isinstance(piece, Reply):
                     return piece
                 if piece:
                     pieces.append(piece)
                     yield TextPiece(piece)
         raise ModelUnavailable(f"{self.model}: the answer broke off")
+
+    def _refuse_too_large(self, user: Message) -> None:
+        """No strategy shortens what the user has just said, and a provider would refuse it."""
+        history = self.manager.history
+        count = history.counter.message
+        system = sum(count(message) for message in history if message.role == "system")
+        room, needed = max(0, self.manager.budget.available - system), count(user)
+        if needed > room:
+            raise SpecError(
+                f"the message has {needed:,} tokens, and the context window of "
+                f"{self.manager.budget.limit:,} has room for {room:,}: shorten it, put it into a file "
+                "that is read part by part, or give a larger limit"
+            )
+
+    def _heed(self) -> None:
+        if self._stopping:
+            raise KeyboardInterrupt
 
     def _call(self, wanted: ToolCall) -> ToolResult:
         if (refused := self.breaker.blocked(wanted.name)) is not None:
@@ -329,6 +370,8 @@ class Agent:
                 self._answer_open(said)
                 if (message := cut_off(pieces, CANCELLED_MARK if stopped else BROKEN)) is not None:
                     self._say([message], said)
+            except SessionError:
+                pass  # the session was closed or has gone on elsewhere: what is left is no part of it
             except Exception:
                 # What ended the turn goes on to the caller; the next turn answers what is left open.
                 _LOG.exception("the end of an interrupted turn could not be stored")

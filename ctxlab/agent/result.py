@@ -5,7 +5,6 @@ Source: seed design "Robustness & Reliability", 10.1.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -67,7 +66,7 @@ class ToolResult(BaseModel):
             return _bounded(dump_json({"error": self.error, "error_type": self.error_type}))
         if isinstance(self.data, str):
             return _bounded(self.data)
-        return "" if self.data is None else _bounded(_json(self.data))
+        return "" if self.data is None else _bounded(dump_json(plain_data(self.data)))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it that is set, the execution's figures included, as plain JSON data."""
@@ -97,14 +96,6 @@ def plain_data(value: Any) -> Any:
             return str(value)
         except Exception:
             return f"<{type(value).__name__}>"
-
-
-def _json(value: Any) -> str:
-    data = plain_data(value)
-    try:
-        return dump_json(data)
-    except (OverflowError, RecursionError):  # integers beyond 64 bits
-        return json.dumps(data)
 
 
 def _bounded(text: str) -> str:

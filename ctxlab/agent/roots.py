@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 from ctxlab.errors import CtxlabError
 
-__all__ = ["KEPT", "Entry", "Refused", "Root", "entries", "opened_file", "opened_folder"]
+__all__ = ["DEEPEST", "KEPT", "Entry", "Refused", "Root", "entries", "opened_file", "opened_folder"]
 
 KEPT = (".ctxlab", ".git")
 """Folders that hold memory of a workspace, directly in its root: nothing is written there."""
 
+DEEPEST = 200
+"""Folders in one path at most, each of which is held open for a moment."""
+
 _LINKS = 40
 "as many links as Linux follows in one path"
-_DEEPEST = 200
-"folders, each of which is held open for a moment"
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 # Without waiting: opening a pipe that nobody writes to would take for ever.
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -133,7 +134,7 @@ class Root:
                 elif not todo:
                     yield at[-1], part
                     return
-                elif len(at) > _DEEPEST:
+                elif len(at) > DEEPEST:
                     raise OSError(errno.ENAMETOOLONG, "is too deep", path)
                 else:
                     if make:

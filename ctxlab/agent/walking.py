@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from ctxlab.agent.roots import Entry, entries, opened_folder
+from ctxlab.agent.roots import DEEPEST, Entry, entries, opened_folder
+from ctxlab.quantity import many
 
 __all__ = ["Walk", "matches"]
 
@@ -23,8 +24,8 @@ class Walk:
     may not be opened are counted.
     """
 
-    depth: int = 1_000_000
-    "levels below the folder; 1: what lies in it"
+    depth: int = DEEPEST
+    "levels below the folder, ``DEEPEST`` of them at most; 1: what lies in it"
     until: float = float("inf")
     "``time.monotonic`` after which it ends, which it says in ``late``"
     hidden: int = 0
@@ -33,6 +34,9 @@ class Walk:
     deeper: int = 0
     "folders that lie below ``depth``"
     late: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        self.depth = min(self.depth, DEEPEST)
 
     def through(
         self, folder: int, at: str = "", level: int = 1
@@ -50,7 +54,7 @@ class Walk:
             yield path, folder, entry
             if entry.kind != "folder":
                 continue
-            if level >= min(self.depth, 200):
+            if level >= self.depth:
                 self.deeper += 1
                 continue
             try:
@@ -68,11 +72,13 @@ class Walk:
         """What was left out, as a reader is told."""
         notes = []
         if self.hidden:
-            notes.append(f"{self.hidden} hidden entries (names that begin with a dot) left out")
+            notes.append(f"{many(self.hidden, 'hidden name')} (beginning with a dot) left out")
         if self.deeper:
-            notes.append(f"{self.deeper} folders not entered: deeper than {self.depth} levels")
+            notes.append(
+                f"{many(self.deeper, 'folder')} not entered: deeper than {self.depth} levels"
+            )
         if self.closed:
-            notes.append(f"{self.closed} folders could not be opened")
+            notes.append(f"{many(self.closed, 'folder')} could not be opened")
         if self.late:
             notes.append("stopped because the time was up: there may be more")
         return notes

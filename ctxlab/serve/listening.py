@@ -52,9 +52,10 @@ def listen(
 def address_of(host: str, port: int) -> str:
     """Where a browser or client finds a server.
 
-    >>> address_of("::1", 9878), address_of("0.0.0.0", 80)
-    ('http://[::1]:9878', 'http://0.0.0.0:80')
+    >>> address_of("::1", 9878), address_of("[::1]", 9878), address_of("0.0.0.0", 80)
+    ('http://[::1]:9878', 'http://[::1]:9878', 'http://0.0.0.0:80')
     """
+    host = host.strip("[]")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -209,9 +209,10 @@ class Store(Library, Protocol):
         """What a session is resumed from; it is active from now on, whatever it was."""
         ...
 
-    def append(self, id: str, *messages: Message) -> int:
+    def append(self, id: str, *messages: Message, at: int | None = None) -> int:
         """Adds messages, all or none of them and nothing between them; the position of the first.
 
+        ``at``: what that is to be; ``SessionAhead`` where it is another, and nothing is added.
         The first user message gives the session its title, where it has none.
         """
         ...

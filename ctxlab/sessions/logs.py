@@ -20,7 +20,7 @@ from ctxlab.formats.places import Place
 from ctxlab.sessions.base import Hit, Session, Status
 from ctxlab.sessions.logfiles import LogFile, LogFiles
 from ctxlab.sessions.shared import chosen
-from ctxlab.sessions.titles import first_title
+from ctxlab.sessions.titles import first_title, tidy
 from ctxlab.sessions.words import search_words
 from ctxlab.turns import Turns
 
@@ -53,7 +53,8 @@ class Logs:
 
     An id is the path below the folder that was asked for, made safe for file names and addresses; where
     that changed it, or where it was taken, a checksum stands behind it. A title is the beginning of what
-    the user said first. Where no message has a time, the file's is taken. The status is ``closed``.
+    the user said first, and where no message has a time, the file's is taken; a recording of a stored
+    session says itself how it is titled and when it was created. The status is ``closed``.
 
     Raises ``ReadError`` for a path that is missing, and for a file named by itself that is no log.
 
@@ -75,6 +76,12 @@ class Logs:
 
     def __repr__(self) -> str:
         return f"Logs({list(map(str, self._files.paths))})"
+
+    @property
+    def _where(self) -> str:
+        """What an error says of the place."""
+        paths = self._files.paths
+        return str(paths[0]) if len(paths) == 1 else f"{len(paths):,} paths"
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -132,11 +139,7 @@ class Logs:
     def recording(self, id: str) -> Recording:
         """See ``Library``."""
         with self._lock:
-            entry = self._entry(id)
-            for number, recording in enumerate(self._files.recordings(entry.file)):
-                if number == entry.number:
-                    return msgspec.structs.replace(recording, id=id)
-        raise UnknownSession(id, self)
+            return self._recording(self._entry(id))
 
     # --- the index -----------------------------------------------------------------------------
 
@@ -149,12 +152,20 @@ class Logs:
 
     def _turns(self, id: str) -> tuple[list[int], tuple[Message, ...]]:
         with self._lock:
-            messages, entry = self.recording(id).messages, self._entry(id)
+            entry = self._entry(id)
+            messages = self._recording(entry).messages
             if not entry.starts:
                 turns = Turns()
                 numbers = [turns.add(message) for message in messages]
                 entry.starts = [bisect_left(numbers, n) for n in range(1, turns.number + 1)]
             return entry.starts, messages
+
+    def _recording(self, entry: _Entry) -> Recording:
+        id = entry.session.id
+        for number, recording in enumerate(self._files.recordings(entry.file)):
+            if number == entry.number:
+                return msgspec.structs.replace(recording, id=id)
+        raise UnknownSession(id, self._where)
 
     def _entry(self, id: str) -> _Entry:
         with self._lock:
@@ -162,7 +173,7 @@ class Logs:
             if id not in entries or entries[id].file.stale:
                 entries = self._refreshed()
             if id not in entries:
-                raise UnknownSession(id, self)
+                raise UnknownSession(id, self._where)
             return entries[id]
 
     def _refreshed(self) -> dict[str, _Entry]:
@@ -213,7 +224,10 @@ def _marked(safe: str, whole: str) -> str:
 
 
 def _session(id: str, recording: Recording, file: LogFile) -> Session:
-    times = [m.time for m in recording.messages if m.time]
+    times = [m.time for m in recording.messages if m.time] or [file.changed]
+    title, created = recording.meta.get("title"), recording.meta.get("created")
+    if not isinstance(created, (int, float)) or isinstance(created, bool):
+        created = min(times)
     first = next(
         (m for m in recording.messages if m.role == "user" and not m.extra.get("meta") and m.text),
         None,
@@ -227,11 +241,12 @@ def _session(id: str, recording: Recording, file: LogFile) -> Session:
         about["skipped"] = recording.skipped
     return Session(
         id,
-        first_title(first.text) if first else "",
+        (tidy(title) if isinstance(title, str) else "")
+        or (first_title(first.text) if first else ""),
         recording.model,
         "closed",
-        min(times, default=file.changed),
-        max(times, default=file.changed),
+        created,
+        max(created, *times),
         len(recording.messages),
         tools=recording.tools,
         meta=about,

@@ -9,30 +9,32 @@ from pathlib import Path
 from ctxlab.errors import SessionError
 from ctxlab.sessions.base import Library, Store
 
-__all__ = ["open_library", "open_store"]
+__all__ = ["find_store", "open_library", "open_store"]
 
 _DATABASE = Path(".ctxlab", "sessions.db")
 _CHUNKS = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
 
 
-def open_library(path: str | Path) -> Library:
+def open_library(path: str | Path, *, future: bool = False) -> Library:
     """The sessions of a path, to be read.
 
     A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) and a folder of chunks
     (``session-ID.N.jsonl``) are opened as the stores that they are. Whatever else ``ctxlab.load`` takes
-    is read as logs: files, folders, globs, addresses, ``bundled:NAME``.
+    is read as logs: files, folders, globs, addresses, ``bundled:NAME``. ``future``: a folder that holds
+    no session yet is the workspace that its first chat makes it.
 
     Raises ``SessionError`` where no session is, ``ReadError`` for a path that is missing, and
     ``UnknownFormat`` for a file that is neither.
     """
-    far = isinstance(path, str) and (not path or "://" in path)
-    store = None if far else _store(path)
+    store = find_store(path)
     if store is not None:
         return store
     from ctxlab.sessions.logs import Logs  # loads every format
 
     logs = Logs(path)
     if not logs.sessions():
+        if future and "://" not in str(path) and Path(path).expanduser().is_dir():
+            return open_store(path)
         count = len(logs.left_out)
         raise SessionError(
             f"{path}: no session is stored there, and none of its {count:,} files is a log that ctxlab "
@@ -49,7 +51,7 @@ def open_store(path: str | Path) -> Store:
     """
     if not str(path):
         raise SessionError("a path is empty; the current folder is written as .")
-    store = _store(path)
+    store = find_store(path)
     if store is not None:
         return store
     folder = Path(path).expanduser()
@@ -64,8 +66,13 @@ def open_store(path: str | Path) -> Store:
     raise SessionError(f"{path}: no such folder; make it first")
 
 
-def _store(path: str | Path) -> Store | None:
-    """The store that is there already."""
+def find_store(path: str | Path) -> Store | None:
+    """The store that a path holds already; None where it holds none, as an address does.
+
+    Nothing is made. Raises ``SessionError`` for a path that cannot be looked at.
+    """
+    if isinstance(path, str) and (not path or "://" in path):
+        return None
     try:
         here = Path(path).expanduser().absolute()
         workspace = here

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ctxlab.conversation import Message
 from ctxlab.sessions.base import Plan, Resume
+from ctxlab.strategies.file_sessions import ENGINE
 
 __all__ = ["CONTINUE", "seed_message", "seeded"]
 
@@ -39,7 +40,8 @@ def seed_message(resume: Resume) -> Message | None:
     parts = ["This conversation is resumed."]
     if resume.summary:
         parts.append(f"Summary of the conversation so far:\n{resume.summary}")
-    return Message("user", "\n\n".join([*parts, *filter(None, [step]), CONTINUE]))
+    text = "\n\n".join([*parts, *filter(None, [step]), CONTINUE])
+    return Message("user", text, extra={ENGINE: True})
 
 
 def seeded(resume: Resume) -> tuple[Message, ...]:

@@ -65,9 +65,10 @@ class Summaries:
     once, and the line is kept in the store. An answer that is empty, longer than 100 characters or cut
     off gives way to the extracted line, as does a failure, after which this program does not ask about
     that turn again. Everything of that kind is logged (``ctxlab.sessions``), a warning the first time.
-    Sessions of a system are left alone. The client is asked directly, so that a summary is no turn and
-    asks for no summary. Without a model nothing is asked and nothing kept: lines are extracted whenever
-    they are shown, and the title follows the first line of a prompt that begins another topic.
+    Sessions of a system are left alone, and so is a title that was given by hand. The client is asked
+    directly, so that a summary is no turn and asks for no summary. Without a model nothing is asked and
+    nothing kept: lines are extracted whenever they are shown, and the title follows the first line of a
+    prompt that begins another topic.
 
     The store must allow calls from several threads. A program that ends calls ``close``, or is left
     by its threads, which are daemons: what is missing is made when the session goes on.
@@ -113,7 +114,11 @@ class Summaries:
         self._plan(id, everything=False)
 
     def catch_up(self, id: str) -> None:
-        """Lines for all turns of an older session that have none, in the background."""
+        """Lines for all turns that have none, however many, in the background.
+
+        For a session that went on without a model or was migrated, whose turns nobody wrote lines for:
+        a turn that is completed goes back to ``BACKLOG`` of them alone.
+        """
         self._plan(id, everything=True)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -206,13 +211,17 @@ class Summaries:
                 return
 
     def _newest_first(self, id: str) -> Iterator[_Prompt]:
-        """The interactions; of a long run no more is held than is shown to a model."""
-        later, left_out = list[Sequence[Message]](), 0
-        for number in range(self.store.turns(id), 0, -1):
+        """The interactions that are over; of a long run no more is held than is shown to a model."""
+        later, left_out, over = list[Sequence[Message]](), 0, True
+        newest = self.store.turns(id)
+        for number in range(newest, 0, -1):
             messages = self.store.turn(id, number)[1]
+            if number == newest:  # which may be going on while those before it are seen to
+                over = any(m.role == "assistant" and not m.tool_calls for m in messages[-1:])
             if any(m.role == "user" for m in messages):
-                yield _Prompt(number, [messages, *reversed(later)], left_out)
-                later, left_out = [], 0
+                if over:
+                    yield _Prompt(number, [messages, *reversed(later)], left_out)
+                later, left_out, over = [], 0, True
             elif len(later) < _STEPS:
                 later.append(messages)
             else:
@@ -234,6 +243,8 @@ class Summaries:
 
     def _retitle(self, id: str) -> None:
         session = self.store.get(id)
+        if _by_hand(session):
+            return
         lines = {**self._extracted.get(id, {}), **self.store.lines(id)}
         said = self._ask(None, title_prompt(session.title, lines), f"the title of session {id}")
         if said is None:
@@ -248,6 +259,8 @@ class Summaries:
             self.store.retitle(id, title, max(lines))
 
     def _retitle_plainly(self, session: Session) -> None:
+        if _by_hand(session):
+            return
         newest: _Prompt | None = None
         before = [session.title]
         for each in self._newest_first(session.id):
@@ -317,6 +330,11 @@ def _unquoted(text: str) -> str:
         if wrapped and around[0] not in inside and around[-1] not in inside:
             line = inside
     return line
+
+
+def _by_hand(session: Session) -> bool:
+    """Whether somebody gave the session its title, who knows best."""
+    return bool(session.titles) and session.titles[0].turn == 0
 
 
 def _same(one: str, other: str) -> bool:

@@ -6,9 +6,11 @@ and "Title History Tracking".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ctxlab.sessions.base import TITLE_LENGTH, TITLES, Session, TitleChange
+from ctxlab.sessions.contents import interaction_id
 
 __all__ = ["RECENT", "changed", "first_title", "tidy", "title_prompt"]
 
@@ -17,6 +19,7 @@ RECENT = 3
 
 _SHOWN = 40  # turns that a model is shown at most
 _FIRST = 50  # characters of a first message that become a title
+_OPEN_FILE = re.compile(r"\s*\[file: [^\]\n]{1,1000}\] ")  # as the HTTP server puts it in front
 
 _RULES = f"""\
 Generate a session title (max {TITLE_LENGTH} characters).
@@ -41,7 +44,7 @@ def changed(session: Session, title: str, turn: int, now: float) -> tuple[TitleC
     """
     if title == session.title:
         return session.titles
-    change = TitleChange(title, now, turn, f"{session.id}:{turn}" if turn else "")
+    change = TitleChange(title, now, turn, interaction_id(session.id, turn) if turn else "")
     return (change, *session.titles)[:TITLES]
 
 
@@ -58,12 +61,17 @@ def tidy(text: str, limit: int = TITLE_LENGTH) -> str:
 def first_title(text: str) -> str:
     """The title that a first user message gives: its first 50 characters, on one line.
 
+    What stands in front of it says which file was open, and is no part of the title.
+
     Source: seed design "Robustness", 10.9 (``_update_title``).
 
-    >>> first_title("Fix it"), first_title("Look at the parser, please: it fails on files that are odd")
-    ('Fix it', 'Look at the parser, please: it fails on files that...')
+    >>> first_title("[file: a.py] Fix it")
+    'Fix it'
+    >>> first_title("Look at the parser, please: it fails on files that are odd")
+    'Look at the parser, please: it fails on files that...'
     """
-    line = tidy(text.lstrip()[: 8 * _FIRST], limit=4 * _FIRST)
+    said = _OPEN_FILE.sub("", text, count=1).lstrip()
+    line = tidy(said[: 8 * _FIRST], limit=4 * _FIRST)
     return line if len(line) <= _FIRST else line[:_FIRST] + "..."
 
 

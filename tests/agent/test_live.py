@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from ctxlab.agent.events import Called, Done, Returned, TextPiece
 from ctxlab.agent.live import Live
 from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.errors import ModelUnavailable, SessionError, SpecError, UnknownSession
+from ctxlab.errors import ModelUnavailable, SessionAhead, SessionError, SpecError, UnknownSession
 from ctxlab.llm import LiteLLMClient, ScriptedClient
 from ctxlab.sessions import Caps, ChunkedStore, Plan, Store, WorkspaceStore
 from ctxlab.strategies.file_sessions import ENGINE
@@ -182,6 +184,22 @@ def test_seed_004_2_an_agent_that_plans_goes_on_from_its_current_step(opened: Op
     assert opened().open(first.id).plan in (None, Plan())
 
 
+def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opened: Open) -> None:
+    """Seed 004, criterion 2: of the plan, whether it awaits a continuation, and whether it is paused."""
+    store, plan = opened(), Plan(("read", "fix"), 0)
+    answers = [READ, "Done.", KeyboardInterrupt(), "Done.", "Done."]
+    agent = Agent("gpt-4o", tools=[read], client=Streaming(*answers), max_iterations=1)
+    live = Live.start(store, agent)
+    live.plan = plan
+    for kept in (replace(plan, awaiting_continuation=True), plan, replace(plan, paused=True), plan):
+        with suppress(KeyboardInterrupt):
+            live.turn("Go on")
+        assert live.plan == store.open(live.id).plan == kept
+    live.plan = done = replace(plan, current=None)
+    live.turn("Thanks")
+    assert live.plan == done
+
+
 def test_a_stored_system_prompt_is_used_where_the_agent_has_none(opened: Open) -> None:
     first = Live.start(opened(), agent_of(*["Yes."] * 20)[0])
     for number in range(20):
@@ -331,6 +349,54 @@ def test_closing_ends_a_turn_that_was_left_and_nothing_is_said_any_more(opened: 
         Live.resume(store, live.id, agent)
     with pytest.raises(SpecError, match="new agent"):
         Live.start(store, agent)
+
+
+def test_a_turn_that_was_given_up_stores_nothing_over_what_came_after_it(opened: Open) -> None:
+    store, plan = opened(), Plan(("read", "write"), 1)
+    live = Live.start(store, Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine.")))
+    stream = live.stream("Go")
+    take(stream, lambda event: isinstance(event, Called))
+    live.closed = True  # by somebody who could wait no longer
+    Live.resume(store, live.id, Agent("gpt-4o")).plan = plan
+    stream.close()
+    assert store.open(live.id).plan == plan
+
+
+def test_what_goes_on_elsewhere_is_told_and_the_two_do_not_mix(opened: Open) -> None:
+    """Seed 004, criterion 4: whoever was first is told, and stores nothing more."""
+    store, elsewhere = opened(), opened()
+    second: list[Live] = []
+
+    def slow() -> str:
+        """Takes its time, in which another process resumes the session."""
+        second.append(Live.resume(elsewhere, first.id, agent_of("Hello.")[0]))
+        second[0].turn("I speak meanwhile")
+        return "too late"
+
+    agent = Agent("gpt-4o", tools=[slow], client=ScriptedClient(calls(("slow", "{}")), "Never."))
+    first = Live.start(store, agent)
+    with pytest.raises(SessionAhead, match="has gone on elsewhere: resume it"):
+        first.turn("Go")
+    with pytest.raises(SessionError, match="was closed: resume it"):
+        first.turn("Hello?")
+    first.close()
+    stored = list(store.read(first.id))
+    assert check(stored) == []
+    assert [m.text for m in stored][-2:] == ["I speak meanwhile", "Hello."]
+    assert store.get(first.id).status == "active"
+
+
+def test_what_is_spoken_in_is_active_and_what_was_archived_meanwhile_stays_so(
+    opened: Open,
+) -> None:
+    store = opened()
+    with Live.start(store, agent_of("One.", "Two.")[0]) as live:
+        live.turn("First")
+        store.mark(live.id, "closed")  # as the start of another one does
+        live.turn("Second")
+        assert live.session.status == "active"
+        store.mark(live.id, "archived")
+    assert live.session.status == "archived"
 
 
 def test_a_model_that_fails_and_a_session_that_is_gone_are_told(opened: Open) -> None:

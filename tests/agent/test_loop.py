@@ -7,6 +7,7 @@ import logging
 import math
 import random
 import time
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ from ctxlab.conversation import Message, ToolCall, Usage
 from ctxlab.errors import ModelRefused, ModelUnavailable, SpecError
 from ctxlab.llm import LiteLLMClient, ScriptedClient
 from ctxlab.sessions.paired import paired
+from ctxlab.strategies import full
 from ctxlab.validity import check
 
 
@@ -384,6 +386,19 @@ def test_a_turn_within_a_turn_and_an_empty_message_are_refused() -> None:
             agent.turn(nothing)
 
 
+def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_said() -> None:
+    """Seed 002, criterion 7: what exceeds the context is not sent as it is."""
+    agent, client = agent_of("Fine.", limit=1000, reserve=100)
+    heard = Heard(agent)
+    with pytest.raises(
+        SpecError, match=r"2,\d{3} tokens.* of 1,000 has room for 8\d\d: shorten it"
+    ):
+        agent.stream("word " * 2000)
+    assert heard.messages == []
+    assert agent.turn("Hello").text == "Fine."
+    assert len(client.asked) == 1
+
+
 def test_get_turn_is_there_where_contents_are() -> None:
     client = ScriptedClient("One.", calls(("get_turn", '{"number": 1}')), "It was.")
     agent = Agent("gpt-4o", client=client, strategy="contents() | panic()")
@@ -391,6 +406,14 @@ def test_get_turn_is_there_where_contents_are() -> None:
     returned = [e.result for e in agent.stream("What?") if isinstance(e, Returned)]
     assert [m["content"] for m in returned[0].data] == ["First", "One."]
     assert "get_turn" not in Agent("gpt-4o", strategy="panic()").tools
+    whole = "when_it_pays(contents()) | panic()"
+    assert "get_turn" in Agent("gpt-4o", strategy=whole).tools
+
+    @dataclass(frozen=True, repr=False)
+    class table_of_contents(full):
+        """Called alike, and lists nothing."""
+
+    assert "get_turn" not in Agent("gpt-4o", strategy=table_of_contents()).tools
 
 
 # --- whatever a model answers ----------------------------------------------------------------------

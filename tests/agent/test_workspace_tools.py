@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ctxlab.agent import texts
 from ctxlab.agent.processes import Processes
 from ctxlab.agent.result import ERROR_TYPES, ToolResult
+from ctxlab.agent.roots import DEEPEST
 from ctxlab.agent.tools import call
 from ctxlab.agent.workspace import workspace_tools
 
@@ -129,6 +130,20 @@ def test_all_tools_answer_with_a_tool_result(ask: Ask) -> None:
 # --- list ----------------------------------------------------------------------------------------
 
 
+def test_what_lies_too_deep_to_be_entered_is_told_with_the_depth_that_counts(
+    tmp_path: Path, ask: Ask
+) -> None:
+    at, made = os.open(tmp_path, os.O_RDONLY), []
+    for _ in range(DEEPEST + 1):
+        os.mkdir("d", dir_fd=at)
+        made.append(at)
+        at = os.open("d", os.O_RDONLY, dir_fd=at)
+    for number in [*made, at]:
+        os.close(number)
+    said = ask("list_files", depth=10**9).data
+    assert said.endswith(f"[1 folder not entered: deeper than {DEEPEST} levels]")
+
+
 def test_files_are_listed_in_order_with_what_is_left_out(tmp_path: Path, ask: Ask) -> None:
     for path in ("b.py", "a/x.py", "a/b/c/d/deep.py", ".git/config", ".env", "a/.hidden/y"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +153,8 @@ def test_files_are_listed_in_order_with_what_is_left_out(tmp_path: Path, ask: As
     lines = ask("list_files").data.splitlines()
     assert lines[:7] == ["a/", "a/b/", "a/b/c/", "a/x.py", "b.py", "link (link)", r"two\nlines"]
     assert lines[7:] == [
-        "[3 hidden entries (names that begin with a dot) left out]",
-        "[1 folders not entered: deeper than 3 levels]",
+        "[3 hidden names (beginning with a dot) left out]",
+        "[1 folder not entered: deeper than 3 levels]",
     ]
     assert ask("list_files", glob="*.py", depth=9).data.splitlines()[:3] == [
         *("a/b/c/d/deep.py", "a/x.py", "b.py")
@@ -172,7 +187,7 @@ def test_lines_are_found_with_their_places_and_files_left_out_are_counted(
     assert found[:3] == ["a.txt:3: alphabet [x]", "d.txt:1: � alpha", "sub/b.md:1: alpha in é"]
     assert found[3:] == [
         "[1 files left out: binary]",
-        "[1 hidden entries (names that begin with a dot) left out]",
+        "[1 hidden name (beginning with a dot) left out]",
     ]
     assert "a.txt:1: Alpha" in ask("search_files", text="ALPHA", ignore_case=True).data
     assert ask("search_files", text="[x]").data.startswith("a.txt:3")

@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from samples import SAMPLES, files_of, packed
-from storing import a_store
+from storing import STORES, a_store
 
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError, UnknownFormat, UnknownSession
@@ -131,6 +132,44 @@ def test_a_title_is_what_the_user_said_first(tmp_path: Path) -> None:
     assert logs.get("b").title == ""
 
 
+@pytest.mark.parametrize("kind", STORES)
+def test_a_stored_session_keeps_its_title_and_when_it_was_created(
+    kind: str, tmp_path: Path
+) -> None:
+    """Whether the store itself lies among the logs or what was exported from it."""
+    store = a_store(kind, tmp_path / "stored")
+    made = store.create(title="Harbour work")
+    store.append(made.id, *said("When?", "At six.", at=made.created + 100))
+    write([store.recording(made.id)], tmp_path / "exported" / "a.jsonl")
+    store.close()
+    for folder in ("stored", "exported"):
+        (session,) = Logs(tmp_path / folder).sessions()
+        assert session.title == "Harbour work"
+        assert session.created == pytest.approx(made.created, abs=0.002)
+        assert session.updated == made.created + 101
+
+
+@pytest.mark.parametrize(
+    "meta", [{"title": "\x1b \n"}, {"title": 7, "created": "now"}, {"created": True}]
+)
+def test_a_title_and_a_time_that_are_none_are_not_taken(
+    meta: dict[str, object], tmp_path: Path
+) -> None:
+    write([Recording("a", said("Fix it", at=1_000.0), meta=meta)], tmp_path / "a.jsonl")
+    (session,) = Logs(tmp_path).sessions()
+    assert (session.title, session.created, session.updated) == ("Fix it", 1_000.0, 1_000.0)
+
+
+def test_a_session_that_is_not_there_is_missed_where_it_was_looked_for(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        logged(tmp_path / folder / "a.jsonl", "Hi")
+    one, two = tmp_path / "one", tmp_path / "two"
+    for paths, where in ((one, str(one)), ([one, two], "2 paths")):
+        with pytest.raises(UnknownSession) as raised:
+            Logs(paths).get("zz")
+        assert str(raised.value).startswith(f"no session 'zz' in {where};")
+
+
 def test_ids_are_safe_and_stay_whatever_files_come_and_go(tmp_path: Path) -> None:
     names = ("-home-me/a b", "-home-me/a-b", ".hidden", "ü", "x" * 200, "..%2f..%2fetc", "a:1")
     for name in names:
@@ -172,6 +211,27 @@ def test_a_file_that_changed_is_read_again_and_others_are_not(tmp_path: Path) ->
         logs.get("b")
     logged(tmp_path / "deep" / "c.jsonl", "New")
     assert logs.get("deep-c-" + logs.sessions("new")[0].id[-10:]).title == "New"
+
+
+def test_a_log_that_grows_while_its_turns_are_counted_has_them_all_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = logged(tmp_path / "a.jsonl", "One", "Two")
+    logs, more = Logs(tmp_path), ['{"role":"user","content":"Three"}\n']
+    assert logs.get("a").messages == 2
+    recordings = logs._files.recordings
+
+    def grown(file: logfiles.LogFile) -> Iterator[Recording]:
+        read = list(recordings(file))
+        if more:
+            with path.open("a") as log:
+                log.write(more.pop())
+        return iter(read)
+
+    monkeypatch.setattr(logs._files, "recordings", grown)
+    assert logs.turns("a") == 1
+    assert logs.turns("a") == 2
+    assert [m.text for m in logs.turn("a", 2)[1]] == ["Three"]
 
 
 def test_a_log_that_is_being_written_ends_where_its_last_whole_line_ends(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ctxlab.formats import write
 from ctxlab.sessions.base import Library, Store
 from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.logs import Logs
-from ctxlab.sessions.opening import open_library, open_store
+from ctxlab.sessions.opening import find_store, open_library, open_store
 from ctxlab.sessions.workspace.store import WorkspaceStore
 
 KINDS = {"chunks": ChunkedStore, "workspace": WorkspaceStore}
@@ -35,6 +35,21 @@ def test_a_store_is_known_by_its_folder(
             assert type(opened) is KINDS[kind]
             assert [session.id for session in opened.sessions()] == [id]
             opened.close()
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_is_found_where_one_is_and_none_is_made(kind: str, tmp_path: Path) -> None:
+    write([Recording("a", (Message("user", "Hi"),))], tmp_path / "a.jsonl")
+    places = (tmp_path, tmp_path / "a.jsonl", tmp_path / "nowhere", "", "s3://bucket/logs")
+    assert [find_store(place) for place in places] == [None] * len(places)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    made = a_store(kind, tmp_path)
+    id = stored(made, "Fix the parser")
+    made.close()
+    found = find_store(tmp_path)
+    assert type(found) is KINDS[kind]
+    assert [session.id for session in found.sessions()] == [id]
+    found.close()
 
 
 def test_a_workspace_is_known_by_its_database_as_well(
@@ -73,6 +88,23 @@ def test_a_folder_without_a_store_becomes_a_workspace_where_it_is_to_be_written(
     again = open_store(tmp_path)
     assert len(again.sessions()) == 1
     again.close()
+
+
+def test_a_folder_without_sessions_is_read_as_the_workspace_that_it_will_be(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Notes")
+    opened = open_library(tmp_path, future=True)
+    assert isinstance(opened, WorkspaceStore)
+    assert opened.sessions() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
+    other = WorkspaceStore(tmp_path)
+    id = stored(other, "Fix the parser")
+    other.close()
+    assert [session.id for session in opened.sessions()] == [id]
+    opened.close()
+    with pytest.raises(UnknownFormat):
+        open_library(tmp_path / "notes.md", future=True)
+    with pytest.raises(ReadError, match="no such file"):
+        open_library(tmp_path / "none", future=True)
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:

@@ -282,6 +282,31 @@ def test_a_title_given_by_hand_meanwhile_stays(store: Store) -> None:
     assert store.get(id).title == "Mine"
 
 
+def test_a_title_given_by_hand_stays_whatever_comes(store: Store) -> None:
+    id = stored(store, "Fix the parser that fails on empty files")
+    store.retitle(id, "Mine")
+    store.append(id, *exchange("Please write documentation about installing plugins"))
+    summarised(store, id, ScriptedClient(writer))
+    with Summaries(store) as summaries:
+        summaries.turn_completed(id)
+        assert summaries.wait(60)
+    assert store.get(id).title == "Mine"
+    assert len(store.lines(id)) == 2
+
+
+@pytest.mark.parametrize("begun", [1, 2, 3], ids=["asked", "called", "answered by a tool"])
+def test_a_turn_that_goes_on_has_no_line_yet(store: Store, begun: int) -> None:
+    """Another turn begins while the one before is seen to."""
+    id = stored(store, "Fix the parser")
+    store.append(id, *exchange("Now the docs", steps=1)[:begun])
+    client = ScriptedClient(writer)
+    summarised(store, id, client)
+    assert list(store.lines(id)) == [1]
+    store.append(id, Message("assistant", "Written."))
+    summarised(store, id, client)
+    assert [len(store.lines(id)), "Written." in client.asked[2].messages[-1].text] == [2, True]
+
+
 # --- without a model ------------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from ctxlab.serve.http.problems import Refused
 from ctxlab.serve.http.turns import Turn
 from ctxlab.sessions.base import Session, Store
 from ctxlab.sessions.router import FileRouter
-from ctxlab.sessions.titles import first_title
 
 if TYPE_CHECKING:
     from ctxlab.agent.live import Live
@@ -56,7 +55,7 @@ class Place:
         self.summaries = self._summaries_for(self.store)
 
     def close(self) -> None:
-        """Lets go of its files, unless a turn that was given up still holds them."""
+        """Lets go of its files, unless a turn that has not ended holds them."""
         self.summaries.close(1.0)
         if self.turn is None:
             self.store.close()
@@ -187,13 +186,8 @@ class Desk:
                 pass
         raise Refused(422, "several workspaces are served: say which one in workspace")
 
-    async def say(
-        self, place: Place, text: str, file: str | None, id: str | None = None, title: str = ""
-    ) -> Turn:
-        """Begins a turn of a session, or of the one that belongs to the file.
-
-        ``title``: what the title is made of, where the session is a new one.
-        """
+    async def say(self, place: Place, text: str, file: str | None, id: str | None = None) -> Turn:
+        """Begins a turn of a session, or of the one that belongs to the file."""
         async with place.gate:
             self._be_open()
             place.be_free()
@@ -207,8 +201,13 @@ class Desk:
                 finally:
                     place.turn = None
 
-            turn = place.turn = Turn(lambda: self._open(place, id, file, title), over, text, file)
-            turn.start()
+            turn = Turn(lambda: self._open(place, id, file), over, text, file)
+            place.turn = turn
+            try:
+                turn.start()
+            except BaseException:  # there is no thread for it
+                place.turn = None
+                raise
             return turn
 
     async def open(self, place: Place, id: str | None) -> Session:
@@ -226,6 +225,9 @@ class Desk:
             await asyncio.to_thread(turn.wait, _ENDING)
         async with place.gate:
             self.seats.drop(id)
+            session = await asyncio.to_thread(place.store.get, id)
+            if session.status != "active":
+                return session
             return await asyncio.to_thread(place.store.mark, id, "closed")
 
     def close(self) -> None:
@@ -256,33 +258,27 @@ class Desk:
         if id is None:
             live = Live.start(place.store, self._agent(place), summaries=place.summaries)
         else:
-            place.store.get(id)
             live = self._open(place, id, None)
         self._keep(place, live)
         return place.store.get(live.id)
 
-    def _open(self, place: Place, id: str | None, file: str | None, title: str = "") -> Live:
+    def _open(self, place: Place, id: str | None, file: str | None) -> Live:
         """The live session of an id or else of a file, from memory or from the store."""
         from ctxlab.agent.live import Live
 
-        store = place.store
-        made: list[Agent] = []
+        store, summaries = place.store, place.summaries
+        made: list[Live] = []
 
         def create(**told: Any) -> Session:
-            made.append(agent := self._agent(place))
-            return store.create(
-                title=first_title(title),
-                model=agent.model,
-                strategy=repr(agent.manager.strategy),
-                tools=agent.definitions,
-                **told,
-            )
+            made.append(Live.start(store, self._agent(place), summaries=summaries, **told))
+            return made[0].session
 
         session = place.router.route(file, create) if id is None else store.get(id)
+        if made:
+            return made[0]
         live = self.seats.take(session.id, session.messages)
         if live is None:
-            agent = made[0] if made else self._agent(place)
-            return Live.resume(store, session.id, agent, summaries=place.summaries)
+            return Live.resume(store, session.id, self._agent(place), summaries=summaries)
         if session.status != "active":
             store.open(session.id)
         return live

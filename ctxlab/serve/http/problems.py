@@ -21,6 +21,8 @@ from ctxlab.errors import (
     ModelUnavailable,
     ReadError,
     SessionActive,
+    SessionAhead,
+    SpecError,
     UnknownSession,
     UnknownTurn,
 )
@@ -42,7 +44,9 @@ MEDIA_TYPE = "application/problem+json"
 
 _STATUS: Sequence[tuple[type[Exception], int]] = (
     (UnknownTurn, 404),
+    (SpecError, 422),
     (SessionActive, 409),
+    (SessionAhead, 409),
     (ModelUnavailable, 503),
     (ModelRefused, 502),
 )
@@ -61,7 +65,7 @@ _MEANINGS = {
     404: "There is no such session, turn or address.",
     405: "The address does not take this method.",
     408: "The body did not come in time.",
-    409: "A session of the workspace is at work, or the id is taken.",
+    409: "A session of the workspace is at work, has gone on elsewhere, or the id is taken.",
     413: "The body is too large.",
     415: "The body is no JSON.",
     421: "The Host header names another machine.",
@@ -90,7 +94,7 @@ class Problem(BaseModel):
                     "type": "about:blank",
                     "title": "Conflict",
                     "status": 409,
-                    "detail": "session '6f9a…' is at work: wait for its turn to end, or cancel it",
+                    "detail": "session '6f9a…' of this workspace is at work: wait for its turn to end",
                 }
             ]
         }

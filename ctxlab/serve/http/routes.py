@@ -73,7 +73,7 @@ def routes(desk: Desk) -> APIRouter:
     async def chat(said: ChatRequest, request: Request) -> ChatAnswer:
         place = await asyncio.to_thread(desk.place_for, said.workspace, said.session_id)
         file = said.active_file or None
-        work = await desk.say(place, _with_file(said.message, file), file, title=said.message)
+        work = await desk.say(place, _with_file(said.message, file), file)
         outcome = await awaited(work, request)
         return ChatAnswer(
             response=outcome.text,
@@ -139,7 +139,8 @@ def routes(desk: Desk) -> APIRouter:
     )
     async def send(id: SessionId, said: MessageRequest) -> Response:
         place = await asyncio.to_thread(desk.place_of, id)
-        work = await desk.say(place, said.message, said.active_file or None, id)
+        file = said.active_file or None
+        work = await desk.say(place, _with_file(said.message, file), file, id)
         await work.opened()
         return EventStream(work)
 

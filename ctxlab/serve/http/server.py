@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
 from ctxlab.serve.guard import BODY_SECONDS, MAX_BODY, check_address
-from ctxlab.tokens import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -29,13 +28,9 @@ HOST, PORT = "127.0.0.1", 9879
 def make_app(
     workspaces: Sequence[Path | str],
     *,
-    agent_for: Callable[[Path], Agent] | None = None,
-    model: str = DEFAULT_MODEL,
+    agent_for: Callable[[Path], Agent],
     client: Client | None = None,
-    strategy: str | None = None,
     summary_model: str | None = None,
-    system: str | None = None,
-    writable: bool = True,
     store_for: Callable[[Path], Store] | None = None,
     host: str = HOST,
     token: str | None = None,
@@ -47,16 +42,14 @@ def make_app(
     """The server as an ASGI app, to be given to ``serve``.
 
     ``workspaces``: the folders whose sessions it serves; links are followed, and any other folder is
-    refused (403). ``agent_for``: makes the agent of a session in a workspace; None: one of ``model``,
-    ``client``, ``strategy`` and ``system`` with the workspace's tools, or without ``writable`` those
-    that only read. What it raises as ``CtxlabError``, say that no model is named, is told with 503. With
-    all of them, whoever may use the server can have commands run on this machine.
-    ``summary_model``: writes lines of contents and titles, asked by ``client``; None: they are
-    extracted. ``store_for``: the store of a workspace; None: ``WorkspaceStore``. ``host`` other than
-    this machine needs a ``token``, which each request then brings as ``Authorization: Bearer``.
-    ``max_body``: bytes of a request at most (413), which must have come after ``body_seconds`` (408).
-    ``agents``: how many are kept in memory between turns, each for ``idle`` seconds; what is not in
-    memory is resumed from the store.
+    refused (403). ``agent_for``: makes the agent of a session in a workspace; what it raises as
+    ``CtxlabError``, say that no model is named, is told with 503. Where its tools run commands, so may
+    whoever can use the server. ``summary_model``: writes lines of contents and titles, asked by
+    ``client``; None: they are extracted. ``store_for``: the store of a workspace; None:
+    ``WorkspaceStore``. ``host`` other than this machine needs a ``token``, which each request then
+    brings as ``Authorization: Bearer``. ``max_body``: bytes of a request at most (413), which must have
+    come after ``body_seconds`` (408). ``agents``: how many are kept in memory between turns, each for
+    ``idle`` seconds; what is not in memory is resumed from the store.
 
     One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
     side. Raises ``SpecError`` for a workspace that is no folder and for an address without its token,
@@ -74,17 +67,12 @@ def make_app(
     from ctxlab.serve.http.desk import Desk
     from ctxlab.sessions.summaries import Summaries
 
-    settings: dict[str, Any] = {"model": model, "client": client, "system": system}
-    if strategy is not None:
-        settings["strategy"] = strategy
-    made = agent_for or (lambda path: _agent(path, writable, settings))
-
     def summaries_for(store: Store) -> Summaries:
         return Summaries(store, client, summary_model)
 
     desk = Desk(
         [Path(each) for each in workspaces],
-        made,
+        agent_for,
         store_for or _store,
         summaries_for,
         idle=idle,
@@ -113,16 +101,6 @@ def serve(
         listen(app, host, port, heard=heard)
     finally:
         app.state.desk.close()
-
-
-def _agent(workspace: Path, writable: bool, settings: dict[str, Any]) -> Agent:
-    from ctxlab.agent.loop import Agent
-    from ctxlab.agent.processes import Processes
-    from ctxlab.agent.workspace import workspace_tools
-
-    processes = Processes()
-    tools = workspace_tools(workspace, processes, writable=writable)
-    return Agent(tools=tools, processes=processes, **settings)
 
 
 def _store(workspace: Path) -> Store:

@@ -100,14 +100,14 @@ class Turn:
     def _stop(self) -> None:
         latest = time.monotonic() + _GIVEN_UP
         while not self._ended.wait(_AGAIN):
-            self._kill()
+            self._halt()
             if self.live is not None and time.monotonic() > latest:
                 self.live.closed = True  # so that nothing more of this turn is stored
                 self._end(self._why, None)
 
-    def _kill(self) -> None:
-        if self.live is not None and (processes := self.live.agent.processes) is not None:
-            processes.kill_all()
+    def _halt(self) -> None:
+        if self.live is not None:
+            self.live.agent.stop()
 
     def _run(self) -> None:
         whole: Live | None = None
@@ -127,7 +127,7 @@ class Turn:
         except BaseException as error:
             end = self._why or error
         if not self._end(end, whole):
-            self._kill()  # given up before; what came of it is thrown away
+            self._halt()  # given up before; what came of it is thrown away
 
     def _end(self, end: Event | BaseException | None, whole: Live | None) -> bool:
         """The end is told once: whether it was by this call."""

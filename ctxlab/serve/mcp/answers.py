@@ -65,16 +65,9 @@ class SessionsPage:
 
 
 @dataclass(frozen=True)
-class Overview:
+class Overview(SessionLine):
     """A session at a glance, with its newest turns."""
 
-    session_id: str
-    session_name: str
-    status: str
-    model: str | None
-    created: str | None
-    updated: str | None
-    total_messages: int
     total_turns: int
     recent: list[ContentsEntry]
     "the newest turns, oldest of them first"

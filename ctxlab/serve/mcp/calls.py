@@ -15,7 +15,7 @@ from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
 from ctxlab.jsontext import well_formed
 from ctxlab.serve.mcp.tools import TOOLS, SessionTools
 
-__all__ = ["Caller", "clean"]
+__all__ = ["Caller"]
 
 _ECHO = 60
 """Characters of what was given that a refusal repeats."""
@@ -40,10 +40,10 @@ class Caller:
         try:
             answer = self._answer(name, arguments)
         except Exception as error:
-            refusal = clean(_refusal(name, error))
+            refusal = _clean(_refusal(name, error))
             return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
-        text = TextContent(type="text", text=clean(answer.text()))
-        return CallToolResult(content=[text], structured_content=clean(asdict(answer)))
+        text = TextContent(type="text", text=_clean(answer.text()))
+        return CallToolResult(content=[text], structured_content=_clean(asdict(answer)))
 
     def _answer(self, name: str, arguments: Mapping[str, Any]) -> Any:
         if name not in self._functions:
@@ -104,14 +104,14 @@ def _shown(value: object) -> str:
     return text if len(text) <= _ECHO else f"{text[:_ECHO]}…"
 
 
-def clean(value: Any) -> Any:
+def _clean(value: Any) -> Any:
     """Plain data whose texts can be sent as UTF-8: halves of characters, which logs hold, are marked.
 
-    >>> clean({"a": ["\\ud83d!"]})
+    >>> _clean({"a": ["\\ud83d!"]})
     {'a': ['�!']}
     """
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, dict):
-        return {key: clean(each) for key, each in value.items()}
-    return [clean(each) for each in value] if isinstance(value, list) else value
+        return {key: _clean(each) for key, each in value.items()}
+    return [_clean(each) for each in value] if isinstance(value, list) else value

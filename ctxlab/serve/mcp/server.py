@@ -123,6 +123,7 @@ def http_app(server: Server[Any], host: str = "127.0.0.1", token: str | None = N
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
+    host = host.strip("[]")
     names = ["127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host]
     origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
     security = TransportSecuritySettings(

@@ -90,9 +90,8 @@ class SessionTools:
         session = self._session(None)
         total = self.library.turns(session.id)
         newest = contents.contents(self.library, session.id, start=max(1, total - _RECENT + 1))
-        line = _line(session)
         return Overview(
-            **{name: getattr(line, name) for name in SessionLine.__dataclass_fields__},
+            **vars(_line(session)),
             total_turns=newest.total_turns,
             recent=newest.entries,
         )

@@ -9,9 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError, SessionError, UnknownSession
@@ -83,11 +86,6 @@ class ChunkLibrary:
         end = None if stop is None else max(stop - said.first, 0)
         return islice(self._from(id, said.chunk, meta.born), start - said.first, end)
 
-    def recent(self, id: str, count: int) -> list[Message]:
-        """The newest messages, from the newest chunk back as far as need be."""
-        end = self.get(id).messages
-        return list(self.read(id, end - count, end))
-
     def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
         """The position of a turn's first message, and its messages; see ``Library.turn``."""
         said = self._chunk(id, self._meta(id), lambda header: header.turn < number)
@@ -116,7 +114,7 @@ class ChunkLibrary:
         path = self._files.lines(id)
         if not path.exists():
             return found
-        with path.open("rb") as file:
+        with self._there(id), path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith(b"\n"):
                     break  # not finished
@@ -228,26 +226,22 @@ class ChunkLibrary:
 
     def _tools(self, id: str) -> tuple[dict[str, Any], ...]:
         path = self._files.beside(id, "tools")
-        return tuple(first_line(path, "session-tools")["tools"]) if path.exists() else ()
+        if not path.exists():
+            return ()
+        try:
+            tools = first_line(path, "session-tools")["tools"]
+            return msgspec.convert(tools, tuple[dict[str, Any], ...])
+        except (KeyError, msgspec.ValidationError):
+            raise ReadError(path, 1, "holds no tools") from None
 
-    def _there(self, id: str) -> _There:
-        return _There(id, self.folder)
-
-
-class _There:
-    """A file that is gone means that its session was deleted; another failure is told."""
-
-    def __init__(self, id: str, folder: Path) -> None:
-        self.id, self.folder = id, folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            meta = self.folder / f"session-{self.id}.meta.json"
-            if not meta.exists():
-                raise UnknownSession(self.id, self.folder) from None
-            raise ReadError(error.filename, None, "is missing: a chunk of a session") from None
-        if isinstance(error, OSError):
+    @contextmanager
+    def _there(self, id: str) -> Iterator[None]:
+        """A file that is gone means that its session was deleted; another failure is told."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not self._files.beside(id, "meta").exists():
+                raise UnknownSession(id, self.folder) from None
+            raise ReadError(error.filename, None, "is missing: a file of a session") from None
+        except OSError as error:
             raise SessionError(f"{error.filename}: {error.strerror or error}") from None

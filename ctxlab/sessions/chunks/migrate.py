@@ -90,16 +90,22 @@ def migrate(folder: str | Path, *, max_history: int = 200, fsync: Fsync = "alway
 
     The id is that of the meta line, else of the name. The old file is removed when the new ones are on
     disk and say the same, message for message; lines that could not be read are kept beside them and
-    told with file and line, and so is a file that is left because its id is taken or cannot be used.
-    What is neither is not touched. Running it again changes nothing. Raises ``SessionError`` where there
-    is no such folder.
+    told with file and line, and so is a file that is left because its id is taken or cannot be used, or
+    because what is there of its session is broken. What is neither is not touched. Running it again
+    changes nothing. Raises ``SessionError`` where there is no such folder.
     """
     store = ChunkedStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
         raise SessionError(f"{store.folder}: no such folder")
-    moved = [_mended(store, id) for id in _without_meta(store)]
+    moved: list[Moved] = []
     broken: list[Broken] = []
     left: list[Left] = []
+    for id, first in _chunked(store.folder).items():
+        try:
+            if store._stored(check_id(id)) is None:
+                moved += _mended(store, id, first)
+        except CtxlabError as error:
+            left.append(Left(first.name, str(error)))
     for id, paths in _old(store.folder).items():
         try:
             done, unread = _Migration(store, check_id(id), paths).run()
@@ -263,29 +269,27 @@ def _old(folder: Path) -> dict[str, list[Path]]:
     return {id: [path for _, path in sorted(each)] for id, each in found.items()}
 
 
-def _without_meta(store: ChunkedStore) -> list[str]:
-    """Sessions with messages whose meta file is gone."""
-    ids = set()
-    for path in store.folder.iterdir():
-        chunk = CHUNK.fullmatch(path.name)
-        if chunk is not None and chunk["number"] == "1" and sniff(Head.of(path)):
-            ids.add(chunk["id"])
-    lost = (id for id in sorted(ids) if store._stored(id) is None)
-    return [id for id in lost if any(True for _ in store._from(id, 1))]
+def _chunked(folder: Path) -> dict[str, Path]:
+    """The first chunk of each session of the store."""
+    found = ((CHUNK.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    firsts = {chunk["id"]: path for chunk, path in found if chunk and chunk["number"] == "1"}
+    return {id: path for id, path in firsts.items() if path.is_file() and sniff(Head.of(path))}
 
 
-def _mended(store: ChunkedStore, id: str) -> Moved:
-    """Gives a session another meta file, from what its chunks say."""
-    first = store._files.chunk(id, 1)
+def _mended(store: ChunkedStore, id: str, first: Path) -> list[Moved]:
+    """Gives a session another meta file, from what its chunks say, if they hold any message."""
     with store._files.locked(id):
         created, title = first.stat().st_mtime, ""
         meta = Meta(born=uuid4().hex, created=created, updated=created, model=header(first).model)
+        tail = Tail.of(store._files.chunk(id, store._newest(id, meta)))
+        if not tail.position or store._stored(id) is not None:  # it is only being made
+            return []
         for message in store._from(id, 1):
             if message.role == "user" and (title := first_title(message.text)):
                 break
         titles = changed(Session(id), title, 1, created)
         store._put(id, meta.replace(title=title, titles=titles))
-    return Moved(id, (), store.get(id).messages, store._newest(id, meta))
+    return [Moved(id, (), tail.position, tail.chunk)]
 
 
 def _first_name(path: Path) -> str:

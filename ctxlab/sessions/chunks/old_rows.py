@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ctxlab.conversation import Message
 from ctxlab.formats.loose import iso_time, number, text
-from ctxlab.jsontext import parse_json
+from ctxlab.sessions.chunks.rows import json_row
 from ctxlab.wire import message_from_row
 
 __all__ = ["Old", "is_meta", "moment", "old_rows"]
@@ -41,7 +41,7 @@ def old_rows(path: Path) -> Iterator[Old]:
             if not raw.strip():
                 continue
             try:
-                row = _row(raw)
+                row = json_row(raw)
                 if is_meta(row):
                     yield Old(path, line, meta=dict(row))
                 else:
@@ -63,13 +63,6 @@ def moment(row: Mapping[str, Any], *keys: str) -> float | None:
         if seconds is not None:
             return seconds
     return None
-
-
-def _row(raw: bytes) -> Any:
-    try:
-        return parse_json(raw)
-    except ValueError:
-        raise ValueError("not JSON") from None
 
 
 def _message(row: Any) -> Message:

@@ -21,7 +21,7 @@ from ctxlab.sessions.chunks.files import first_line
 from ctxlab.turns import Turns
 from ctxlab.wire import row_from_message
 
-__all__ = ["Line", "Tail", "batches", "chunk_text", "header", "rows_text"]
+__all__ = ["Line", "Tail", "batches", "chunk_text", "header", "json_row", "rows_text"]
 
 _T = TypeVar("_T")
 
@@ -54,6 +54,14 @@ def header(path: Path) -> Header:
         return msgspec.convert(row, Header)
     except (msgspec.ValidationError, ValueError) as error:
         raise ReadError(path, 1, f"no header of a chunk: {error}") from None
+
+
+def json_row(text: bytes) -> Any:
+    """A line as JSON; ``ValueError`` says in two words that it is none."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        raise ValueError("not JSON") from None
 
 
 def rows_text(messages: tuple[Message, ...]) -> str:
@@ -178,7 +186,7 @@ def _batches(
 
 
 def _message(text: bytes) -> tuple[Message, int]:
-    return a_row(_parsed(text))
+    return a_row(json_row(text))
 
 
 def _role(text: bytes) -> tuple[Role, int]:
@@ -188,10 +196,3 @@ def _role(text: bytes) -> tuple[Role, int]:
         message, more = _message(text)
         return message.role, more
     return brief.role, brief.more
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError:
-        raise ValueError("not JSON") from None

@@ -22,7 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from ctxlab.conversation import Message
-from ctxlab.errors import ReadError, SessionError, SpecError, UnknownSession
+from ctxlab.errors import ReadError, SessionAhead, SessionError, SpecError, UnknownSession
 from ctxlab.jsontext import dump_json
 from ctxlab.sessions.base import Plan, Resume, Session, Status
 from ctxlab.sessions.chunks.files import first_line, mark
@@ -39,8 +39,7 @@ from ctxlab.sessions.shared import (
     said_title,
 )
 from ctxlab.sessions.titles import changed, first_title, tidy
-from ctxlab.sessions.window import Caps, Window, Write
-from ctxlab.strategies.extract import extract
+from ctxlab.sessions.window import Caps, Window
 from ctxlab.turns import Turns
 from ctxlab.wire import message_from_row, row_from_message
 
@@ -56,8 +55,8 @@ class ChunkedStore(ChunkLibrary):
     where they do not fit into the newest chunk they begin another, and only more than ``max_history`` at
     once take several. ``fsync``: ``"always"`` forces every write to the disk, so that a power failure
     loses nothing that was acknowledged; ``"never"`` leaves it to the system, which keeps it through a
-    kill of the process all the same. ``caps``: of what a session is resumed from; ``write``: who writes
-    its summary.
+    kill of the process all the same. ``caps``: of what a session is resumed from; None: the usual ones,
+    and never more than ``max_history`` messages.
 
     >>> import tempfile
     >>> store = ChunkedStore(tempfile.mkdtemp(), max_history=2, fsync="never")
@@ -77,14 +76,12 @@ class ChunkedStore(ChunkLibrary):
         max_history: int = 200,
         fsync: Fsync = "always",
         caps: Caps | None = None,
-        write: Write = extract,
     ) -> None:
         if not isinstance(max_history, int) or max_history < 1:
             raise SpecError(f"max_history is {max_history!r}; a chunk holds at least one message")
         super().__init__(folder, fsync)
         self.max_history = max_history
-        self.caps = caps or Caps()
-        self._write = write
+        self.caps = caps or Caps(messages=min(Caps().messages, max_history))
         self._tails: dict[str, tuple[str, Tail]] = {}
 
     def create(
@@ -135,13 +132,15 @@ class ChunkedStore(ChunkLibrary):
             self._put(id, meta.replace(status="active", updated=time.time()))
             return window.resume(meta.plan)
 
-    def append(self, id: str, *messages: Message) -> int:
+    def append(self, id: str, *messages: Message, at: int | None = None) -> int:
         """Adds messages, all or none of them, see ``Store.append``."""
         text = self._rows(messages)
         with self._alone(id):
             meta = self._meta(id)
             tail = self._tail(id, meta)
             position = tail.position
+            if at not in (None, position):
+                raise SessionAhead(id)
             if not messages:
                 return position
             if not (meta.title or meta.system):
@@ -297,18 +296,18 @@ class ChunkedStore(ChunkLibrary):
         try:
             self._put(id, meta.replace(chunk=tail.chunk, updated=time.time()))
             self._window(id, meta, tail)
-        except (OSError, ReadError) as error:  # the messages are stored
+        except (OSError, ReadError, SessionError) as error:  # the messages are stored
             _LOG.warning("session %r: %s; the next save tries again", id, error)
 
     def _window(self, id: str, meta: Meta, tail: Tail) -> Window:
         """The window at the end of the session, and kept so."""
         path = self._files.beside(id, "window")
-        window, position = Window(self.caps, write=self._write), 0
+        window, position = Window(self.caps), 0
         try:
             row = first_line(path, "session-window")
             recent = [message_from_row(each) for each in row["recent"]]
             if row["born"] == meta.born and row["position"] <= tail.position:
-                window = Window(self.caps, str(row["summary"]), recent, write=self._write)
+                window = Window(self.caps, str(row["summary"]), recent)
                 position = row["position"]
         except FileNotFoundError:
             pass

@@ -41,6 +41,8 @@ class Database:
 
     def __init__(self, path: Path, begin: Connected, *, safe: bool = True) -> None:
         self.path = path
+        self.sealed = False
+        "whether the open connection can only read, for nobody lets it write"
         self._begin, self._safe = begin, safe
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -123,7 +125,8 @@ class Database:
 
     def _open(self) -> sqlite3.Connection:
         folder = self.path.parent
-        sealed = self.path.exists() and not all(os.access(p, os.W_OK) for p in (folder, self.path))
+        writable = all(os.access(path, os.W_OK) for path in (folder, self.path))
+        sealed = self.sealed = self.path.exists() and not writable
         if not sealed:
             self._make_folder()
         connection = sqlite3.connect(

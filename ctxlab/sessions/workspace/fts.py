@@ -31,18 +31,16 @@ ORDER BY rank, s.updated_at DESC, m.session_id, m.position DESC
 """
 
 
-def make_index(connection: sqlite3.Connection) -> bool:
-    """Makes the index where there is none; whether it can be used."""
+def make_index(connection: sqlite3.Connection) -> None:
+    """Makes the index where there is none and this SQLite can."""
     try:
         # Words come folded and parted by spaces: to ``ascii`` a letter beyond ASCII is one of a word.
         connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS messages_fts USING fts5(words, tokenize = 'ascii')"
         )
     except sqlite3.OperationalError as error:
-        if _MISSING in str(error):
-            return False
-        raise
-    return True
+        if _MISSING not in str(error):
+            raise
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
@@ -62,10 +60,9 @@ def add(connection: sqlite3.Connection, rowid: int, message: Message) -> None:
     connection.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, ?)", (rowid, words))
 
 
-def catch_up(connection: sqlite3.Connection) -> int:
-    """Puts in what was stored by a SQLite without FTS5; how many messages."""
+def catch_up(connection: sqlite3.Connection) -> None:
+    """Puts in what was stored by a SQLite without FTS5."""
     behind = "SELECT id, row FROM messages WHERE indexed = 0 ORDER BY id LIMIT 200"
-    count = 0
     while rows := connection.execute(behind).fetchall():
         for id, text in rows:
             try:
@@ -75,8 +72,6 @@ def catch_up(connection: sqlite3.Connection) -> int:
         connection.executemany(
             "UPDATE messages SET indexed = 1 WHERE id = ?", [(id,) for id, _ in rows]
         )
-        count += len(rows)
-    return count
 
 
 def remove(connection: sqlite3.Connection, id: str) -> None:

@@ -36,7 +36,9 @@ class WorkspaceLibrary:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         migrate(connection, self.path)
-        self._index = self._wants_index and fts.make_index(connection)
+        if self._wants_index and not self._database.sealed:
+            fts.make_index(connection)
+        self._index = self._wants_index and fts.has_index(connection)
 
     def close(self) -> None:
         """See ``Store``."""
@@ -112,7 +114,7 @@ class WorkspaceLibrary:
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[Hit]:
-        """See ``Library``; by BM25 where there is an index."""
+        """See ``Library``; by BM25 where there is an index that holds all, or can be made to."""
         if id is not None:
             self.get(id)
         with self._database.reading() as connection:
@@ -121,7 +123,7 @@ class WorkspaceLibrary:
             behind = connection.execute("SELECT 1 FROM messages WHERE indexed = 0 LIMIT 1")
             if self._index and behind.fetchone() is None:
                 return fts.find(connection, query, id, limit, offset)
-        if self._index:
+        if self._index and not self._database.sealed:
             with self._database.writing() as connection:
                 fts.catch_up(connection)
                 return fts.find(connection, query, id, limit, offset)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ctxlab.client import Client
 from ctxlab.conversation import Message
-from ctxlab.errors import SessionActive, SessionError, UnknownSession
+from ctxlab.errors import SessionActive, SessionAhead, SessionError, UnknownSession
 from ctxlab.jsontext import dump_json
 from ctxlab.sessions.base import Plan, Resume, Session, Status
 from ctxlab.sessions.shared import (
@@ -154,11 +154,13 @@ class WorkspaceStore(WorkspaceLibrary):
             self._activate(connection, row)
             return window_of(connection, row, self.caps).resume(plan_of(row))
 
-    def append(self, id: str, *messages: Message) -> int:
+    def append(self, id: str, *messages: Message, at: int | None = None) -> int:
         """See ``Store``."""
         texts = [_json(row_from_message(message), "a message") for message in messages]
         with self._changing(id) as (connection, row):
             first = int(row["messages"])
+            if at not in (None, first):
+                raise SessionAhead(id)
             if not messages:
                 return first
             self._add(connection, row, messages, texts)

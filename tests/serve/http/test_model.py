@@ -11,6 +11,8 @@ from http_serving import created, events_of, said, serving, sessions_at, until
 from talking import Call, Fault, Said, talking
 
 from ctxlab.agent.loop import Agent
+from ctxlab.agent.processes import Processes
+from ctxlab.agent.workspace import workspace_tools
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
 from ctxlab.llm import LiteLLMClient
@@ -20,10 +22,16 @@ from ctxlab.validity import check
 MODEL = "openai/gpt-4o"
 
 
-def asked(address: str) -> dict[str, object]:
-    """Settings of a server that asks there."""
+def asked(address: str, *, system: str | None = None, writable: bool = True) -> dict[str, object]:
+    """Settings of a server whose agents ask there."""
     client = LiteLLMClient(api_base=address, api_key="secret", retries=0)
-    return {"agent_for": None, "model": MODEL, "client": client}
+
+    def agent_for(folder: Path) -> Agent:
+        processes = Processes()
+        tools = workspace_tools(folder, processes, writable=writable)
+        return Agent(MODEL, tools=tools, client=client, system=system, processes=processes)
+
+    return {"agent_for": agent_for}
 
 
 def test_text_is_told_as_the_model_says_it(tmp_path: Path) -> None:
@@ -57,7 +65,7 @@ def test_the_agent_has_the_tools_of_its_workspace_and_the_strategy_of_the_server
 
     with (
         talking(script) as model,
-        serving(tmp_path, **asked(model.address), system="Be brief.") as client,
+        serving(tmp_path, **asked(model.address, system="Be brief.")) as client,
     ):
         answer = client.post("/chat", json={"message": "read it"}).json()
         client.post("/chat", json={"message": "and again"})
@@ -76,7 +84,7 @@ def test_the_agent_has_the_tools_of_its_workspace_and_the_strategy_of_the_server
 def test_without_the_right_to_write_the_agent_only_reads(tmp_path: Path) -> None:
     with (
         talking("ok") as model,
-        serving(tmp_path, **asked(model.address), writable=False) as client,
+        serving(tmp_path, **asked(model.address, writable=False)) as client,
     ):
         client.post("/chat", json={"message": "hi"})
         tools = {tool["function"]["name"] for tool in model.calls[0].body["tools"]}

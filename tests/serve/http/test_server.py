@@ -13,6 +13,7 @@ from http_serving import (
     chat,
     created,
     said,
+    scripted,
     serving,
     sessions_at,
     stored,
@@ -284,15 +285,15 @@ def test_a_session_is_searched_by_words(tmp_path: Path) -> None:
 
 def test_an_app_is_made_of_folders_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no workspace"):
-        make_app([])
+        make_app([], agent_for=scripted())
     with pytest.raises(SpecError, match="no folder"):
-        make_app([tmp_path / "missing"])
+        make_app([tmp_path / "missing"], agent_for=scripted())
 
 
 def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="token"):
-        make_app([tmp_path], host="0.0.0.0")
-    make_app([tmp_path], host="0.0.0.0", token="secret")
+        make_app([tmp_path], agent_for=scripted(), host="0.0.0.0")
+    make_app([tmp_path], agent_for=scripted(), host="0.0.0.0", token="secret")
 
 
 def test_without_fastapi_it_says_how_to_get_it(tmp_path: Path) -> None:
@@ -300,7 +301,7 @@ def test_without_fastapi_it_says_how_to_get_it(tmp_path: Path) -> None:
         "import sys; sys.modules['fastapi'] = None\n"
         "import ctxlab.serve, ctxlab.serve.http as http\n"
         "from ctxlab.errors import DataMissing\n"
-        f"try: http.make_app([{str(tmp_path)!r}])\n"
+        f"try: http.make_app([{str(tmp_path)!r}], agent_for=print)\n"
         "except DataMissing as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -37,6 +38,7 @@ from ctxlab.client import Request
 from ctxlab.conversation import Message
 from ctxlab.errors import ModelRefused, ModelUnavailable
 from ctxlab.serve.http.events import TurnEvent
+from ctxlab.serve.http.turns import Turn
 from ctxlab.sessions.workspace.store import WorkspaceStore
 from ctxlab.validity import check
 
@@ -159,6 +161,27 @@ def test_sessions_of_several_workspaces_are_at_work_side_by_side(tmp_path: Path)
             assert events[-1].data["text"] == "all are here"
 
 
+def test_a_message_that_no_window_holds_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, max_body=10**7) as client:
+        response = chat(client, "word " * 130_000)
+        assert response.status_code == 422
+        assert "larger limit" in response.json()["detail"]
+        assert chat(client, "hello").status_code == 200
+
+
+def test_a_turn_that_could_not_be_begun_keeps_nobody_from_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(turn: Turn) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with serving(tmp_path) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(Turn, "start", no_thread)
+            assert chat(client, "hello").status_code == 500
+        assert chat(client, "hello").status_code == 200
+
+
 # --- ends -----------------------------------------------------------------------------------------
 
 
@@ -203,6 +226,9 @@ def test_ending_a_session_ends_its_turn(tmp_path: Path) -> None:
         last = work.result()[-1]
         assert (last.name, last.data["status"]) == ("error", 409)
         assert not commands(mark)
+        # It is no success that a command was ended.
+        (result,) = [json.loads(m.text) for m in stored(tmp_path, id) if m.role == "tool"]
+        assert result["error_type"] == "cancelled"
         left_whole(client, tmp_path, id)
 
 

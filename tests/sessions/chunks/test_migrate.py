@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -159,6 +160,35 @@ def test_a_session_that_lost_its_meta_file_gets_another(tmp_path: Path) -> None:
     session = ChunkedStore(tmp_path).get("a")
     assert (session.title, session.model, session.messages) == ("msg 0", "gpt-5", 5)
     assert ChunkedStore(tmp_path).append("a", Message("user", "on")) == 5
+
+
+def test_a_session_that_is_broken_is_left_and_stops_no_other(tmp_path: Path) -> None:
+    """A listing that meets one sends the user here: what can be taken is."""
+    store = ChunkedStore(tmp_path, max_history=2)
+    for id in ("meta", "row", "newest", "fine"):
+        store.create(id=id)
+        for row in rows(5):
+            store.append(id, Message.from_dict(row))
+        (tmp_path / f"session-{id}.meta.json").unlink()
+    (tmp_path / "session-meta.meta.json").write_text("{")
+    for name in ("row.1", "newest.3"):
+        chunk = tmp_path / f"session-{name}.jsonl"
+        lines = chunk.read_text().splitlines()
+        chunk.write_text("\n".join([lines[0], '{"role":"user","cont', *lines[1:], ""]))
+    shutil.copy(tmp_path / "session-fine.1.jsonl", tmp_path / "session-a b.1.jsonl")
+    write(tmp_path / "session-old.jsonl", rows(2))
+    before = snapshot(tmp_path)
+    report = migrate(tmp_path)
+    assert report.moved == (("fine", (), 5, 3), ("old", ("session-old.jsonl",), 2, 1))
+    assert [left.file for left in report.left] == [
+        f"session-{id}.1.jsonl" for id in ("a b", "meta", "newest", "row")
+    ]
+    for where in ("session-meta.meta.json:1", "session-newest.3.jsonl:2", "session-row.1.jsonl:2"):
+        assert where in str(report)
+    after = snapshot(tmp_path)
+    for id in ("a b", "meta", "newest", "row"):
+        own = {name for name in before | after if name.startswith(f"session-{id}.")}
+        assert {n: after.get(n) for n in own} == {n: before.get(n) for n in own}
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:

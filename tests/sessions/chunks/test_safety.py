@@ -194,6 +194,41 @@ def test_a_broken_session_hides_no_other(
         store.get("a")
 
 
+@pytest.mark.parametrize("tools", ["", ',"tools":"read"', ',"tools":["read"]'])
+def test_a_tools_file_without_tools_is_broken(store: ChunkedStore, tools: str) -> None:
+    filled(store, "b")
+    store.create(id="a", tools=(TOOL,))
+    path = store.folder / "session-a.tools.json"
+    path.write_text(f'{{"type":"session-tools","format":"ctxlab","version":1,"id":"a"{tools}}}\n')
+    assert [session.id for session in store.sessions()] == ["b"]
+    with pytest.raises(ReadError, match=r"session-a\.tools\.json:1: holds no tools"):
+        store.get("a")
+
+
+def test_summaries_that_cannot_be_opened_are_told(store: ChunkedStore) -> None:
+    id = filled(store)
+    (store.folder / f"lines-{id}.jsonl").mkdir()
+    with pytest.raises(SessionError, match=f"lines-{id}"):
+        store.lines(id)
+
+
+def test_an_append_that_stored_its_messages_does_not_fail(
+    store: ChunkedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever is told of a failure appends again, and the messages would be there twice."""
+    id = filled(store, count=6)
+    (store.folder / f"session-{id}.window.json").unlink()
+    first = store.folder / f"session-{id}.1.jsonl"
+    away = first.rename(store.folder / "away")
+    first.mkdir()  # the next chunk begins with a new window, for which this one cannot be read
+    with caplog.at_level(logging.WARNING):
+        assert store.append(id, user("msg 6")) == 6
+    assert "the next save tries again" in caplog.text
+    first.rmdir()
+    away.rename(first)
+    assert said(store.read(id)) == [f"msg {n}" for n in range(7)]
+
+
 def test_a_window_that_was_lost_or_broken_is_made_anew(store: ChunkedStore) -> None:
     id = filled(store)
     before = store.open(id)

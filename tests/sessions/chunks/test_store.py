@@ -56,8 +56,8 @@ def test_messages_are_read_from_the_newest_chunk_back(store: ChunkedStore) -> No
     """Seed 001, behaviour 3: from the newest chunks back until so many messages."""
     id = filled(store, count=8)
     (store.folder / f"session-{id}.1.jsonl").write_text("not even a header\n")
-    assert said(store.recent(id, 3)) == ["msg 5", "msg 6", "msg 7"]
-    assert said(store.recent(id, 2)) == ["msg 6", "msg 7"]
+    assert said(store.read(id, 5)) == ["msg 5", "msg 6", "msg 7"]
+    assert said(store.read(id, 6)) == ["msg 6", "msg 7"]
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -73,6 +73,12 @@ def test_a_resume_reads_a_bounded_part_whatever_the_length(tmp_path: Path, saved
     resume = ChunkedStore(tmp_path, caps=Caps(messages=4)).open(id)
     assert said(resume.recent) == ["msg 46", "msg 47", "msg 48", "msg 49"]
     assert "msg 45" in resume.summary
+
+
+def test_a_resume_loads_no_more_than_a_chunk_holds(tmp_path: Path) -> None:
+    """Seed 001, behaviour 4: at most ``max_history`` messages."""
+    store = ChunkedStore(tmp_path, max_history=3, fsync="never")
+    assert said(store.open(filled(store, count=50)).recent) == ["msg 47", "msg 48", "msg 49"]
 
 
 def test_a_resume_does_not_depend_on_how_often_it_was_saved(tmp_path: Path) -> None:

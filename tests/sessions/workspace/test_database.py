@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,33 +89,47 @@ def test_who_reads_the_file_in_this_process_takes_no_lock_away(tmp_path: Path) -
     assert said(tmp_path) == ["acknowledged"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
-def test_a_workspace_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
-    store = WorkspaceStore(tmp_path)
-    store.create(id="a")
-    store.append("a", Message("user", "a word"))
-    store.close()
-    above = [each for each in tmp_path.parents if each.name.startswith(("pytest-", "popen-"))]
+@contextmanager
+def sealed(store: WorkspaceStore, within: Path) -> Iterator[None]:
+    """Nobody may write the database of a store or beside it."""
+    above = [each for each in within.parents if each.name.startswith(("pytest-", "popen-"))]
     folders = above if os.getuid() == 0 else []  # who reads below is another, and must get there
     before = [(each, each.stat().st_mode) for each in folders]
     for each in folders:
         each.chmod(0o755)
-    for path, mode in ((store.path, 0o444), (store.path.parent, 0o555), (tmp_path, 0o555)):
+    for path, mode in ((store.path, 0o444), (store.path.parent, 0o555), (within, 0o555)):
         path.chmod(mode)
+    try:
+        yield
+    finally:
+        for path in (within, store.path.parent, store.path):
+            path.chmod(0o755)
+        for each, mode in before:
+            each.chmod(mode)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("indexed", ["all", "none", "part"])
+def test_a_workspace_that_cannot_be_written_can_be_read(tmp_path: Path, indexed: str) -> None:
+    """So can one that was written without an index, or whose index lacks a message."""
+    for index, text in ((indexed != "none", "a word"), (indexed == "all", "another word")):
+        store = WorkspaceStore(tmp_path, index=index)
+        if not store.sessions():
+            store.create(id="a")
+        store.append("a", Message("user", text))
+        store.close()
+    store = WorkspaceStore(tmp_path)
 
     def act() -> None:
         if os.getuid() == 0:
             os.setuid(65534)
         assert [session.id for session in store.sessions()] == ["a"]
-        assert [m.content for m in store.read("a")] == ["a word"]
-        assert len(store.search("word")) == 1
+        assert [m.content for m in store.read("a")] == ["a word", "another word"]
+        assert len(store.search("word")) == len(store.search("word", "a")) == 2
         with pytest.raises(SessionError, match="readonly"):
             store.append("a", Message("user", "x"))
 
-    try:
+    with sealed(store, tmp_path):
         assert in_a_child(act) == -signal.SIGKILL
-    finally:
-        for path in (tmp_path, store.path.parent, store.path):
-            path.chmod(0o755)
-        for each, mode in before:
-            each.chmod(mode)
+    assert len(store.search("word")) == 2  # and who may write again makes the index
+    store.close()
