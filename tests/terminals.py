@@ -1,4 +1,7 @@
-"""A real terminal for a program: tmux, with a server of its own that ends with the test."""
+"""A real terminal for a program: tmux, with a server of its own that ends with the test.
+
+And the processes that a program in it has left.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 
 PROMPT = "here$ "
@@ -111,3 +115,31 @@ def terminal(folder: Path, columns: int = 100, **variables: str) -> Iterator[Ter
     finally:
         with subprocess.Popen([*made._tmux, "kill-server"], stderr=subprocess.DEVNULL):
             pass
+
+
+def running(command: str) -> list[psutil.Process]:
+    """Processes that run exactly this."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline() == command.split():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(command: str, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while running(command):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def appears(command: str, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not running(command):
+        assert time.monotonic() < end, f"{command} never ran"
+        time.sleep(0.05)

@@ -19,6 +19,7 @@ __all__ = [
     "Answerer",
     "ManagedBy",
     "MaxIterations",
+    "NoTools",
     "ReadOnly",
     "SummaryModel",
     "Window",
@@ -54,6 +55,7 @@ MaxIterations: TypeAlias = Annotated[
 ReadOnly: TypeAlias = Annotated[
     bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
 ]
+NoTools: TypeAlias = Annotated[bool, typer.Option("--no-tools", help="No tools at all.")]
 SummaryModel: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -98,6 +100,7 @@ def agent_of(
         reserve=reserve,
         max_iterations=max_iterations,
         processes=processes,
+        plans=bool(tools),
     )
 
 
@@ -105,7 +108,7 @@ def a_workspace(path: str | Path) -> Path:
     """A folder that is there, with links followed; ``SpecError`` for anything else."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise SpecError(f"{path}: is no folder; --workspace names the one that a chat is about")
+        raise SpecError(f"{path}: is no folder; --workspace takes one that is there")
     return folder
 
 

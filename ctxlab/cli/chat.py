@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ from ctxlab.cli.agents import (
     Answerer,
     ManagedBy,
     MaxIterations,
+    NoTools,
     ReadOnly,
     SummaryModel,
     Window,
@@ -31,7 +32,6 @@ from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.cli.prompt import Prompt
-    from ctxlab.client import Client
     from ctxlab.sessions.base import Session, Store
 
 __all__ = ["command"]
@@ -54,7 +54,7 @@ def command(
     reserve: Reserve = None,
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
-    no_tools: Annotated[bool, typer.Option("--no-tools", help="No tools at all.")] = False,
+    no_tools: NoTools = False,
     summary_model: SummaryModel = None,
 ) -> None:
     """Talk with an agent about a folder; what is said is kept there, and any day can go on.
@@ -79,6 +79,7 @@ def command(
     from ctxlab.cli.prompt import Prompt
     from ctxlab.llm import LiteLLMClient
     from ctxlab.sessions.summaries import Summaries
+    from ctxlab.sessions.workspace.store import WorkspaceStore
 
     # Else Python's last collection goes through all of litellm, which takes as long as its import.
     atexit.register(gc.freeze)
@@ -88,7 +89,9 @@ def command(
     prompt = Prompt(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
         client = LiteLLMClient()
-        store = stack.enter_context(_store(folder, client, summary_model))
+        store = stack.enter_context(
+            closing(WorkspaceStore(folder, client=client, model=summary_model))
+        )
         resumed = None if new else _resumed(store, session, prompt)
         model = model or (resumed.model if resumed else None)
         if model is None:
@@ -123,25 +126,15 @@ def command(
         finally:
             if chat.live is not None:
                 chat.live.close()
-                if chat.interactive:
-                    id = chat.live.id
+                if resumed is None and not chat.live.session.messages:  # all was refused
+                    store.delete(chat.live.id)
+                elif chat.interactive:
                     prompt.keep()
-                    note(f"kept as {id}; ctxlab chat --session {id[:8]} goes on with it")
-
-
-@contextmanager
-def _store(folder: Path, client: Client, model: str | None) -> Iterator[Store]:
-    from ctxlab.sessions.workspace.store import WorkspaceStore
-
-    store = WorkspaceStore(folder, client=client, model=model)
-    try:
-        yield store
-    finally:
-        store.close()
+                    note(_farewell(store, chat.live.id, workspace))
 
 
 def _resumed(store: Store, wanted: str | None, prompt: Prompt) -> Session | None:
-    """The session to go on with, where one was named or is picked."""
+    """The session to go on with, where one was named or is picked; Ctrl+D ends the command."""
     from ctxlab.cli.picker import choose, sessions_list
     from ctxlab.cli.show import drawn
     from ctxlab.cli.stored import session_of
@@ -154,7 +147,10 @@ def _resumed(store: Store, wanted: str | None, prompt: Prompt) -> Session | None
     if not known:
         return None
     print(drawn(sessions_list(known)), file=sys.stderr)
-    return choose(known, prompt.ask, note)
+    try:
+        return choose(known, prompt.ask, note)
+    except EOFError:
+        raise typer.Exit from None
 
 
 def _greet(session: Session | None, model: str) -> None:
@@ -165,3 +161,13 @@ def _greet(session: Session | None, model: str) -> None:
             f"{one_line(session.title) or session.id}, {many(session.messages, 'message')} so far"
         )
     note(f"{said}; {one_line(model)}; /help says what there is")
+
+
+def _farewell(store: Store, id: str, workspace: Path) -> str:
+    """Where a session was kept, and the command that goes on with it."""
+    from ctxlab.cli.stored import every, short_ids
+
+    shown = short_ids(session.id for session in every(store)).get(id, id)
+    where = [] if workspace == Path() else ["--workspace", str(workspace)]
+    command = shlex.join(["ctxlab", "chat", *where, "--session", shown])
+    return f"kept as {id}; {command} goes on with it"

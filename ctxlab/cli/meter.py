@@ -50,13 +50,14 @@ def cells(sizes: Sequence[int], count: int) -> list[int]:
     return shared
 
 
-def meter(parts: Mapping[str, int], limit: int, columns: int, title: str = "") -> Text:
-    """A bar of the window and the tokens of each of its parts, with their share of ``limit``.
+def meter(parts: Mapping[str, int], columns: int, title: str = "") -> Text:
+    """A bar of the window and the tokens of each of its parts, with their share of it.
 
-    ``parts`` are those of ``Agent.parts``. What does not fit is said, and the bar is then of the
-    request. ``columns`` is the width to keep to: below 36 the shares are left out.
+    ``parts`` are those of ``Agent.parts``, with the ``limit``. What does not fit is said, and the bar
+    is then of the request. ``columns`` is the width to keep to: below 36 the shares are left out.
     """
     signs = _SIGNS if _can_be_shown("".join(_SIGNS.values())) else _LETTERS
+    limit = parts["limit"]
     sizes = [max(0, parts.get(name, 0)) for name in PARTS]
     used = sum(sizes[:-2])
     head = f"{used:,} of {limit:,} tokens ({percent(used / limit) if limit else '–'} %)"

@@ -36,15 +36,11 @@ def choose(
     """The session to go on with; None: a new one.
 
     ``sessions`` are the newest first; ``ask`` gives what is answered to a question, ``tell`` shows a
-    line. What is no answer is told, and asked again. ``ask`` may raise ``EOFError``, which is a new
-    session, as Enter is.
+    line. What is no answer is told, and asked again.
     """
     while True:
         try:
-            answer = ask(ASKED)
-            return picked(sessions, answer)
-        except EOFError:
-            return None
+            return picked(sessions, ask(ASKED))
         except CtxlabError as error:
             tell(str(error))
 
@@ -55,7 +51,7 @@ def picked(sessions: Sequence[Session], answer: str) -> Session | None:
     Raises ``CtxlabError`` where it names none, or several.
     """
     said = answer.strip()
-    if not said or said.lower() in ("n", "new", "0"):
+    if not said or said.lower() in ("n", "new"):
         return None
     last = min(len(sessions), SHOWN)
     number = said.isdecimal() and len(said) < _SHORTEST
@@ -70,22 +66,26 @@ def picked(sessions: Sequence[Session], answer: str) -> Session | None:
 
 
 def sessions_list(sessions: Sequence[Session]) -> RenderableType:
-    """The sessions by number: title, when they were updated, messages, model."""
+    """The sessions by number: title, when they were updated, messages, model, beginning of the id."""
     from rich.console import Group
     from rich.text import Text
 
     from ctxlab.cli.show import fitting, table
+    from ctxlab.cli.stored import short_ids
 
+    ids = short_ids(session.id for session in sessions)
     shown = sessions[:SHOWN]
     columns = {
         "session": [f"{n}  {one_line(s.title) or '(untitled)'}" for n, s in enumerate(shown, 1)],
         "updated": [when(s.updated) for s in shown],
         "messages": [f"{s.messages:,}" for s in shown],
         "model": [one_line(s.model or "–") for s in shown],
+        "id": [one_line(ids[s.id]) for s in shown],
     }
-    heads = fitting(columns, ["model", "messages"])
+    heads = fitting(columns, ["model", "messages", "id"])
     rows = [(cells, "") for cells in zip(*(columns[head] for head in heads), strict=True)]
-    drawn = table(heads, rows, {n for n, head in enumerate(heads) if head != "messages"})
+    left = {n for n, head in enumerate(heads) if head != "messages"}
+    drawn = table(heads, rows, left, dim=[n for n, head in enumerate(heads) if head == "id"])
     if len(sessions) <= SHOWN:
         return drawn
     older = many(len(sessions) - SHOWN, "older one")

@@ -76,10 +76,16 @@ class Prompt:
                 self._kept += new
 
     def ask(self, question: str) -> str:
-        """An answer that is no line of the conversation: it is not kept."""
+        """An answer that is no line of the conversation: it is not kept.
+
+        Raises ``EOFError`` and ``KeyboardInterrupt`` for Ctrl+D and Ctrl+C, with the line ended.
+        """
         before = self._length()
         try:
             return self._line(question)
+        except (EOFError, KeyboardInterrupt):
+            print(file=sys.stderr)
+            raise
         finally:
             self._forget(before)
 

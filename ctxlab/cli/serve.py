@@ -11,6 +11,7 @@ from ctxlab.cli.agents import (
     Answerer,
     ManagedBy,
     MaxIterations,
+    NoTools,
     ReadOnly,
     SummaryModel,
     Window,
@@ -97,16 +98,15 @@ def mcp(
     from ctxlab.cli.stored import session_of
     from ctxlab.serve import mcp as server
     from ctxlab.sessions.logs import Logs
-    from ctxlab.sessions.opening import open_library
-    from ctxlab.sessions.workspace.store import WorkspaceStore
+    from ctxlab.sessions.opening import open_library, open_store
 
     if not over_http and (host is not None or port is not None):
         raise SpecError("--host and --port say where to listen by HTTP: add --http")
     library: Library
     if not paths:  # also before the first chat
-        library = WorkspaceStore(Path())
+        library = open_store(".")
     elif len(paths) == 1:
-        library = open_library(paths[0])
+        library = open_library(paths[0], future=True)
     else:
         library = Logs(paths)
         library.sessions()  # what cannot be read is said now
@@ -142,6 +142,7 @@ def http(
     reserve: Reserve = None,
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
+    no_tools: NoTools = False,
     summary_model: SummaryModel = None,
 ) -> None:
     """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it.
@@ -169,6 +170,7 @@ def http(
             reserve=reserved(reserve),
             max_iterations=max_iterations,
             read_only=read_only,
+            no_tools=no_tools,
         )
 
     folders = [a_workspace(folder) for folder in workspace or ["."]]

@@ -97,14 +97,15 @@ def list_all(
     from ctxlab.cli import show as shown
     from ctxlab.cli.dates import a_date
     from ctxlab.cli.listing import as_dict, sessions_table
-    from ctxlab.cli.stored import every, has_sessions, opened, short_ids
+    from ctxlab.cli.stored import every, opened, short_ids
+    from ctxlab.sessions.opening import find_store
 
     limits: dict[str, Any] = {
         "since": None if since is None else a_date(since),
         "before": None if before is None else a_date(before),
         "agent": agent,
     }
-    if store is None and not has_sessions(Path()):
+    if store is None and find_store(".") is None:
         note(f"no sessions in {Path().absolute()}; ctxlab chat begins one")
         return say("[]") if json else None
     with opened(store) as library:
@@ -126,7 +127,9 @@ def list_all(
 
 @app.command("search", short_help="Search what was said.")
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="All of them must be there.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="Whole words; all must be there.")
+    ],
     session: Annotated[
         str | None, typer.Option(metavar="ID", help="In this session alone, archived or not.")
     ] = None,
@@ -134,7 +137,10 @@ def search(
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
-    """Search what was said in all sessions, or in one: messages that hold all the words, best first."""
+    """Search what was said in all sessions, or in one: messages that hold all the words, best first.
+
+    Words are whole words: hello is found by hello and not by hel.
+    """
     from ctxlab.cli import show as shown
     from ctxlab.cli.listing import hit_dict, hits_table
     from ctxlab.cli.stored import every, opened, session_of, short_ids
@@ -150,7 +156,13 @@ def search(
         return say(shown.as_json(map(hit_dict, hits)))
     if hits:
         say(shown.drawn(hits_table(hits, ids)))
-    more = "; -n shows more" if len(hits) == limit else ""
+    more = (
+        "; -n shows more"
+        if len(hits) == limit
+        else ""
+        if hits
+        else "; only whole words are looked for"
+    )
     note(f"{many(len(hits), 'message')} found{more}")
     return None
 
@@ -171,7 +183,7 @@ def show(
     from ctxlab.cli import show as shown
     from ctxlab.cli.listing import as_dict, facts, turn_range
     from ctxlab.cli.stored import opened, session_of
-    from ctxlab.cli.transcript import printed, turn_text
+    from ctxlab.cli.transcript import printed, turn_texts
     from ctxlab.sessions.contents import contents
     from ctxlab.sessions.contents import turn as a_turn
 
@@ -183,11 +195,11 @@ def show(
                 return say(shown.as_json([as_dict(session) | {"turns": made.total_turns}]))
             return say(shown.drawn(facts(session, made)))
         numbers = turn_range(turn, library.turns(session.id))
+        turns = (a_turn(library, session.id, number) for number in numbers)
         if json:
-            rows = (asdict(a_turn(library, session.id, number)) for number in numbers)
-            return say(shown.as_json(rows))
-        for number in numbers:
-            say(printed(turn_text(a_turn(library, session.id, number))))
+            return say(shown.as_json(map(asdict, turns)))
+        for text in turn_texts(turns):
+            say(printed(text))
     return None
 
 
@@ -213,7 +225,10 @@ def export(
     out: Annotated[
         str | None,
         typer.Option(
-            "-o", "--out", metavar="FILE", help="[standard output] A folder: a file each."
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="[standard output] A folder, written with / at the end or there already: a file each.",
         ),
     ] = None,
     to: Annotated[
@@ -226,7 +241,7 @@ def export(
 
     Native, the default, loses nothing; of another format it is said what it has no place for.
     """
-    from ctxlab.cli.stored import opened, session_of
+    from ctxlab.cli.stored import named_by, opened
     from ctxlab.formats import write
     from ctxlab.formats.losses import counted
     from ctxlab.formats.writing import writer
@@ -235,8 +250,8 @@ def export(
     if out is None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     with opened(store) as library:
-        found = [session_of(library, id).id for id in dict.fromkeys(ids)]
-        recordings = (library.recording(id) for id in found)
+        found = named_by(library, ids)
+        recordings = (library.recording(session.id) for session in found)
         lost = write(recordings, sys.stdout if out is None else out, to, force=force)
     told = ", ".join(counted(name, count) for name, count in lost.most_common())
     if told or out is not None:
@@ -251,25 +266,30 @@ def archive(
     store: _Store = None,
 ) -> None:
     """Put sessions out of sight: they are neither listed nor searched, and can be resumed."""
-    from ctxlab.cli.stored import session_of, writable
+    from ctxlab.cli.stored import named_by, writable
 
     with writable(store) as library:
-        found = [session_of(library, id) for id in dict.fromkeys(ids)]
-        for session in found:
+        found = named_by(library, ids)
+        there = [session for session in found if undo and session.status != "archived"]
+        moved = [session for session in found if session not in there]
+        for session in moved:
             library.mark(session.id, "closed" if undo else "archived")
-    note(f"{'back' if undo else 'archived'}: {_named(found)}")
+    if moved:
+        note(f"{'back' if undo else 'archived'}: {_titles(moved)}")
+    if there:
+        note(f"not archived, and left as it was: {_titles(there)}")
 
 
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: _Ids, store: _Store = None) -> None:
     """Delete the sessions that are named, for good; none where one of them is not there."""
-    from ctxlab.cli.stored import session_of, writable
+    from ctxlab.cli.stored import named_by, writable
 
     with writable(store) as library:
-        found = {s.id: s for s in (session_of(library, id) for id in ids)}
-        for session in found.values():
+        found = named_by(library, ids)
+        for session in found:
             library.delete(session.id)
-    note(f"deleted: {_named(list(found.values()))}")
+    note(f"deleted: {_titles(found)}")
 
 
 @app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
@@ -318,7 +338,7 @@ def migrate(
     say(str(report))
 
 
-def _named(sessions: list[Session]) -> str:
+def _titles(sessions: list[Session]) -> str:
     """The titles of a few sessions, and how many there are."""
     titles = [one_line(session.title) or session.id for session in sessions[:3]]
     more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""

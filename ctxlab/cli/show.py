@@ -63,13 +63,23 @@ def drawn(*parts: RenderableType) -> str:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Row], left: Collection[int] = (0,), wraps: int = 0
+    heads: Sequence[str],
+    rows: Iterable[Row],
+    left: Collection[int] = (0,),
+    wraps: int = 0,
+    dim: Collection[int] = (),
 ) -> Table:
     """A table of figures; the columns numbered in ``left`` are text, and number ``wraps`` wraps."""
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, head in enumerate(heads):
         justify: Literal["left", "right"] = "left" if number in left else "right"
-        made.add_column(Text(head), justify=justify, no_wrap=number != wraps, overflow="fold")
+        made.add_column(
+            Text(head),
+            justify=justify,
+            no_wrap=number != wraps,
+            overflow="fold",
+            style="dim" if number in dim else "",
+        )
     for cells, style in rows:
         made.add_row(*(Text(cell) for cell in cells), style=style)
     return made

@@ -31,25 +31,27 @@ def split(line: str) -> tuple[str, str] | None:
 
 def obey(chat: Chat, name: str, said: str) -> bool:
     """Does what a command says; False where the chat is to end. ``UnknownName`` for one that is none."""
-    if name in ("quit", "exit", "q"):
-        return False
+    name = _ALSO.get(name, name)
     if name not in COMMANDS:
         raise UnknownName("command", f"/{name}", [f"/{each}" for each in COMMANDS])
-    COMMANDS[name][0](chat, said)
+    answer = COMMANDS[name][0](chat, said)
+    if answer is None:
+        return False
+    say(answer)
     return True
 
 
-def _help(chat: Chat, said: str) -> None:
+def _help(chat: Chat, said: str) -> str:
     lines = [f"/{name:<{_WIDTH}}  {meaning}" for name, (_, meaning) in COMMANDS.items()]
     lines += [
         "",
         "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it leaves.",
         "A line that ends with \\ goes on in the next. What begins with a space is always said.",
     ]
-    say("\n".join(lines))
+    return "\n".join(lines)
 
 
-def _context(chat: Chat, said: str) -> None:
+def _context(chat: Chat, said: str) -> str:
     import shutil
 
     from ctxlab.cli.meter import meter
@@ -59,55 +61,56 @@ def _context(chat: Chat, said: str) -> None:
     columns = shutil.get_terminal_size((80, 24)).columns if chat.interactive else 80
     strategy = fold(one_line(repr(chat.agent.manager.strategy)), columns)
     title = f"{one_line(chat.agent.model)}\n{strategy}"
-    say(drawn(meter(parts, parts["limit"], columns, title)))
+    return drawn(meter(parts, columns, title))
 
 
-def _toc(chat: Chat, said: str) -> None:
+def _toc(chat: Chat, said: str) -> str:
     from ctxlab.cli.listing import contents_text
     from ctxlab.cli.transcript import printed
     from ctxlab.sessions.contents import contents
 
     session = chat.session
     if session is None:
-        return say("(no turns yet)")
-    return say(printed(contents_text(contents(chat.store, session.id))))
+        return "(no turns yet)"
+    return printed(contents_text(contents(chat.store, session.id)))
 
 
-def _turn(chat: Chat, said: str) -> None:
+def _turn(chat: Chat, said: str) -> str:
     from ctxlab.cli.listing import turn_range
-    from ctxlab.cli.transcript import printed, turn_text
+    from ctxlab.cli.transcript import printed, turn_texts
     from ctxlab.sessions.contents import turn
 
     session = chat.session
     if session is None:
         raise SpecError("nothing was said yet")
-    for number in turn_range(said, chat.store.turns(session.id)):
-        say(printed(turn_text(turn(chat.store, session.id, number))))
+    numbers = turn_range(said, chat.store.turns(session.id))
+    turns = (turn(chat.store, session.id, number) for number in numbers)
+    return "\n".join(map(printed, turn_texts(turns)))
 
 
-def _title(chat: Chat, said: str) -> None:
+def _title(chat: Chat, said: str) -> str:
     from ctxlab.cli.dates import when
     from ctxlab.sessions.titles import tidy
 
     if said:
-        return say(f"titled: {one_line(chat.entitle(tidy(said)))}")
+        return f"titled: {one_line(chat.entitle(tidy(said)))}"
     session = chat.session
     if session is None:
-        return say(one_line(chat.title) or "(no title yet)")
+        return one_line(chat.title) or "(no title yet)"
     older = [
         f"  {when(each.changed_at)}  {f'turn {each.turn}' if each.turn else '–':<9} "
         f"{one_line(each.title)}"
         for each in session.titles
         if each.title != session.title
     ]
-    return say("\n".join([one_line(session.title) or "(no title yet)", *older]))
+    return "\n".join([one_line(session.title) or "(no title yet)", *older])
 
 
 def _quit(chat: Chat, said: str) -> None:
-    raise AssertionError("obey ends the chat")
+    return None
 
 
-COMMANDS: dict[str, tuple[Callable[[Chat, str], None], str]] = {
+COMMANDS: dict[str, tuple[Callable[[Chat, str], str | None], str]] = {
     "context": (_context, "tokens of the next request by part, as a bar"),
     "toc": (_toc, "the turns so far, a line each"),
     "turn": (_turn, "a turn in full: /turn 3, /turn 3-5"),
@@ -115,6 +118,7 @@ COMMANDS: dict[str, tuple[Callable[[Chat, str], None], str]] = {
     "help": (_help, "this"),
     "quit": (_quit, "leave; so does Ctrl+D. The session is kept"),
 }
-"""Name → what it does, and a line about it."""
+"""Name → what gives its answer, None to end the chat, and a line about it."""
 
+_ALSO = {"exit": "quit", "q": "quit"}
 _WIDTH = max(map(len, COMMANDS))

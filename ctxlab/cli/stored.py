@@ -14,32 +14,27 @@ from ctxlab.errors import SessionError, SpecError, UnknownSession
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Library, Session, Store
 
-__all__ = ["every", "has_sessions", "opened", "session_of", "short_ids", "writable"]
+__all__ = ["every", "named_by", "opened", "session_of", "short_ids", "writable"]
 
 _SHORT = 8
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def has_sessions(workspace: Path) -> bool:
-    """Whether sessions of a workspace were stored in this folder."""
-    return (workspace / ".ctxlab" / "sessions.db").is_file()
-
-
 @contextmanager
 def opened(path: str | None) -> Iterator[Library]:
-    """What is kept at a path: a workspace, a folder of chunks, or logs; None: the current folder.
+    """What is kept at a path: a workspace, a folder of chunks, or logs; None: the store of this folder.
 
     Raises ``SessionError`` where the current folder is meant and has no sessions.
     """
-    from ctxlab.sessions.opening import open_library
+    from ctxlab.sessions.opening import find_store, open_library
 
-    if path is None and not has_sessions(Path()):
+    if path == "":
+        raise SpecError("--store is empty; the current folder is written as .")
+    library = find_store(".") if path is None else open_library(path)
+    if library is None:
         raise SessionError(
             f"no sessions in {Path().absolute()}; ctxlab chat begins one, --store names another place"
         )
-    if path == "":
-        raise SpecError("--store is empty; the current folder is written as .")
-    library = open_library(path or ".")
     try:
         yield library
     finally:
@@ -84,7 +79,12 @@ def session_of(library: Library, text: str) -> Session:
         raise SessionError(
             f"{text!r} begins {len(ids)} ids ({', '.join(ids[:3])}{more}); say more of it"
         )
-    return library.get(found[0].id)
+    return found[0]
+
+
+def named_by(library: Library, ids: Iterable[str]) -> list[Session]:
+    """The sessions that ids or their beginnings name, each once, however often it is named."""
+    return list({s.id: s for s in (session_of(library, id) for id in ids)}.values())
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:

@@ -14,11 +14,11 @@ from ctxlab.cli.transcript import argument_of, clean
 from ctxlab.quantity import many
 
 if TYPE_CHECKING:
-    from ctxlab.agent.events import Event
+    from ctxlab.agent.events import Event, Outcome
     from ctxlab.agent.result import ToolResult
     from ctxlab.conversation import ToolCall
 
-__all__ = ["Teller", "outcome_of"]
+__all__ = ["Teller", "in_few_words"]
 
 _WAITING = "…"
 _WELL = "exit code 0"
@@ -39,7 +39,8 @@ class Teller(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._live = sys.stdout.isatty()
-        self._dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._seen = sys.stderr.isatty()
+        self._dim = self._seen and not os.environ.get("NO_COLOR")
         self._said = ""  # since the last call of a tool
         self._open = ""  # what stands on a line that is not ended: text, call, waiting
         self._call = ""
@@ -50,7 +51,7 @@ class Teller(logging.Handler):
     def begin(self) -> None:
         """A turn begins: something is shown until its first event."""
         self._said, self._busy = "", True
-        if self._live and sys.stderr.isatty():
+        if self._live and self._seen:
             self._aside(_WAITING, end="")
             self._open = "waiting"
 
@@ -65,9 +66,8 @@ class Teller(logging.Handler):
                 self._calling(event.call)
             elif isinstance(event, Returned):
                 self._returned(event.call, event.result)
-            elif isinstance(event, Done) and not self._live:
-                sys.stdout.write(f"{event.outcome.text}\n")
-                sys.stdout.flush()
+            elif isinstance(event, Done):
+                self._done(event.outcome)
 
     def end(self) -> None:
         """A turn is over, however it ended."""
@@ -111,18 +111,26 @@ class Teller(logging.Handler):
     def _calling(self, call: ToolCall) -> None:
         self._end_line()
         self._said = ""
-        if self._dim:
+        if self._seen:
             self._aside(f"  {_named(call)}", end="")
             self._open, self._call = "call", call.id
 
     def _returned(self, call: ToolCall, result: ToolResult) -> None:
-        said = outcome_of(result)
+        said = in_few_words(result)
         if self._open == "call" and self._call == call.id:
             self._open = ""
             self._aside(f" · {said}")
         else:
             self._end_line()
             self._aside(f"  {_named(call)} · {said}")
+
+    def _done(self, outcome: Outcome) -> None:
+        if not self._live:
+            sys.stdout.write(f"{outcome.text}\n")
+            sys.stdout.flush()
+        if outcome.finish == "limit":
+            calls = many(outcome.iterations, "call")
+            self.aside(f"  stopped after {calls} of the model; --max-iterations allows more")
 
     def _end_line(self) -> None:
         if self._open == "waiting":
@@ -141,17 +149,17 @@ class Teller(logging.Handler):
         sys.stderr.flush()
 
 
-def outcome_of(result: ToolResult) -> str:
+def in_few_words(result: ToolResult) -> str:
     """What a tool gave, in a few words.
 
     >>> from ctxlab.agent.result import ToolResult
-    >>> outcome_of(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
+    >>> in_few_words(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
     '2 lines, 1.2 s'
-    >>> outcome_of(ToolResult(ok=True, data="one\\n[exit code 1]"))
+    >>> in_few_words(ToolResult(ok=True, data="one\\n[exit code 1]"))
     '1 line, exit code 1'
-    >>> outcome_of(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
+    >>> in_few_words(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
     '1 line'
-    >>> outcome_of(ToolResult(ok=False, error="no such file: b.py", error_type="execution_error"))
+    >>> in_few_words(ToolResult(ok=False, error="no such file: b.py", error_type="execution_error"))
     'execution_error: no such file: b.py'
     """
     seconds = (result.duration_ms or 0) / 1000

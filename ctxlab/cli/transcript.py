@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+
+from ctxlab.turns import main_argument
 
 if TYPE_CHECKING:
     from ctxlab.conversation import Message, ToolCall
     from ctxlab.sessions.contents import InteractionWithContext
 
-__all__ = ["argument_of", "clean", "conversation", "printed", "turn_text"]
+__all__ = ["argument_of", "clean", "conversation", "printed", "turn_texts"]
 
 # What steers a terminal: control characters, those of 8 bits too.
 _CONTROLS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {13: None}
 _COLOURS = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
-_MAIN = ("command", "cmd", "path", "file_path", "query", "pattern", "url", "name")
 
 
 def clean(text: str) -> str:
@@ -35,10 +36,10 @@ def argument_of(call: ToolCall, limit: int = 60) -> str:
     >>> from ctxlab.conversation import ToolCall
     >>> argument_of(ToolCall("c1", "read_file", '{"limit": 9, "path": "src/io.py"}'))
     'src/io.py'
+    >>> argument_of(ToolCall("c2", "edit", '{"cell": 3, "notebook_path": "some/a.ipynb"}'), 9)
+    'some/a.i…'
     """
-    given = {key: str(leaf) for key, leaf in call.leaves() if leaf is not None}
-    main = next((given[key] for key in _MAIN if given.get(key)), next(iter(given.values()), ""))
-    line = " ".join(clean(main[: 4 * limit]).split())
+    line = " ".join(clean(main_argument(call)[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -63,15 +64,18 @@ def printed(text: Text) -> str:
     return drawn(text) if sys.stdout.isatty() else text.plain.rstrip("\n")
 
 
-def turn_text(shown: InteractionWithContext) -> Text:
-    """A turn in full, and the lines of the turns beside it."""
+def turn_texts(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
+    """Adjacent turns in full, each a text, and the lines of the turns before and after all of them."""
     from ctxlab.conversation import Message
 
-    text = Text()
-    if shown.previous:
-        text.append(f"… {shown.previous.turn}. {clean(shown.previous.summary)}\n\n", "dim")
-    text.append(f"{shown.turn}. {clean(shown.interaction.summary)}\n\n", "bold")
-    text.append(conversation(map(Message.from_dict, shown.interaction.messages)))
-    if shown.next:
-        text.append(f"… {shown.next.turn}. {clean(shown.next.summary)}\n", "dim")
-    return text
+    shown: InteractionWithContext | None = None
+    for each in turns:
+        text = Text("\n" if shown else "")
+        if shown is None and each.previous:
+            text.append(f"… {each.previous.turn}. {clean(each.previous.summary)}\n\n", "dim")
+        text.append(f"{each.turn}. {clean(each.interaction.summary)}\n\n", "bold")
+        text.append(conversation(map(Message.from_dict, each.interaction.messages)))
+        yield text
+        shown = each
+    if shown and shown.next:
+        yield Text(f"\n… {shown.next.turn}. {clean(shown.next.summary)}\n", "dim")

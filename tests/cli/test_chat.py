@@ -218,7 +218,7 @@ def test_what_the_tools_may_do_can_be_bounded(
         return {tool["function"]["name"] for tool in server.calls[place].body.get("tools", ())}
 
     chat("hi\n", "--read-only")
-    assert offered(0) == {"list_files", "search_files", "read_file"}
+    assert offered(0) == {"list_files", "search_files", "read_file", "update_plan"}
     chat("hi\n", "--no-tools")
     assert offered(2) == set()
     assert not (workspace / "made").exists()
@@ -230,7 +230,9 @@ def test_the_limit_of_iterations_gives_the_partial_answer(
     served(calling("list_files").replace(content="Looking."))
     said = chat("hi\n", "--max-iterations", "2")
     assert said.out == "Looking.\n\n[Tool call limit reached]\n"
+    assert said.code == 0
     assert said.err.count("list_files") == 2
+    assert said.err.endswith("stopped after 2 calls of the model; --max-iterations allows more\n")
 
 
 def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> None:
@@ -251,6 +253,12 @@ def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> N
     assert "tools              0" in without.out
 
 
+def test_what_is_refused_before_it_is_said_leaves_no_session(chat: Chat, workspace: Path) -> None:
+    said = chat("word " * 900, "-l", "800", "--no-tools")
+    assert (said.code, said.out, "larger limit" in said.err) == (2, "", True)
+    assert stored(workspace) == []
+
+
 def test_a_slash_command_is_obeyed_and_not_said(
     chat: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
@@ -261,10 +269,32 @@ def test_a_slash_command_is_obeyed_and_not_said(
     assert len(server.calls) == 1
     assert "1. Fix the parser\n" in said.out
     assert "user\nFix the parser\n\nassistant\nDone.\n" in said.out
+    assert "--max-iterations" not in said.err
     assert "titled: Parser work\nParser work\n" in said.out
     assert "Fix the parser" in said.out.split("titled:")[1]
     assert all(f"/{name}" in said.out for name in ("context", "toc", "turn", "title", "quit"))
     assert stored(workspace)[0].title == "Parser work"
+
+
+def test_adjacent_turns_are_shown_without_the_lines_of_each_other(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    served("Done.")
+    said = chat("Alpha\nBeta\nGamma\n/turn 1-2\n")
+    assert [line for line in said.out.splitlines() if re.match(r"(… )?\d\. ", line)] == [
+        "1. Alpha",
+        "2. Beta",
+        "… 3. Gamma",
+    ]
+
+
+@pytest.mark.parametrize("leaving", ["/quit", "/exit", "/Q now"])
+def test_a_slash_command_ends_the_chat(
+    chat: Chat, served: Callable[..., Talker], leaving: str
+) -> None:
+    server = served("Never.")
+    assert chat(f"{leaving}\nnever\n") == (0, "", "")
+    assert server.calls == []
 
 
 def test_a_slash_command_that_is_none_says_what_there_is(chat: Chat) -> None:

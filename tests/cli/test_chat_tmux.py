@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from running import PROGRAM
 from talking import Action, Call, Refusal, Talker, talking
 from talking import Said as Answer
-from terminals import PROMPT, Terminal, terminal
+from terminals import PROMPT, Terminal, appears, gone, terminal
 
 from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.workspace.store import WorkspaceStore
@@ -72,18 +73,6 @@ def screen(workspace: Path, server: Talker) -> Iterator[Terminal]:
         yield made
 
 
-def running(command: str) -> list[psutil.Process]:
-    """Processes that run exactly this."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline() == command.split():
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 def chats(workspace: Path) -> list[psutil.Process]:
     """The chats that were begun in a folder."""
     found = []
@@ -94,22 +83,6 @@ def chats(workspace: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
-
-
-def gone(command: str, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while running(command):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def appears(command: str, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not running(command):
-        assert time.monotonic() < end, f"{command} never ran"
-        time.sleep(0.05)
 
 
 def test_a_chat_is_interrupted_left_resumed_and_evaluated(
@@ -317,7 +290,17 @@ def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: P
     screen.run(CHAT)
     screen.wait("Number to resume")
     screen.press("C-c")
-    screen.wait("Cancelled")
+    shown = screen.wait("Cancelled")
+    assert "Cancelled" in shown.splitlines()
+    screen.wait_end(PROMPT)
+    screen.clear()
+    screen.run(CHAT)
+    screen.wait("Number to resume")
+    screen.press("C-d")
+    shown = screen.wait_end(PROMPT)
+    assert "a new session;" not in shown
+    screen.type("echo it was $?")
+    screen.wait("it was 0")
     assert len(WorkspaceStore(workspace).sessions()) == 11
 
 
@@ -378,3 +361,33 @@ def test_a_second_chat_closes_the_session_of_the_first_which_can_go_on(
     assert sum(s.status == "active" for s in store.sessions()) == 1
     assert [m.text for m in store.read(first.id) if m.role == "user"] == ["one", "two"]
     store.close()
+
+
+def test_a_command_is_shown_while_it_runs_without_colours_too(screen: Terminal) -> None:
+    screen.run(["env", "NO_COLOR=1", *CHAT])
+    screen.wait_end(">")
+    screen.type("run sleep 7711")
+    appears("sleep 7711")
+    screen.wait("run_command sleep 7711")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    assert gone("sleep 7711")
+
+
+def test_the_last_line_is_a_command_that_goes_on_with_the_session(
+    screen: Terminal, workspace: Path
+) -> None:
+    store = WorkspaceStore(workspace / "an other")
+    for number in (1, 2):
+        store.create(id=f"harbour-work-{number}", model=MODEL, title=f"Harbour work {number}")
+    store.close()
+    screen.run([*CHAT, "--workspace", "an other", "--session", "harbour-work-2"])
+    screen.wait("Harbour work 2, 0 messages so far")
+    screen.wait_end(">")
+    screen.press("C-d")
+    found = re.search(r"; ctxlab (chat .*) goes on with it", screen.wait("goes on with it"))
+    assert found
+    screen.wait_end(PROMPT)
+    screen.clear()
+    screen.run([*PROGRAM, *shlex.split(found[1])])
+    screen.wait("Harbour work 2, 0 messages so far")

@@ -86,6 +86,7 @@ def test_what_is_there_or_read_stays(run: Run, session: Path, tmp_path: Path) ->
         said = run("convert", session, tmp_path / out)
         assert said.code == 2
         assert words in said.err
+        assert "force=True" not in said.err
     assert "is read here" in run("convert", session, session, "--force").err
     assert (session.read_bytes(), (tmp_path / "mine.jsonl").read_text()) == (before, "mine")
     assert run("convert", session, tmp_path / "mine.jsonl", "--force").code == 0

@@ -32,7 +32,7 @@ def test_what_is_larger_has_no_fewer_cells(sizes: list[int], count: int) -> None
 
 
 def shown(columns: int, **parts: int) -> list[str]:
-    return meter(parts, 10_000, columns).plain.splitlines()
+    return meter(parts | {"limit": 10_000}, columns).plain.splitlines()
 
 
 def test_every_part_has_a_line_with_its_tokens_and_its_share() -> None:
@@ -67,4 +67,4 @@ def test_an_encoding_without_the_signs_gets_letters(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_window_of_nothing_is_shown_all_the_same() -> None:
-    assert "0 of 0 tokens" in meter({}, 0, 40).plain
+    assert "0 of 0 tokens" in meter({"limit": 0}, 40).plain

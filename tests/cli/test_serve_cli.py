@@ -21,6 +21,7 @@ from running import PROGRAM, Run
 from talking import Call, talking
 
 from ctxlab.conversation import Message
+from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.workspace.store import WorkspaceStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
@@ -81,8 +82,14 @@ def asked(address: str, token: str | None = None, body: object = None) -> tuple[
             return error.code, error.read().decode()
 
 
-def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(workspace: Path) -> None:
-    for where, cwd in (((), workspace), ((str(workspace),), workspace.parent)):
+def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(
+    workspace: Path, tmp_path: Path
+) -> None:
+    chunks = ChunkedStore(tmp_path / "chunks")
+    chunks.append(chunks.create(title="Harbour work").id, Message("user", "When?"))
+    chunks.close()
+    served = ((), workspace), ((), chunks.folder), ((str(workspace),), workspace.parent)
+    for where, cwd in served:
         with subprocess.Popen(
             [*PROGRAM, "serve", "mcp", *where], cwd=cwd, encoding="utf-8",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -101,6 +108,18 @@ def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(workspace: Pa
             assert process.stderr.read() == ""
         assert answers[0]["result"]["serverInfo"]["name"] == "ctxlab-sessions"
         assert "Harbour work" in json.dumps(answers[1]["result"])
+
+
+def test_a_folder_is_served_before_its_first_chat(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.md").write_text("# Notes")
+    with serving("mcp", str(folder), "--http", "--port", "0", cwd=tmp_path) as address:
+        assert asked(address, body=LIST)[0] == 200
+        store = WorkspaceStore(folder)
+        store.append(store.create(title="Harbour work").id, Message("user", "When?"))
+        store.close()
+        assert "Harbour work" in asked(address, body=LIST)[1]
 
 
 def test_recorded_logs_are_served_too(logs: Path, tmp_path: Path) -> None:
@@ -149,6 +168,18 @@ def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
             assert (status, json.loads(said)["response"]) == (200, "At six.")
             contents = f"{address}/api/v1/sessions/{json.loads(said)['session_id']}/toc"
             until(lambda: "The harbour opens at six" in asked(contents)[1])
+
+
+@pytest.mark.parametrize("option", ["--read-only", "--no-tools"])
+def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: str) -> None:
+    with talking("At six.") as model:
+        to_it = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
+        to_it |= {"CTXLAB_MODEL": "openai/gpt-4o-mini", "OPENAI_API_KEY": "sk-test"}
+        with serving("http", "--port", "0", option, cwd=workspace, **to_it) as address:
+            assert asked(f"{address}/chat", body={"message": "When?"})[0] == 200
+        offered = {tool["function"]["name"] for tool in model.calls[0].body.get("tools", ())}
+        reading = {"list_files", "search_files", "read_file", "update_plan"}
+        assert offered == (reading if option == "--read-only" else set())
 
 
 def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:

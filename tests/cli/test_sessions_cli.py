@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_several_are_deleted_together_or_none(
     assert listed() == [TITLES[2]]
 
 
+def test_a_session_that_is_named_twice_is_one(
+    workspace: Path, run: Run, ids: dict[str, str], tmp_path: Path
+) -> None:
+    twice = (ids[TITLES[0]][:12], ids[TITLES[0]][:14])
+    said = run("sessions", "export", *twice, "-o", tmp_path / "one.jsonl")
+    assert said == (0, "", "ctxlab: 1 session written as native\n")
+    assert len(list(load(tmp_path / "one.jsonl"))) == 1
+    assert run("sessions", "archive", *twice).err == f"ctxlab: archived: {TITLES[0]}\n"
+    assert run("sessions", "delete", *twice).err == f"ctxlab: deleted: {TITLES[0]}\n"
+
+
 def test_an_archived_session_is_out_of_sight_until_it_is_brought_back(
     workspace: Path, run: Run, listed: Listed, ids: dict[str, str]
 ) -> None:
@@ -154,6 +166,27 @@ def test_an_archived_session_is_out_of_sight_until_it_is_brought_back(
     assert run("sessions", "search", "fish", "--session", ids[TITLES[1]]).out
     assert run("sessions", "archive", "--undo", ids[TITLES[1]]).code == 0
     assert TITLES[1] in listed()
+
+
+def test_what_was_not_archived_is_not_brought_back(
+    workspace: Path, run: Run, ids: dict[str, str]
+) -> None:
+    run("sessions", "archive", ids[TITLES[1]])
+    before = WorkspaceStore(workspace).get(ids[TITLES[0]])
+    said = run("sessions", "archive", "--undo", ids[TITLES[0]], ids[TITLES[1]])
+    assert said == (
+        0,
+        "",
+        f"ctxlab: back: {TITLES[1]}\nctxlab: not archived, and left as it was: {TITLES[0]}\n",
+    )
+    assert WorkspaceStore(workspace).get(ids[TITLES[0]]) == before
+
+
+def test_a_search_is_for_whole_words_and_says_so(workspace: Path, run: Run) -> None:
+    said = run("sessions", "search", "fis")
+    assert said == (0, "", "ctxlab: 0 messages found; only whole words are looked for\n")
+    assert "whole words" not in run("sessions", "search", "fish").err
+    assert "hole words" in run("sessions", "search", "--help").out
 
 
 def test_what_was_said_is_found_by_all_words_of_a_query(workspace: Path, run: Run) -> None:
@@ -208,6 +241,10 @@ def test_turns_are_shown_in_full_with_the_lines_beside_them(
     assert "tool\nvalue = 1\n" in said.out
     assert said.out.startswith("… 2. ")
     assert "… 4. " in said.out
+    adjacent = run("sessions", "show", ids[TITLES[1]], "--turn", "3-5").out
+    heads = re.findall(r"^(?:… )?\d\. ", adjacent, re.M)
+    assert heads == ["… 2. ", "3. ", "4. ", "5. ", "… 6. "]
+    assert re.search(r"\n\n4\. .*\n\nassistant\n", adjacent)
     several = json.loads(run("sessions", "show", ids[TITLES[1]], "--turn", "2-3", "--json").out)
     assert [each["turn"] for each in several] == [2, 3]
     rest = json.loads(run("sessions", "show", ids[TITLES[1]], "--turn", "7-", "--json").out)
@@ -269,7 +306,11 @@ def test_an_export_is_a_recording_that_says_the_same(
     assert said.code == 0
     assert "2 sessions written as openai; lost: " in said.err
     assert len(list(load(tmp_path / "two.jsonl"))) == 2
-    assert "--force" in run("sessions", "export", id, "-o", tmp_path / "two.jsonl").err
+    assert run("sessions", "export", id, "-o", tmp_path / "two.jsonl").err.endswith(
+        "two.jsonl: is there already; --force replaces it\n"
+    )
+    assert run("sessions", "export", id, ids[TITLES[1]], "-o", f"{tmp_path}/new/").code == 0
+    assert len(list((tmp_path / "new").iterdir())) == 2
 
 
 def test_a_store_is_data_for_eval_and_describe(workspace: Path, run: Run) -> None:
@@ -281,14 +322,18 @@ def test_a_store_is_data_for_eval_and_describe(workspace: Path, run: Run) -> Non
     assert sorted(row["messages"] for row in found) == [16, 16, 16]
 
 
-def test_a_folder_of_chunks_is_a_store_as_well(tmp_path: Path, run: Run) -> None:
+def test_a_folder_of_chunks_is_a_store_as_well(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = ChunkedStore(tmp_path / "chunks", max_history=5)
     id = fill(store, "Mend the roof", "tester")
     store.close()
     where = ("--store", tmp_path / "chunks")
     (row,) = json.loads(run("sessions", "list", *where, "--json").out)
     assert (row["id"], row["messages"]) == (id, 16)
-    assert run("sessions", "show", id, "--turn", "1", *where).code == 0
+    monkeypatch.chdir(tmp_path / "chunks")
+    assert json.loads(run("sessions", "list", "--json").out) == [row]
+    assert run("sessions", "show", id, "--turn", "1").code == 0
     found = json.loads(run("describe", tmp_path / "chunks", "--json").out)
     assert [each["messages"] for each in found] == [16]
     assert run("eval", tmp_path / "chunks", "-l", "4k", "-s", "full").code == 0
@@ -296,48 +341,6 @@ def test_a_folder_of_chunks_is_a_store_as_well(tmp_path: Path, run: Run) -> None
     said = run("sessions", "list", *where)
     assert (said.code, said.out) == (2, "")
     assert "no session is stored there" in said.err
-
-
-def test_recorded_logs_are_read_and_never_changed(logs: Path, run: Run) -> None:
-    before = {path: path.read_bytes() for path in logs.iterdir()}
-    rows = json.loads(run("sessions", "list", "--store", logs, "--json").out)
-    assert len(rows) == 6
-    assert run("sessions", "toc", rows[0]["id"], "--store", logs).code == 0
-    assert run("sessions", "search", "AB-0003", "--store", logs).out
-    for command in (["delete", rows[0]["id"]], ["delete-all", "--yes"], ["archive", rows[0]["id"]]):
-        said = run("sessions", *command, "--store", logs)
-        assert said.code == 2
-        assert "never changed" in said.err
-    assert {path: path.read_bytes() for path in logs.iterdir()} == before
-
-
-def test_a_folder_without_sessions_is_an_empty_list_and_stays_empty(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    said = run("sessions", "list")
-    assert (said.code, said.out) == (0, "")
-    assert "ctxlab chat begins one" in said.err
-    assert run("sessions", "list", "--json").out == "[]\n"
-    for command in (["toc", "a"], ["search", "x"], ["delete-all", "--yes"], ["export", "a"]):
-        said = run("sessions", *command)
-        assert (said.code, said.out) == (2, "")
-        assert "no sessions in" in said.err
-    assert list(tmp_path.iterdir()) == []
-    assert run("sessions", "list", "--store", tmp_path / "nowhere").code == 2
-
-
-def test_old_session_files_are_brought_up_to_date(tmp_path: Path, run: Run) -> None:
-    old = tmp_path / "session-abc.jsonl"
-    rows = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-    old.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = run("sessions", "migrate", tmp_path)
-    assert said.code == 0
-    assert "session abc: 2 messages" in said.out
-    (row,) = json.loads(run("sessions", "list", "--store", tmp_path, "--json").out)
-    assert (row["id"], row["messages"]) == ("abc", 2)
-    assert "nothing to migrate" in run("sessions", "migrate", tmp_path).out
-    assert run("sessions", "migrate", tmp_path / "nowhere").code == 2
 
 
 def test_what_would_steer_a_terminal_is_not_shown(
@@ -364,10 +367,10 @@ def test_a_narrow_terminal_loses_columns_and_no_figures(workspace: Path) -> None
     assert "model" not in lines[0]
 
 
-def test_native_sessions_in_a_plain_folder_are_listed_by_their_first_words(
+def test_an_exported_session_is_listed_by_its_title(
     tmp_path: Path, run: Run, workspace: Path, ids: dict[str, str]
 ) -> None:
     recording = WorkspaceStore(workspace).recording(ids[TITLES[0]])
     write([recording], tmp_path / "kept.jsonl")
     said: Said = run("sessions", "list", "--store", tmp_path / "kept.jsonl", "--json")
-    assert [row["messages"] for row in json.loads(said.out)] == [16]
+    assert [(row["title"], row["messages"]) for row in json.loads(said.out)] == [(TITLES[0], 16)]
