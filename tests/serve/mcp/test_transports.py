@@ -325,7 +325,7 @@ heavy = {"litellm", "pandas", "matplotlib", "tiktoken", "openai", "PIL", "scipy"
 print(*heavy & set(sys.modules))
 """
     said = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
+        [sys.executable, "-W", "error::UserWarning", "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,
