@@ -154,9 +154,10 @@ class Live:
         A session that was closed or archived meanwhile is active again.
         """
         self._refuse_closed()
+        turn = self.agent.stream(text, file=self.file if file is None else file)
         if self.session.status != "active":
             self.store.open(self.id)
-        return self._saved(self.agent.stream(text, file=self.file if file is None else file))
+        return self._saved(turn)
 
     def turn(self, text: str, *, file: str | None = None) -> Outcome:
         """The whole turn: what came of it once all its events are over."""

@@ -303,15 +303,14 @@ class Agent:
 
     def _refuse_too_large(self, user: Message) -> None:
         """No strategy shortens what the user has just said, and a provider would refuse it."""
-        history = self.manager.history
-        count = history.counter.message
-        system = sum(count(message) for message in history if message.role == "system")
-        room, needed = max(0, self.manager.budget.available - system), count(user)
-        if needed > room:
+        history, budget = self.manager.history, self.manager.budget
+        prompts = (each for each in history.entries if each.message.role == "system")
+        room = max(0, budget.available - sum(each.tokens for each in prompts))
+        if (needed := history.counter.message(user)) > room:
             raise SpecError(
-                f"the message has {needed:,} tokens, and the context window of "
-                f"{self.manager.budget.limit:,} has room for {room:,}: shorten it, put it into a file "
-                "that is read part by part, or give a larger limit"
+                f"the message has {needed:,} tokens, and the context window of {budget.limit:,} has "
+                f"room for {room:,}: shorten it, put it into a file that is read part by part, or give "
+                "a larger limit"
             )
 
     def _heed(self) -> None:

@@ -6,7 +6,6 @@ Commands import what they need when they run, so that ``ctxlab --help`` answers 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -40,7 +39,6 @@ from ctxlab.signals import cancelled_when_terminated
 __all__ = ["app", "main"]
 
 _FAILED, _CANCELLED = 2, 130
-_AS_PARAMETER = re.compile(r"(--[a-z-]+) \([a-z_]+=\w+\)")  # an option, and what Python calls it
 
 app = typer.Typer(
     name="ctxlab",
@@ -138,7 +136,7 @@ def _failed(error: Exception, words: Sequence[str]) -> int:
     if os.environ.get("CTXLAB_DEBUG"):
         traceback.print_exc()
     if isinstance(error, CtxlabError):
-        note(_AS_PARAMETER.sub(r"\1", str(error)))
+        note(str(error))
         return _FAILED
     if hasattr(error, "format_message"):  # how the parser of the command line complains
         said = one_line(error.format_message()).rstrip(".")

@@ -156,13 +156,9 @@ def search(
         return say(shown.as_json(map(hit_dict, hits)))
     if hits:
         say(shown.drawn(hits_table(hits, ids)))
-    more = (
-        "; -n shows more"
-        if len(hits) == limit
-        else ""
-        if hits
-        else "; only whole words are looked for"
-    )
+    more = "; -n shows more" if len(hits) == limit else ""
+    if not hits:
+        more = "; only whole words are looked for"
     note(f"{many(len(hits), 'message')} found{more}")
     return None
 

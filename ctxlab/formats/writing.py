@@ -87,7 +87,7 @@ def write(
             if format.single and target in staged:
                 raise _one_each(format)
             if target not in staged and not force and target.exists():
-                raise SpecError(f"{target}: is there already; --force (force=True) replaces it")
+                raise SpecError(f"{target}: is there already; --force replaces it")
             if recording.source is not None:
                 sources.add(Path(recording.source).resolve())
             beside = staged.setdefault(target, Path(stage, str(len(staged))))
