@@ -22,10 +22,9 @@ from ctxlab.llm import default_client
 from ctxlab.metrics import METRICS
 from ctxlab.metrics.probes import found
 from ctxlab.metrics.recall import FAR, tiers
-from ctxlab.models import Model, find_model
+from ctxlab.model_choice import ModelChoice
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.tape import Tape, Trace, play
-from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["STATES", "Replay", "replay"]
 
@@ -41,14 +40,13 @@ class Replay:
 
     tape: Tape
     trace: Trace
-    model: Model
 
     @cached_property
     def requests(self) -> pd.DataFrame:
         """A row a request: its position in the recording, and every column of every metric."""
         frame = pd.DataFrame({"position": self.tape.requests})
-        for make in METRICS.values():
-            for name, column in make(self.model).measure(self.tape, [self.trace]).items():
+        for metric in METRICS.values():
+            for name, column in metric.measure(self.tape, [self.trace]).items():
                 frame[name] = column[0]
         frame.index.name = "request"
         return frame
@@ -141,18 +139,19 @@ def replay(
     recording: Recording,
     strategy: Strategy | str | Callable[..., Any],
     budget: Budget | float,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     client: Client | None = None,
 ) -> Replay:
     """Replays one recording through one strategy and keeps everything to look at.
 
     ``budget`` is a ``Budget``, a number of tokens, or a fraction (a float up to 1) of the recording's
-    own length. ``client``: whom a strategy asks that calls a model; None asks the provider, and keeps
+    own length. ``model``: whose tokenizer, prices and rules apply; None: the recording's own.
+    ``client``: whom a strategy asks that calls a model; None asks the provider, and keeps
     the answers in ``.ctxlab/calls``. Raises ``StrategyError`` where the strategy fails.
     """
     chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
     if client is None and models_asked(chosen):
         client = default_client()
-    tape = Tape(recording, TokenCounter(model), client)
+    tape = Tape.of(recording, ModelChoice(model), client)
     limit = budget if isinstance(budget, Budget) else tape.budget(budget)
-    return Replay(tape, play(tape, chosen, limit), find_model(model))
+    return Replay(tape, play(tape, chosen, limit))

@@ -17,6 +17,7 @@
     │   ├── UnknownTurn        the session has no turn of that number
     │   ├── SessionActive      another session of the workspace is active
     │   └── SessionAhead       the session has gone on elsewhere
+    ├── SaveError          results cannot be written
     └── DataMissing        something that ctxlab needs is not on this machine
 
 Each message says what failed, where, and what to do about it.
@@ -36,6 +37,7 @@ __all__ = [
     "ModelRefused",
     "ModelUnavailable",
     "ReadError",
+    "SaveError",
     "SessionActive",
     "SessionAhead",
     "SessionError",
@@ -178,6 +180,10 @@ class SessionActive(SessionError):
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return type(self), (self.id,)
+
+
+class SaveError(CtxlabError):
+    """Results cannot be written; the message names the folder and the reason."""
 
 
 class DataMissing(CtxlabError):

@@ -1,14 +1,13 @@
 """An experiment is a grid, strategies × limits, over recordings; ``evaluate`` runs it.
 
 Recordings are the outer loop: each is counted once and its needs are indexed once, then every
-configuration is replayed over it and it is let go. One experiment has one tokenizer and one price table,
-so that its strategies compare.
+configuration is replayed over it and it is let go. Within a recording all strategies share one tokenizer
+and one price table, those of its model, so that they compare.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,12 +19,13 @@ from ctxlab.client import Client
 from ctxlab.conversation import Recording, several
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.executors import execute, usable_workers
-from ctxlab.jsontext import dump_json
+from ctxlab.fingerprint import recording_digest
 from ctxlab.llm import AT_A_TIME, default_client
 from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.metrics.base import Array
-from ctxlab.models import Model, find_model
+from ctxlab.model_choice import ModelChoice
+from ctxlab.models import find_model
 from ctxlab.prices import Prices
 from ctxlab.profiles import Profile, key_of
 from ctxlab.progress import track
@@ -35,7 +35,6 @@ from ctxlab.results import Results, Table
 from ctxlab.strategies import Strategy, as_strategy, models_asked, parse
 from ctxlab.strategies.names import LINEUP
 from ctxlab.tape import Tape, Trace, Watcher, play_all
-from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["DEFAULT_LIMITS", "Choice", "Grid", "Outcome", "evaluate"]
 
@@ -50,25 +49,27 @@ def evaluate(
     recordings: Iterable[Recording],
     strategies: Choice | Iterable[Choice] = LINEUP,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     reserve: int = 0,
     metrics: str | Metric | Iterable[str | Metric] = tuple(METRICS),
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     client: Client | None = None,
 ) -> Results:
     """Replays recordings through every strategy under every limit, and measures each request.
 
     ``recordings`` may be an iterator of any length; one is held at a time. ``strategies`` and
     ``limits`` are one or several; limits are tokens (16000, ``"16k"``), or shares (floats up to 1,
-    ``"25%"``) of each recording's own length. ``reserve``: tokens kept free for the
-    reply. ``data`` says where the recordings are from, for the manifest. ``workers``: processes; None
-    takes every core where that is safe. ``profile``: how the model's family counts; None is the
-    built-in one, if any. ``client``: whom strategies ask that call a model; None asks the provider,
-    and keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is written wrongly,
+    ``"25%"``) of each recording's own length. ``model``: whose tokenizer, prices and rules apply to
+    every recording; None takes each recording's own, and ``DEFAULT_MODEL`` where it names none that is
+    known. ``reserve``: tokens kept free for the reply. ``data`` says where the recordings are from, for
+    the manifest. ``workers``: processes; None takes every core where that is safe. ``profile``: how
+    families of models count, one or several; None takes the calibration that the current folder stores,
+    else the built-in one. ``client``: whom strategies ask that call a model; None asks the provider, and
+    keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is written wrongly,
     ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
     """
     several(recordings)
@@ -87,7 +88,8 @@ def evaluate(
             if outcome.figures:
                 table.add(outcome.budgets, outcome.figures)
                 account.add(outcome.asked)
-    return Results.of(table, grid.scores, {**grid.manifest(data), **account.manifest()})
+    manifest = {**grid.manifest(data, table.recordings), **account.manifest()}
+    return Results.of(table, grid.scores, manifest)
 
 
 class Outcome(NamedTuple):
@@ -110,10 +112,10 @@ class Grid:
     strategies: tuple[Strategy, ...]
     limits: tuple[float, ...]
     reserve: int
-    model: Model
-    counter: TokenCounter
+    models: ModelChoice
     metrics: tuple[Metric, ...]
     names: tuple[str, ...]
+    "of the metrics"
     client: Client | None = None
 
     @classmethod
@@ -121,10 +123,10 @@ class Grid:
         cls,
         strategies: Choice | Iterable[Choice],
         limits: float | str | Iterable[float | str],
-        model: str,
+        model: str | None,
         reserve: int,
         metrics: str | Metric | Iterable[str | Metric],
-        profile: Profile | None = None,
+        profile: Profile | Iterable[Profile] | None = None,
     ) -> Grid:
         """From what a user writes; names are looked up and checked here."""
         steps = tuple(
@@ -142,13 +144,13 @@ class Grid:
         for step, name in zip(steps, labels, strict=True):
             if steps[labels.index(name)] != step:
                 raise SpecError(f"two strategies are both called {name}: give one another name")
-        known = find_model(model)
+        if model is not None:
+            find_model(model)  # warns of a model that is not known
         measures = tuple(_several(metrics))
-        made = tuple(_metric(m, known) for m in measures)
+        made = tuple(map(_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
         unique = tuple(dict.fromkeys(steps))
-        counter = TokenCounter(model, profile)
-        return cls(unique, bounds, reserve, known, counter, made, names)
+        return cls(unique, bounds, reserve, ModelChoice.of(model, profile), made, names)
 
     @property
     def labels(self) -> list[tuple[str, float]]:
@@ -179,9 +181,13 @@ class Grid:
         """Replays one recording through every configuration, and measures it."""
         return self.measure(*self.play(recording))
 
+    def prepare(self, recording: Recording) -> Tape:
+        """Make a recording ready to be replayed, counted and priced by its model."""
+        return Tape.of(recording, self.models, self.client, question if self.asks else None)
+
     def play(self, recording: Recording) -> tuple[Tape, list[Trace]]:
         """The trace of every configuration; none where the recording makes no request."""
-        tape = Tape(recording, self.counter, self.client, question if self.asks else None)
+        tape = self.prepare(recording)
         if not tape.requests:
             return tape, []
         watchers: dict[str, Watcher] = {}
@@ -200,25 +206,37 @@ class Grid:
         limits = [trace.budget.limit for trace in traces]
         return Outcome(_described(tape), limits, figures, asked_in(traces))
 
-    def manifest(self, data: Sequence[str]) -> dict[str, Any]:
-        """What is needed to run the experiment again, and what it was run with."""
-        model = self.model
+    def manifest(
+        self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """What is needed to run the experiment again, and what it was run with.
+
+        ``recordings``: facts of those that were replayed. ``tokens`` says for each model that counted
+        them how far the counts can be trusted; ``prices`` and ``cache`` are those of each model by
+        which they were priced.
+        """
+        recordings = list(recordings)
+        counted = dict.fromkeys(recording["counted_as"] for recording in recordings)
+        priced = {name: find_model(name) for name in [r["priced_as"] for r in recordings]}
         return {
             "spec": {
                 "data": list(data),
                 "strategies": [repr(s) for s in self.strategies],
                 "limits": list(self.limits),
-                "model": model.name,
+                "model": self.models.model,
                 "reserve": self.reserve,
                 "metrics": list(self.names),
             },
-            "tokens": self.counter.note,
+            "tokens": {name: self.models.note_of(name) for name in counted},
             "prices": {
-                "source": model.source,
-                **_figures(model.prices),
-                "warning": model.warning,
+                name: {
+                    "source": model.source,
+                    **_figures(model.prices),
+                    "warning": model.warning,
+                }
+                for name, model in priced.items()
             },
-            "cache": msgspec.to_builtins(model.cache),
+            "cache": {name: msgspec.to_builtins(model.cache) for name, model in priced.items()},
             "asked": {name: _figures(find_model(name).prices) for name in self.asked},
             "replay": "off-policy: what the agent did next is what the recording says",
         }
@@ -242,12 +260,12 @@ def _several(given: Any) -> Iterable[Any]:
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
 
 
-def _metric(metric: str | Metric, model: Model) -> Metric:
+def _metric(metric: str | Metric) -> Metric:
     if not isinstance(metric, str):
         return metric
     if metric not in METRICS:
         raise UnknownName("metric", metric, METRICS)
-    return METRICS[metric](model)
+    return METRICS[metric]
 
 
 def _messages(recording: Recording) -> int:
@@ -255,7 +273,7 @@ def _messages(recording: Recording) -> int:
 
 
 def _described(tape: Tape) -> dict[str, Any]:
-    return {**tape.facts, "unlogged": _unlogged(tape), "digest": _digest(tape.recording)}
+    return {**tape.facts, "unlogged": _unlogged(tape), "digest": recording_digest(tape.recording)}
 
 
 def _unlogged(tape: Tape) -> int | None:
@@ -265,26 +283,3 @@ def _unlogged(tape: Tape) -> int | None:
         return None
     bills = session(recording, [entry.tokens for entry in tape.history.entries], counter)
     return bills.fixed if bills else None
-
-
-def _digest(recording: Recording) -> str:
-    """A fingerprint of all that is measured: what was said, tools, compactions and questions."""
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in _said(recording):
-        digest.update(piece.encode("utf-8", "surrogatepass"))
-        digest.update(b"\0")
-    return digest.hexdigest()
-
-
-def _said(recording: Recording) -> Iterator[str]:
-    for message in recording.messages:
-        content = message.content
-        yield message.role
-        yield content if isinstance(content, str) else dump_json(content)
-        for call in message.tool_calls:
-            yield call.name
-            yield call.arguments
-    yield dump_json(recording.tools)
-    for more in (recording.compactions, recording.probes):
-        if more:
-            yield dump_json(msgspec.to_builtins(more))

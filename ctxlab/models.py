@@ -20,7 +20,7 @@ from ctxlab.model_data import CACHES, FAMILIES, LONG
 from ctxlab.prices import Prices, Tier, filled
 from ctxlab.vocabulary import litellm_folder
 
-__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model"]
+__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model", "known_model"]
 
 
 _Tokens = TypeVar("_Tokens", bound=Any)
@@ -107,10 +107,25 @@ def find_model(name: str) -> Model:
     >>> gemini.limit, gemini.source
     (1048576, 'litellm')
     """
-    model = _from_table(name, _table(litellm_folder())) or _from_family(name) or _default(name)
+    model = _looked_up(name)
     if model.source == "default":
         warnings.warn(str(model.warning), ModelWarning, stacklevel=2)
     return model
+
+
+def known_model(name: str) -> Model | None:
+    """Look a model up without a warning; None where neither litellm nor ctxlab knows the name.
+
+    >>> known_model("scripted") is None, known_model("gpt-4o").provider
+    (True, 'openai')
+    """
+    model = _looked_up(name)
+    return None if model.source == "default" else model
+
+
+@functools.cache
+def _looked_up(name: str) -> Model:
+    return _from_table(name, _table(litellm_folder())) or _from_family(name) or _default(name)
 
 
 # --- litellm's table ------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ __all__ = [
     "key_of",
     "read_profile",
     "stored_at",
+    "stored_profiles",
 ]
 
 _FOLDER = Path(".ctxlab") / "profiles"
@@ -132,6 +133,11 @@ def find_profile(model: str, folder: Path | None = None) -> Profile:
 def stored_at(key: str, folder: Path) -> Path:
     """Where a project keeps the profile of what ``key_of`` names."""
     return folder / _FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
+
+
+def stored_profiles(folder: Path) -> tuple[Profile, ...]:
+    """Every profile that a project stores. Raises ``ReadError`` where one cannot be read."""
+    return tuple(read_profile(path) for path in sorted((folder / _FOLDER).glob("*.json")))
 
 
 def read_profile(path: Path) -> Profile:

@@ -119,18 +119,16 @@ def _replayed(
     from ctxlab.errors import SpecError
     from ctxlab.experiment import evaluate
     from ctxlab.metrics import METRICS
-    from ctxlab.profiles import find_profile
+    from ctxlab.profiles import stored_profiles
     from ctxlab.quantity import read_limit
     from ctxlab.spec import Spec
     from ctxlab.strategies import as_strategy, parse
-    from ctxlab.tokens import DEFAULT_MODEL
 
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
     given = [each for each in several if isinstance(each, Recording)]
     if given and len(given) < len(several):
         raise SpecError("data: recordings or paths, not both")
     chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-    model = model or DEFAULT_MODEL
     # Recordings are the same where they are the same objects, which are kept with what was found.
     which = tuple(str(id(one)) if given else str(one) for one in several)
     key = (which, chosen, read_limit(limit), model, reserve)
@@ -142,12 +140,12 @@ def _replayed(
             given or Spec(data=paths, folder=str(folder)).recordings(),
             chosen,
             limit,
-            model,
+            model or None,
             reserve=reserve,
             metrics=tuple(METRICS),
             data=paths,
             progress=False,
-            profile=find_profile(model, folder),
+            profile=stored_profiles(folder),
         )
         done[key] = (several, Replayed(results))
     return done[key][1]

@@ -23,11 +23,11 @@ from ctxlab.conversation import Compaction, Recording, several, text_of
 from ctxlab.entities import entities_in, holds
 from ctxlab.fetches import Fetch, fetch_of
 from ctxlab.history import Entry, Form
+from ctxlab.model_choice import ModelChoice
 from ctxlab.strategies.names import parse
 from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.touched import failed, touches
 from ctxlab.tape import Tape, play
-from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 
 __all__ = ["evidence", "pretended", "refetches"]
 
@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 def refetches(
-    recordings: Iterable[Recording], model: str = DEFAULT_MODEL, *, every: int | None = None
+    recordings: Iterable[Recording], model: str | None = None, *, every: int | None = None
 ) -> pd.DataFrame:
     """A row for each thing fetched before each recorded compaction: was it in view, and what came then.
 
@@ -61,8 +61,8 @@ def refetches(
     ``model``: whose tokenizer counts.
     """
     several(recordings)
-    counter = TokenCounter(model)
-    rows = [row for each in recordings for row in _rows(Tape(each, counter), every)]
+    models = ModelChoice(model)
+    rows = [row for each in recordings for row in _rows(Tape.of(each, models), every)]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     kinds = dict.fromkeys(("seen", "named", "content"), "boolean")
     return frame.astype(kinds | dict.fromkeys(("again", "used"), "float64"))
@@ -122,14 +122,14 @@ def pretended(
     recording: Recording,
     strategy: str = "rolling_summary(tokens=400)",
     limit: float = 0.5,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
 ) -> Recording:
     """The recording as if its system had compacted where a strategy would have, with its summaries.
 
     A placebo: the agent had lost nothing, so whatever ``evidence`` finds here comes of what a summary
     chooses to mention. The strategy asks no model. Compactions of its own are left out.
     """
-    tape = Tape(recording, TokenCounter(model))
+    tape = Tape.of(recording, ModelChoice(model))
     made = [
         Compaction(
             tape.requests[entry.since],

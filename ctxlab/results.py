@@ -5,7 +5,9 @@ They are saved as parquet beside a manifest that suffices to run the experiment 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +20,16 @@ from ctxlab.bootstrap import ratio_interval
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.jsontext import dump_json, parse_json
 from ctxlab.metrics.base import Score
+from ctxlab.model_choice import explain_models
 from ctxlab.verdict import verdict
 
-__all__ = ["Results", "Table"]
+__all__ = ["MANIFEST", "UNFINISHED", "Results", "Table", "replaced_together"]
+
+MANIFEST = "manifest.json"
+"""File of a saved run that says what it is."""
+
+UNFINISHED = ".saving-"
+"""How the folder begins in which a run is written until it is whole."""
 
 _IDS = ["recording", "cluster", "strategy", "limit", "budget"]
 
@@ -188,22 +197,29 @@ class Results:
         return same and self.requests.equals(other.requests)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; returns the folder."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; return the folder.
+
+        All files are written before any takes the place of an earlier one: where that fails, an earlier
+        run stays as it was. Raises ``OSError`` where the folder cannot be written.
+        """
+        with replaced_together(Path(folder)) as beside:
+            self.write_files(beside)
+        return Path(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files of ``save`` into a folder that is there."""
         self.requests.to_parquet(folder / "requests.parquet", index=False)
         self.runs.to_parquet(folder / "runs.parquet", index=False)
         scores = [vars(score) for score in self.scores]
         text = dump_json({**self.manifest, "scores": scores})
-        (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
-        return folder
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
         """What ``save`` wrote, equal to what was saved. Raises ``ReadError`` where it is not there."""
         folder = Path(folder)
         try:
-            manifest = parse_json((folder / "manifest.json").read_bytes())
+            manifest = parse_json((folder / MANIFEST).read_bytes())
             requests = pd.read_parquet(folder / "requests.parquet")
             scores = tuple(Score(**score) for score in manifest.pop("scores"))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -219,8 +235,33 @@ class Results:
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
-        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound."
+        models = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
+        note = (
+            f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
+            f"{models[:1].upper()}{models[1:]}."
+        )
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+@contextmanager
+def replaced_together(folder: Path) -> Iterator[Path]:
+    """Give a folder to write files into, which then replace those of ``folder`` all at once.
+
+    Where the body fails, ``folder`` is left as it was. The manifest comes last: what has a manifest is
+    whole.
+    """
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as beside:
+            yield Path(beside)
+            for file in sorted(Path(beside).iterdir(), key=lambda file: file.name == MANIFEST):
+                file.replace(folder / file.name)
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _printable(name: str) -> str:

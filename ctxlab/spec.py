@@ -6,7 +6,7 @@ It is written in TOML, said on the command line, or read back from a saved run; 
     data = ["logs/", "bundled:support-desk"]    # files, folders, globs, addresses, named data sets
     strategies = ["lineup", "mine.last_ten"]    # left out: the default lineup
     limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's own length
-    model = "gpt-5"                             # whose tokenizer, prices and prompt cache
+    model = "gpt-5"                             # left out: each recording's own, for tokens and prices
     reserve = 1000                              # tokens kept free for the reply
     where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
     metrics = ["usage", "validity", "cost", "recall"]
@@ -34,13 +34,13 @@ from ctxlab.formats.places import Place, is_address
 from ctxlab.jsontext import parse_json
 from ctxlab.llm import CacheMode, default_client
 from ctxlab.metrics import METRICS
-from ctxlab.profiles import UNCALIBRATED, Profile, find_profile
+from ctxlab.model_choice import ModelChoice
+from ctxlab.profiles import UNCALIBRATED, Profile
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results
 from ctxlab.strategies import models_asked
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.names import LINEUP, parse
-from ctxlab.tokens import DEFAULT_MODEL
 
 __all__ = ["Spec", "is_spec", "read_spec", "run"]
 
@@ -76,14 +76,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     "as text; ``lineup`` stands for the default lineup, ``baselines`` for what products do by default"
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
-    model: str = DEFAULT_MODEL
+    model: str | None = None
+    "whose tokenizer, prices and rules apply; None: each recording's own"
     reserve: int = 0
     "tokens kept free for the reply"
     metrics: tuple[str, ...] = tuple(METRICS)
     floor: float = 0.95
     "what far recall a strategy must keep to be named, as a share of full history's"
-    profile: Profile | None = None
-    "how the model's family counts; None: the project's own calibration, else the built-in one"
+    profiles: tuple[Profile, ...] | None = None
+    "how families of models count; None: the project's own calibration, else the built-in one"
     calls: CacheMode = "auto"
     """where answers come from that strategies ask of a model: ``auto`` takes those of ``.ctxlab/calls``
     and asks for the rest, ``replay`` asks nothing, ``record`` asks everything anew"""
@@ -123,6 +124,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def paths(self) -> tuple[Place, ...]:
         """Where the data is. Raises ``DataMissing`` for a named data set that is not there."""
         return tuple(_place(path, self.folder) for path in self.data)
+
+    @property
+    def models(self) -> ModelChoice:
+        """By which models the recordings are counted and priced."""
+        return ModelChoice(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
         """The recordings that were asked for, one at a time.
@@ -188,7 +194,6 @@ def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None)
         if on_skip is not None:
             on_skip(path, reason)
 
-    profile = spec.profile or find_profile(spec.model, Path())
     results = evaluate(
         spec.recordings(note),
         spec.strategies,
@@ -197,11 +202,11 @@ def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None)
         reserve=spec.reserve,
         metrics=spec.metrics,
         progress=progress,
-        profile=profile,
+        profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.asked else None,
     )
     # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
-    results.manifest["spec"] = _plain(spec, profile)
+    results.manifest["spec"] = _plain(spec, results.manifest["tokens"])
     results.manifest["left_out"] = left_out
     for recording in results.manifest["recordings"]:
         recording["source"] = _as_given(recording["source"], spec)
@@ -245,7 +250,7 @@ def _said(error: msgspec.ValidationError) -> str:
     """What msgspec says, ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
     reason, _, where = str(error).partition(" - at `$")
     key = where.strip("`.").replace("[...]", "")
-    reason = reason.replace("`", "").replace("array", "list")
+    reason = reason.replace("`", "").replace("array", "list").replace(" | null", "")
     return f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
 
 
@@ -291,10 +296,11 @@ def _as_given(path: str | Path, spec: Spec) -> str:
     return text.removeprefix(os.path.join(spec.folder, "")) if spec.folder else text
 
 
-def _plain(spec: Spec, profile: Profile) -> dict[str, Any]:
+def _plain(spec: Spec, counted: Iterable[str]) -> dict[str, Any]:
     """As JSON has it, with a folder that can be found from anywhere where one is needed.
 
-    The profile stands in it, so that a run repeated elsewhere counts the same.
+    ``counted``: models that counted. The profiles of their families stand in it, so that a run repeated
+    elsewhere counts the same.
     """
     found = all(
         path.startswith((BUNDLED, DATASET))
@@ -304,5 +310,9 @@ def _plain(spec: Spec, profile: Profile) -> dict[str, Any]:
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
     fields = msgspec.to_builtins(spec) | {"folder": folder}
-    fields["profile"] = None if profile == UNCALIBRATED else msgspec.to_builtins(profile)
+    profiles = spec.profiles
+    if profiles is None:
+        used = dict.fromkeys(map(spec.models.profile_for, counted))
+        profiles = tuple(each for each in used if each != UNCALIBRATED)
+    fields["profiles"] = [msgspec.to_builtins(each) for each in profiles]
     return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ctxlab.billing import session
-from ctxlab.conversation import Recording, several
+from ctxlab.conversation import Message, Recording, several
 from ctxlab.executors import execute
 from ctxlab.metrics import FAR
-from ctxlab.profiles import Profile, find_profile
+from ctxlab.model_choice import ModelChoice
 from ctxlab.progress import track
 from ctxlab.tape import Tape
-from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
 from ctxlab.validity import check
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def describe(
     """A row a recording: what it holds, how large it is, what it uses again, what was billed for it.
 
     ``model``: whose tokenizer counts; None counts each recording as the model that it was made with,
-    and as ``DEFAULT_MODEL`` where that is not recorded. Columns are the keys of ``survey``. Raises
+    and as ``DEFAULT_MODEL`` where it names none. Columns are the keys of ``survey``. Raises
     ``SpecError`` for a path or a single recording in the place of recordings.
     """
     import pandas as pd
@@ -53,13 +51,14 @@ def survey(
     recordings: Iterable[Recording],
     model: str | None = None,
     *,
-    project: Path | None = None,
+    project: Path = Path(),
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[Facts]:
     """The facts of each recording, one by one, so that a stream of any length stays a stream.
 
-    - ``recording, cluster, source, format, model, messages, requests, tokens, valid, skipped``
+    - ``recording, cluster, source, format, model, counted_as, priced_as, messages, requests, tokens,
+      valid, skipped``
     - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
     - ``reasoning_tokens``: hidden reasoning, as billed where the provider says, else as recorded; it
       stands in no other figure
@@ -71,7 +70,7 @@ def survey(
     - ``strategy``: what managed the context of a session as it went, so that bills are of what it sent;
       None where the recording does not say
 
-    ``project`` is the folder whose calibration profile counts, if it has one.
+    ``project`` is the folder whose calibration profile counts, if it has one; the current one.
     """
     several(recordings)
     outcomes = execute(Surveyor(model, project), recordings, workers)
@@ -83,14 +82,12 @@ class Surveyor:
     """What ``survey`` does to one recording, in whichever process."""
 
     model: str | None = None
-    project: Path | None = None
+    project: Path = Path()
 
     def __call__(self, recording: Recording) -> Facts:
         """The facts of one recording."""
-        model = self.model or recording.model or DEFAULT_MODEL
-        # The profile is looked for each time: a calibration may have been stored since.
-        counter = _counter(model, find_profile(model, self.project))
-        tape = Tape(recording, counter)
+        tape = Tape.of(recording, ModelChoice(self.model, project=self.project))
+        counter = tape.counter
         history, needs, messages = tape.history, tape.needs, recording.messages
         counted = [entry.tokens for entry in history.entries]
         results = [
@@ -124,19 +121,18 @@ class Surveyor:
                 }
                 for c in recording.compactions
             ],
-            "faults": {} if tape.valid else dict(Counter(v.rule for v in check(messages[:last]))),
-            "counted_as": counter.model,
+            "faults": {} if tape.valid else _faults(tape, messages[:last]),
             "counted": counter.note,
             "billed": vars(bills) if bills else None,
             "strategy": recording.meta.get("strategy"),
         }
 
 
+def _faults(tape: Tape, messages: Sequence[Message]) -> dict[str, int]:
+    """Each rule of the recording's provider that it breaks, and how often."""
+    return dict(Counter(found.rule for found in check(messages, tape.provider)))
+
+
 def _tool(tape: Tape, place: int) -> str:
     call = tape.history.calls.get(place)
     return call.name if call else tape.recording.messages[place].name or "?"
-
-
-@lru_cache(maxsize=16)
-def _counter(model: str, profile: Profile) -> TokenCounter:
-    return TokenCounter(model, profile)

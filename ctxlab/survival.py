@@ -37,7 +37,6 @@ from ctxlab.progress import track
 from ctxlab.results import Results, Table
 from ctxlab.strategies.names import LINEUP
 from ctxlab.tape import Tape, Trace
-from ctxlab.tokens import DEFAULT_MODEL
 
 __all__ = ["BREAKDOWNS", "DISTANCES", "ROUNDS", "Survival", "survival_of"]
 
@@ -147,7 +146,7 @@ def survival_of(
     recordings: Iterable[Recording],
     strategies: Choice | Iterable[Choice] = LINEUP,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     n: int = 10,
     kinds: str | Iterable[str] = tuple(KINDS),
@@ -157,7 +156,7 @@ def survival_of(
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     client: Client | None = None,
 ) -> Survival:
     """Plants canaries in copies of recordings, replays these, and says which of them were in view when.
@@ -189,7 +188,7 @@ def survival_of(
         why = left_out[0] if left_out else "there is no recording"
         raise SpecError(f"nothing could be planted: {why}")
     told = {**vars(work.planting), "left_out": left_out}
-    manifest = {**grid.manifest(data), **account.manifest(), "canaries": told}
+    manifest = {**grid.manifest(data, table.recordings), **account.manifest(), "canaries": told}
     return Survival(_joined(frames), Results.of(table, grid.scores, manifest), tuple(left_out))
 
 

@@ -22,14 +22,16 @@ from ctxlab.context import Context
 from ctxlab.conversation import Probe, Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
+from ctxlab.model_choice import ModelChoice
+from ctxlab.models import Model, find_model
 from ctxlab.needs import Needs
 from ctxlab.questions import Ask, Evidence, question
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
-from ctxlab.validity import check, is_valid
+from ctxlab.validity import check, is_valid, provider_of
 
-__all__ = ["Tape", "Trace", "Watcher", "play", "play_all", "sound_start"]
+__all__ = ["Tape", "Trace", "Watcher", "play", "play_all"]
 
 _POSITION = attrgetter("position")
 
@@ -40,7 +42,8 @@ Watcher = Callable[[Context], Any]
 class Tape:
     """A recording made ready to be replayed: counted once, whatever the number of configurations.
 
-    ``ask``: how its questions are put in every replay; None puts none.
+    ``ask``: how its questions are put in every replay; None puts none. ``model``: whose prices, cache
+    rules and validity rules apply; None: the model that ``counter`` counts for.
     """
 
     def __init__(
@@ -49,9 +52,13 @@ class Tape:
         counter: TokenCounter,
         client: Client | None = None,
         ask: Ask | None = question,
+        model: Model | None = None,
     ) -> None:
         self.recording = recording
         self.counter = counter
+        self.model = find_model(counter.model) if model is None else model
+        self.provider = provider_of(self.model.name)
+        "whose rules a request must keep"
         self.history = History(counter, recording.messages)
         self.history.client = client
         self.history.foresight = self
@@ -60,12 +67,25 @@ class Tape:
         "positions of the recorded model calls"
         self.fixed = counter.tools(recording.tools) + counter.REPLY
         "tokens of every request that are no messages"
-        self.valid = is_valid(recording.messages[: self.requests[-1]]) if self.requests else True
+        last = self.requests[-1] if self.requests else 0
+        self.valid = not last or is_valid(recording.messages[:last], self.provider)
         "whether the recording itself, as far as any request holds it, is a valid conversation"
         self.probes: tuple[Probe, ...] = recording.probes if ask else ()
         "the questions that are put"
         self.questions = [ask(probe) for probe in self.probes] if ask else []
         "each of them as it is put"
+
+    @classmethod
+    def of(
+        cls,
+        recording: Recording,
+        models: ModelChoice,
+        client: Client | None = None,
+        ask: Ask | None = question,
+    ) -> Tape:
+        """Count and price a recording by the model that was chosen for it."""
+        counter, model = models.counter_for(recording), models.model_for(recording)
+        return cls(recording, counter, client, ask, model)
 
     @cached_property
     def needs(self) -> Needs:
@@ -110,6 +130,8 @@ class Tape:
             "source": recording.source,
             "format": recording.format,
             "model": recording.model,
+            "counted_as": self.counter.model,
+            "priced_as": self.model.name,
             "messages": len(recording.messages),
             "requests": len(self.requests),
             "tokens": self.history.before[-1] + self.fixed,
@@ -146,7 +168,7 @@ class Trace:
     newest: list[int] = field(default_factory=list)
     "tokens of its last message"
     faults: list[int] = field(default_factory=list)
-    "how many rules of ``validity`` it breaks"
+    "how many rules of its provider (``validity``) it breaks"
     forks: dict[int, list[Entry]] = field(default_factory=dict)
     "what was sent by a request that was made for itself alone"
     watched: dict[str, list[Any]] = field(default_factory=dict)
@@ -181,9 +203,9 @@ def play(
         if sent is not context:
             trace.forks[context.turn] = sent.entries.copy() if sent.lasting else sent.entries
         if tape.valid and not sent.strange:
-            trace.faults.append(not sound_start(sent.entries))
+            trace.faults.append(not _may_begin(sent.entries, tape.provider))
         else:
-            trace.faults.append(len(check(sent.messages)))
+            trace.faults.append(len(check(sent.messages, tape.provider)))
         for name, watch in watching.items():
             trace.watched[name].append(watch(sent))
         context.settle(sent)
@@ -223,12 +245,12 @@ def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
     raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
 
 
-def sound_start(entries: Sequence[Entry]) -> bool:
-    """Whether the first message that is not the system prompt is the user's: the one rule left."""
+def _may_begin(entries: Sequence[Entry], provider: str) -> bool:
+    """Whether a message follows the system prompt, from the user where the provider insists on it."""
     for entry in entries:
         role = entry.message.role
         if role != "system":
-            return role == "user"
+            return role == "user" or provider != "anthropic"
     return False
 
 

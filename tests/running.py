@@ -16,6 +16,13 @@ PROGRAM = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.e
 """The command line as a process of its own."""
 
 
+NAMELESS = (
+    "ctxlab: 6 recordings name no model: counted and priced as gpt-5; "
+    "--model NAME takes one for all\n"
+)
+"""What is said of the six recordings of the fixture ``logs`` where no model is named."""
+
+
 class Said(NamedTuple):
     code: int
     out: str

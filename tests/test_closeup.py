@@ -11,7 +11,6 @@ from replaying import run, strategies
 from ctxlab.budget import Budget
 from ctxlab.closeup import STATES, Replay, replay
 from ctxlab.conversation import Message, Recording, ToolCall
-from ctxlab.models import find_model
 from ctxlab.strategies import Strategy, as_strategy
 from ctxlab.tokens import TokenCounter
 
@@ -34,7 +33,7 @@ def test_states_are_what_stands_for_each_message_in_each_request(
 ) -> None:
     tape = tape_of(messages, counter)
     trace, requests = run(tape, strategy, limit)
-    states = Replay(tape, trace, find_model("gpt-4o")).states
+    states = Replay(tape, trace).states
     expected = []
     for sent in requests:
         row = ["absent"] * len(messages)
@@ -52,7 +51,7 @@ def test_the_same_holds_for_a_plain_function(counter: TokenCounter) -> None:
 
     tape = tape_of(TALK, counter)
     trace, _ = run(tape, as_strategy(newest_and_a_note), 500)
-    states = Replay(tape, trace, find_model("gpt-4o")).states
+    states = Replay(tape, trace).states
     assert [STATES[code] for code in states[1]] == ["rewritten"] * 3 + ["verbatim"] + ["absent"] * 2
 
 

@@ -21,7 +21,7 @@ from ctxlab.errors import CtxlabError, ModelRefused, SpecError, StrategyError, U
 from ctxlab.experiment import evaluate
 from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.metrics import METRICS, per_request
-from ctxlab.models import ModelWarning, find_model
+from ctxlab.models import ModelWarning
 from ctxlab.results import Results
 from ctxlab.strategies import parse
 from ctxlab.survey import describe
@@ -91,8 +91,8 @@ def test_each_row_is_what_a_replay_alone_measures(
             for spec in specs:
                 trace = play(tape, parse(spec), tape.budget(limit, reserve))
                 columns: dict[str, Any] = {}
-                for make in METRICS.values():
-                    columns.update(make(find_model("gpt-4o")).measure(tape, [trace]))
+                for metric in METRICS.values():
+                    columns.update(metric.measure(tape, [trace]))
                 rows += [
                     (spec, limit, {name: column[0][request] for name, column in columns.items()})
                     for request in range(len(tape.requests))
@@ -273,8 +273,9 @@ def test_a_model_without_prices_has_no_cost_rather_than_none_to_pay() -> None:
 def test_the_manifest_holds_dearer_prices_of_long_prompts_where_there_are_any() -> None:
     told = evaluate([trip("a")], "full", 2000, "my/gemini-9", workers=1).manifest["prices"]
     dearer = {"input": 2.5e-6, "output": 15e-6, "cache_read": 0.25e-6, "cache_write": 2.5e-6}
-    assert told["above"] == [{**dearer, "start": 200_001}]
-    assert "above" not in evaluate([trip("a")], "full", 2000, workers=1).manifest["prices"]
+    assert told["my/gemini-9"]["above"] == [{**dearer, "start": 200_001}]
+    plain = evaluate([trip("a")], "full", 2000, workers=1).manifest["prices"]
+    assert "above" not in plain["gpt-5"]
 
 
 ASKS = "rolling_summary(model='gpt-4o-mini') | panic()"

@@ -91,7 +91,7 @@ def test_one_line_each_and_an_evaluation_runs_with_them(folder: Path) -> None:
 
     ctxlab.strategies.register("every_other", strategy.every_other)
     ctxlab.formats.register(format_.FORMAT)
-    ctxlab.metrics.register("words", lambda model: metric.words)
+    ctxlab.metrics.register("words", metric.words)
 
     recordings = list(ctxlab.formats.load(folder / "talk.notes"))
     board = evaluate(
@@ -121,10 +121,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
         importlib.import_module("my_format").FORMAT,
     )
     ctxlab.formats.register(format_)
-    ctxlab.metrics.register("words", lambda model: metric.words)
+    ctxlab.metrics.register("words", metric.words)
     with pytest.raises(SpecError):
         ctxlab.formats.register(format_)
     with pytest.raises(SpecError):
-        ctxlab.metrics.register("words", lambda model: metric.words)
+        ctxlab.metrics.register("words", metric.words)
     with pytest.raises(SpecError):
         ctxlab.strategies.register("full", ctxlab.strategies.panic)

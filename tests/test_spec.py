@@ -42,7 +42,7 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     spec = read_spec(toml(tmp_path, 'data = ["logs"]'))
     assert spec.strategies == LINEUP
     assert spec.metrics == tuple(METRICS)
-    assert (spec.model, spec.reserve, spec.floor) == ("gpt-5", 0, 0.95)
+    assert (spec.model, spec.reserve, spec.floor) == (None, 0, 0.95)
 
 
 def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_before_each_assistant_message_one_request_is_made_of_what_was_said(
     assert tape.length == max(trace.tokens, default=tape.fixed)
     assert trace.context.turn == len(positions)
     last = positions[-1] if positions else 0
-    assert tape.valid == (not positions or is_valid(messages[:last]))
+    assert tape.valid == (not positions or is_valid(messages[:last], tape.provider))
 
 
 def test_a_recording_without_a_model_call_makes_no_request(counter: TokenCounter) -> None:

@@ -34,12 +34,12 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    a_folder,
     chosen,
     hint_at_skipping,
     reserved,
 )
 from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked
+from ctxlab.cli.saving import a_folder, check_out, saving
 from ctxlab.cli.speak import note, say
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.quantity import many
@@ -117,7 +117,6 @@ def command(
     """
     from ctxlab.cli.agreeing import agreement_json, agreement_text
     from ctxlab.exams.agreement import CONTRASTED, carry_out, forecast, planned
-    from ctxlab.profiles import find_profile
 
     spec = chosen(
         paths,
@@ -144,9 +143,11 @@ def command(
         differing=differing,
         max_tokens=max_tokens,
         reserve=spec.reserve,
-        profile=spec.profile or find_profile(spec.model, Path()),
+        profile=spec.profiles,
         seed=spec.seed,
     )
+    with hint_at_skipping(spec.on_error):
+        check_out(out, spec.recordings, spec.models, "agreement", answer_model)
     client = client_of(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):
@@ -162,12 +163,9 @@ def command(
         )
     completed(found, spec)
     say_what_was_asked(found.manifest)
-    if model is None:
-        say_of_which_model(found.manifest["recordings"], spec.model)
-    if out is not None:
-        found.save(out)
-        note(f"saved to {out}; answers.parquet has every answer")
-    say(agreement_json(found) if json else agreement_text(found))
+    say_of_which_model(found.manifest["recordings"], spec.model)
+    with saving(out, found.save, f"saved to {out}; answers.parquet has every answer"):
+        say(agreement_json(found) if json else agreement_text(found))
 
 
 def _definitions(path: Path) -> list[dict[str, Any]]:

@@ -256,8 +256,15 @@ def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Ite
 
 def basis(manifest: dict[str, Any], priced: bool) -> str:
     """How tokens were counted and, where anything was priced, at which prices."""
-    prices = f" {_prices(manifest)}" if priced else ""
-    return f"{_sentence(manifest['tokens'])}{prices}"
+    alike: dict[str, list[str]] = {}
+    for name, note in manifest["tokens"].items():
+        alike.setdefault(note.replace(name, _NAME, 1), []).append(name)
+    counted = [_sentence(note.replace(_NAME, " and ".join(names))) for note, names in alike.items()]
+    prices = [_prices(manifest["prices"])] if priced else []
+    return " ".join([*counted, *prices])
+
+
+_NAME = "\0"
 
 
 def _without_model(strategy: str, counts: dict[str, Any]) -> str:
@@ -273,15 +280,28 @@ def _without_model(strategy: str, counts: dict[str, Any]) -> str:
     )
 
 
-def _prices(manifest: dict[str, Any]) -> str:
-    prices = manifest["prices"]
-    if prices["warning"]:
-        return _sentence(prices["warning"])
-    source = "litellm's table" if prices["source"] == "litellm" else "ctxlab's own table"
-    return (
-        f"Prices a million tokens: input ${prices['input'] * 1e6:.4g}, cached "
-        f"${prices['cache_read'] * 1e6:.4g}, output ${prices['output'] * 1e6:.4g} ({source})."
+def _prices(models: dict[str, dict[str, Any]]) -> str:
+    """Prices of each model, those that cost the same together, and what to know before trusting them."""
+    alike: dict[str, list[str]] = {}
+    sources, warnings = set(), []
+    for name, prices in models.items():
+        if prices["warning"]:
+            warnings.append(_sentence(prices["warning"]))
+            continue
+        sources.add("litellm's table" if prices["source"] == "litellm" else "ctxlab's own table")
+        rates = (f"{what} ${prices[key] * 1e6:.4g}" for what, key in _RATES.items())
+        alike.setdefault(", ".join(rates), []).append(name)
+    if not alike:
+        return " ".join(warnings)
+    whose = len(models) > 1
+    listed = "; ".join(
+        (" and ".join(names) + ": " if whose else "") + rates for rates, names in alike.items()
     )
+    source = " and ".join(sorted(sources, reverse=True))
+    return " ".join([f"Prices a million tokens: {listed} ({source}).", *warnings])
+
+
+_RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 
 
 def _given(results: Results) -> dict[float, int | float]:

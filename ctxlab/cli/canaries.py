@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -128,16 +127,13 @@ def command(
     if write is not None:
         _write(spec, plan, write, force, show_bar)
     else:
-        _measure(spec, plan, by, json, show_bar, model is None)
+        _measure(spec, plan, by, json, show_bar)
 
 
-def _measure(
-    spec: Spec, plan: Planting, by: str, json: bool, show_bar: bool | None, unnamed: bool
-) -> None:
+def _measure(spec: Spec, plan: Planting, by: str, json: bool, show_bar: bool | None) -> None:
     from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked, say_who_is_asked
     from ctxlab.cli.survival import survival_json, survival_text
     from ctxlab.llm import default_client
-    from ctxlab.profiles import find_profile
     from ctxlab.survival import survival_of
 
     if spec.asked:
@@ -151,7 +147,7 @@ def _measure(
             **vars(plan),
             data=spec.data,
             progress=show_bar,
-            profile=find_profile(spec.model, Path()),
+            profile=spec.profiles,
             client=default_client(mode=spec.calls) if spec.asked else None,
         )
         recordings = found.results.manifest["recordings"]
@@ -159,8 +155,7 @@ def _measure(
             rows.update(recording["skipped"])
     _say_without(found.left_out)
     say_what_was_asked(found.results.manifest)
-    if unnamed:
-        say_of_which_model(recordings, spec.model)
+    say_of_which_model(recordings, spec.model)
     say(survival_json(found, by) if json else survival_text(found, by))
 
 

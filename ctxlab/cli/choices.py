@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxlab.cli.options import experiment
@@ -88,14 +87,16 @@ def matched(plan: Planned, progress: bool | None) -> Planned:
 
     from ctxlab.comparison.equal import equal_tokens
     from ctxlab.experiment import evaluate
-    from ctxlab.profiles import find_profile
 
     spec, (first, *others), _ = plan
     recordings = list(spec.recordings())
-    profile = spec.profile or find_profile(spec.model, Path())
     limit = first.limit
     assert limit is not None
-    common: dict[str, Any] = {"reserve": spec.reserve, "profile": profile, "progress": progress}
+    common: dict[str, Any] = {
+        "reserve": spec.reserve,
+        "profile": spec.profiles,
+        "progress": progress,
+    }
     board = evaluate(
         recordings, [first.strategy], [limit], spec.model, metrics=["usage"], **common
     ).leaderboard()

@@ -21,13 +21,13 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    a_folder,
     given,
     hint_at_skipping,
     reserved,
 )
 from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked, say_who_is_asked
-from ctxlab.cli.speak import left_out, note, say
+from ctxlab.cli.saving import a_folder, check_out, saving
+from ctxlab.cli.speak import left_out, say
 from ctxlab.errors import SpecError
 from ctxlab.quantity import quantity
 
@@ -136,16 +136,21 @@ def command(
     )
     if sum([markdown, latex, json]) > 1:
         raise SpecError("--markdown, --latex or --json: one at a time")
-    results, choices = _results(path, strategies or [], changes, equal_tokens, out, no_progress)
-    found = compare(results, *choices, scores=score, margins=margins, by=by, samples=draws)
-    if json:
-        rows = zip(*(found.table[name] for name in found.table), strict=True)
-        say(as_json(dict(zip(map(str, found.table), row, strict=True)) for row in rows))
-    elif markdown or latex:
-        say(found.markdown() if markdown else found.latex())
-    else:
-        priced = "cost_usd" in set(found.table["score"])
-        say(comparison_text(found, basis(results.manifest, priced)))
+    ran, results, choices = _results(
+        path, strategies or [], changes, equal_tokens, out, no_progress
+    )
+    again = " ".join(shlex.quote(each) for each in (str(out), *choices))
+    said = f"saved to {out}; ctxlab compare {again} compares it again"
+    with saving(out, ran.save, said):
+        found = compare(results, *choices, scores=score, margins=margins, by=by, samples=draws)
+        if json:
+            rows = zip(*(found.table[name] for name in found.table), strict=True)
+            say(as_json(dict(zip(map(str, found.table), row, strict=True)) for row in rows))
+        elif markdown or latex:
+            say(found.markdown() if markdown else found.latex())
+        else:
+            priced = "cost_usd" in set(found.table["score"])
+            say(comparison_text(found, basis(results.manifest, priced)))
 
 
 def _results(
@@ -155,8 +160,8 @@ def _results(
     equal: bool,
     out: Path | None,
     quiet: bool,
-) -> tuple[Results, Sequence[str]]:
-    """What is compared: a saved run as it is, or a replay; and the names of the strategies in it."""
+) -> tuple[Results, Results, Sequence[str]]:
+    """The run, saved earlier or replayed now; of it what is compared; names of the strategies."""
     from ctxlab.results import Results
     from ctxlab.spec import is_spec
 
@@ -168,10 +173,13 @@ def _results(
                 "name the data instead"
             )
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
-        return Results.load(folder), choices
+        saved = Results.load(folder)
+        return saved, saved, choices
     if not choices:
         raise SpecError("name the strategies to compare, at least two of them")
     plan = planned(path, choices, changes, equal)
+    with hint_at_skipping(plan.spec.on_error):
+        check_out(out, plan.spec.recordings, plan.spec.models)
     if plan.spec.asked:
         say_who_is_asked(plan.spec)
     progress = False if quiet else None
@@ -180,14 +188,9 @@ def _results(
             plan = matched(plan, progress)
         results = _replayed(plan.spec, progress)
     say_what_was_asked(results.manifest)
-    if "model" not in changes:
-        say_of_which_model(results.manifest["recordings"], plan.spec.model)
+    say_of_which_model(results.manifest["recordings"], plan.spec.model)
     names = [written(each) for each in plan.asked]
-    if out is not None:
-        results.save(out)
-        again = " ".join(shlex.quote(each) for each in (str(out), *names))
-        note(f"saved to {out}; ctxlab compare {again} compares it again")
-    return of_those(results, plan), names
+    return results, of_those(results, plan), names
 
 
 def _replayed(spec: Spec, progress: bool | None) -> Results:

@@ -19,7 +19,6 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    a_folder,
     experiment,
     given,
     hint_at_skipping,
@@ -33,7 +32,8 @@ from ctxlab.cli.remarks import (
     say_whether_same,
     say_who_is_asked,
 )
-from ctxlab.cli.speak import left_out, note, say
+from ctxlab.cli.saving import a_folder, check_out, saving
+from ctxlab.cli.speak import left_out, say
 
 __all__ = ["command"]
 
@@ -79,7 +79,12 @@ def command(
     on_error: OnErrorPolicy = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", parser=a_folder, help="Save the run: parquet and a manifest."),
+        typer.Option(
+            metavar="DIR",
+            parser=a_folder,
+            help="Save the run: parquet and a manifest. Replaces only a run over the same recordings "
+            "and model.",
+        ),
     ] = None,
     json: AsJson = False,
     markdown: Annotated[
@@ -116,6 +121,8 @@ def command(
         on_error=on_error,
     )
     spec, saved = experiment(paths or [], changes)
+    with hint_at_skipping(spec.on_error):
+        check_out(out, spec.recordings, spec.models)
     if spec.asked:
         say_who_is_asked(spec)
     with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
@@ -124,15 +131,12 @@ def command(
             rows.update(recording["skipped"])
     say_what_was_asked(results.manifest)
     say_what_is_missing(spec, results)
-    if model is None:
-        say_of_which_model(results.manifest["recordings"], spec.model)
+    say_of_which_model(results.manifest["recordings"], spec.model)
     say_what_is_unlogged(results.manifest["recordings"], spec.reserve)
     if saved is not None:
         say_whether_same(saved, results.manifest["recordings"])
-    if out is not None:
-        results.save(out)
-        note(f"saved to {out}; ctxlab eval {out} repeats it")
-    if json:
-        say(board_json(results))
-    else:
-        say(board_markdown(results) if markdown else board_text(results, spec.floor))
+    with saving(out, results.save, f"saved to {out}; ctxlab eval {out} repeats it"):
+        if json:
+            say(board_json(results))
+        else:
+            say(board_markdown(results) if markdown else board_text(results, spec.floor))

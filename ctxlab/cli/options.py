@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,6 @@ __all__ = [
     "Sample",
     "Seed",
     "Where",
-    "a_folder",
     "chosen",
     "experiment",
     "given",
@@ -82,7 +80,12 @@ Limits: TypeAlias = Annotated[
 ]
 ModelName: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="M", help="Whose tokenizer, prices and cache apply."),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="M",
+        help="Whose tokenizer, prices and rules apply to all recordings [each recording's own].",
+    ),
 ]
 Reserve: TypeAlias = Annotated[
     str | None,
@@ -118,22 +121,6 @@ def given(**options: Any) -> dict[str, Any]:
         for key, value in options.items()
         if value not in (None, [])
     }
-
-
-def a_folder(text: str) -> Path:
-    """A folder to write into, which need not be there yet; an empty text would be the current one.
-
-    It is made when there is something to save, and where that cannot be it is said now.
-    """
-    if not text:
-        raise SpecError("--out: the folder is empty; the current one is written as .")
-    folder = Path(text)
-    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
-    if not there.is_dir():
-        raise SpecError(f"--out: {there} is a file and no folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise SpecError(f"--out: nothing can be written in {there}")
-    return folder
 
 
 def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]:

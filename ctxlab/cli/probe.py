@@ -34,12 +34,12 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    a_folder,
     chosen,
     hint_at_skipping,
     reserved,
 )
 from ctxlab.cli.remarks import say_of_which_model, say_what_was_asked
+from ctxlab.cli.saving import a_folder, check_out, saving
 from ctxlab.cli.speak import note, say
 from ctxlab.quantity import many
 
@@ -113,7 +113,6 @@ def command(
     from ctxlab.exams.paper import REPLY, Paper
     from ctxlab.exams.sitting import CONTRASTED, carry_out, foresee
     from ctxlab.experiment import Grid
-    from ctxlab.profiles import find_profile
 
     spec = chosen(
         paths,
@@ -128,11 +127,12 @@ def command(
         format=format,
         on_error=on_error,
     )
-    profile = spec.profile or find_profile(spec.model, Path())
-    grid = Grid.make(spec.strategies, spec.limits, spec.model, spec.reserve, (), profile)
+    grid = Grid.make(spec.strategies, spec.limits, spec.model, spec.reserve, (), spec.profiles)
     judges = tuple(judge_model or ())
     most = REPLY if max_tokens is None else max_tokens
     paper = Paper(grid, answer_model, judges, replicates, most)
+    with hint_at_skipping(spec.on_error):
+        check_out(out, spec.recordings, spec.models, "exam", answer_model)
     client = client_of(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):
@@ -151,9 +151,6 @@ def command(
         found = carry_out(paper, spec.recordings(), client, spec.data, bar, before.replies)
     completed(found, spec)
     say_what_was_asked(found.manifest)
-    if model is None:
-        say_of_which_model(found.manifest["recordings"], spec.model)
-    if out is not None:
-        found.save(out)
-        note(f"saved to {out}; answers.parquet has every reply")
-    say(exam_json(found) if json else exam_text(found))
+    say_of_which_model(found.manifest["recordings"], spec.model)
+    with saving(out, found.save, f"saved to {out}; answers.parquet has every reply"):
+        say(exam_json(found) if json else exam_text(found))

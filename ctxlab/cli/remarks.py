@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -66,14 +65,12 @@ def say_what_was_asked(manifest: dict[str, Any]) -> None:
         note(f"{said} ({many(cached, 'answer')} from {CALLS}): {new}")
 
 
-def say_of_which_model(recordings: list[dict[str, Any]], counted: str) -> None:
-    """Counts and prices are another model's than the one that most recordings were made with."""
-    from ctxlab.images import family_of
+def say_of_which_model(recordings: list[dict[str, Any]], named: str | None) -> None:
+    """Say by which models recordings were counted and priced where none was named."""
+    from ctxlab.model_choice import explain_models
 
-    made = Counter(recording["model"] for recording in recordings if recording["model"])
-    most = made.most_common(1)[0][0] if made else counted
-    if family_of(most) not in (family_of(counted), "other"):
-        note(f"counted and priced as {counted}; --model {most} does as the recordings were made")
+    if named is None:
+        note(f"{explain_models(recordings)}; --model NAME takes one for all")
 
 
 def say_what_is_missing(spec: Spec, found: Results) -> None:

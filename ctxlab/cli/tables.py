@@ -25,12 +25,9 @@ def metrics() -> None:
 
     from ctxlab.cli.show import drawn, table
     from ctxlab.metrics import METRICS
-    from ctxlab.models import find_model
-    from ctxlab.tokens import DEFAULT_MODEL
 
     rows: list[tuple[list[str], str]] = []
-    for name, make in METRICS.items():
-        metric = make(find_model(DEFAULT_MODEL))
+    for name, metric in METRICS.items():
         rows.append(([name], "bold"))
         rows += [(["  request", c.name, c.unit, c.meaning], "") for c in metric.columns]
         rows += [(["  score", s.name, s.unit, s.meaning], "") for s in metric.scores]

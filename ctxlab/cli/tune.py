@@ -19,11 +19,11 @@ from ctxlab.cli.options import (
     Reserve,
     Sample,
     Where,
-    a_folder,
     chosen,
     hint_at_skipping,
     reserved,
 )
+from ctxlab.cli.saving import a_folder, check_out, saving
 from ctxlab.cli.speak import left_out, note, say
 from ctxlab.errors import SpecError
 
@@ -110,7 +110,6 @@ def command(
     one task never stand in both halves.
     """
     from ctxlab.cli.frontier import frontier_json, frontier_text
-    from ctxlab.profiles import find_profile
     from ctxlab.tuning.search import tune
     from ctxlab.tuning.space import SPACES
 
@@ -135,6 +134,8 @@ def command(
         recordings = list(spec.recordings(on_skip))
         for recording in recordings:
             rows.update(recording.skipped)
+    telling = [recording for recording in recordings if recording.requests]
+    check_out(out, lambda: telling, spec.models, "tuning")
     try:
         found = tune(
             recordings,
@@ -148,12 +149,14 @@ def command(
             reserve=spec.reserve,
             data=spec.data,
             progress=False if no_progress else None,
-            profile=find_profile(spec.model, Path()),
+            profile=spec.profiles,
         )
     except SpecError as error:
         raise SpecError(_in_options(str(error))) from None
-    _remark(found, spec, model is None, out)
-    say(frontier_json(found) if json else frontier_text(found, spec.floor))
+    found.results.manifest["spec"] = _repeatable(found, spec)
+    _remark(found, spec)
+    with saving(out, found.save, _saved(found, out)):
+        say(frontier_json(found) if json else frontier_text(found, spec.floor))
 
 
 _OPTIONS = (
@@ -179,33 +182,32 @@ def _in_options(said: str) -> str:
     return said
 
 
-def _remark(found: Tuning, spec: Spec, unnamed: bool, out: Path | None) -> None:
-    """What is said of the run, what is saved of it, and how to go on."""
+def _saved(found: Tuning, out: Path | None) -> str:
+    """Say what was saved, and what to do with it."""
+    held = "what was held out" if found.held_out else "what it was tuned on"
+    more = ", what it was tuned on too" if found.held_out else ""
+    return (
+        f"saved to {out}: the run on {held}, frontier.parquet and trials.parquet; ctxlab eval {out} "
+        f"replays all of the data{more}"
+    )
+
+
+def _remark(found: Tuning, spec: Spec) -> None:
+    """What is said of the run, and how to go on."""
     from ctxlab.cli.board import short
     from ctxlab.cli.remarks import say_of_which_model, say_what_is_unlogged
 
     recordings = found.results.manifest["recordings"]
-    if unnamed:
-        say_of_which_model(recordings, spec.model)
+    say_of_which_model(recordings, spec.model)
     say_what_is_unlogged(recordings, spec.reserve)
     if not found.held_out:
         note("warning: nothing is held out, so the figures are those of what was chosen for them")
-    if out is not None:
-        found.results.manifest["spec"] = _repeatable(found, spec)
-        found.save(out)
-        held = "what was held out" if found.held_out else "what it was tuned on"
-        more = ", what it was tuned on too" if found.held_out else ""
-        note(
-            f"saved to {out}: the run on {held}, frontier.parquet and trials.parquet; ctxlab eval {out} "
-            f"replays all of the data{more}"
-        )
     if (winner := found.winner(spec.floor)) is not None:
         strategy, limit = winner
         data = " ".join(f"'{path}'" if " " in path else path for path in spec.data)
         size = f"{limit:.0f}" if limit > 1 else f"{limit:g}"
-        note(
-            f"go on with: ctxlab eval {data} -m {spec.model} -l {size} -s full -s '{short(strategy)}'"
-        )
+        model = f" -m {spec.model}" if spec.model else ""
+        note(f"go on with: ctxlab eval {data}{model} -l {size} -s full -s '{short(strategy)}'")
 
 
 def _repeatable(found: Tuning, spec: Spec) -> dict[str, object]:

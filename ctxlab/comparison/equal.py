@@ -16,7 +16,6 @@ from ctxlab.conversation import Recording, several
 from ctxlab.errors import SpecError
 from ctxlab.experiment import Choice, evaluate
 from ctxlab.profiles import Profile
-from ctxlab.tokens import DEFAULT_MODEL
 
 __all__ = ["Equal", "equal_tokens"]
 
@@ -41,11 +40,11 @@ def equal_tokens(
     recordings: Iterable[Recording],
     strategy: Choice,
     wanted: float,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     share: bool = False,
     reserve: int = 0,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     progress: bool | None = False,
 ) -> Equal:
     """The limit under which a strategy sends ``wanted`` tokens a request, in the mean over requests.
@@ -98,7 +97,9 @@ def _off(found: Equal) -> float:
     return abs(found.tokens - found.wanted) / found.wanted
 
 
-def _longest(recordings: Sequence[Recording], model: str, profile: Profile | None) -> int:
+def _longest(
+    recordings: Sequence[Recording], model: str | None, profile: Profile | Iterable[Profile] | None
+) -> int:
     """Tokens of the largest request of any recording."""
     board = evaluate(
         recordings, ["full"], [1.0], model, metrics=["usage"], profile=profile, progress=False

@@ -27,7 +27,6 @@ from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.profiles import Profile
 from ctxlab.progress import track
 from ctxlab.results import Results, Table
-from ctxlab.tokens import DEFAULT_MODEL
 
 __all__ = ["CONTRASTED", "agree", "carry_out", "forecast", "planned"]
 
@@ -47,7 +46,7 @@ def agree(
     recordings: Iterable[Recording],
     strategies: Choice | Iterable[Choice] = CONTRASTED,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     answer_model: str,
     requests: int = 20,
@@ -61,7 +60,7 @@ def agree(
     reserve: int = 0,
     data: Sequence[str] = (),
     progress: bool | None = None,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     seed: int = 0,
 ) -> Agreement:
     """Asks a model for the next action under every strategy, and compares it with the recorded one.
@@ -109,7 +108,7 @@ def agree(
 def planned(
     strategies: Choice | Iterable[Choice],
     limits: float | str | Iterable[float | str],
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     answer_model: str,
     requests: int = 20,
@@ -119,7 +118,7 @@ def planned(
     differing: bool = False,
     max_tokens: int | None = _MOST,
     reserve: int = 0,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     seed: int = 0,
 ) -> Plan:
     """What ``agree`` would ask; raises ``SpecError`` for what makes no sense."""
@@ -166,7 +165,11 @@ def carry_out(
             pass
     if not answers:
         raise SpecError(_nothing(plan, table))
-    manifest = {**plan.grid.manifest(data), **account.manifest(), "agreement": _settings(plan)}
+    manifest = {
+        **plan.grid.manifest(data, table.recordings),
+        **account.manifest(),
+        "agreement": _settings(plan),
+    }
     del manifest["spec"]["metrics"]  # repeated as an evaluation, it measures what those measure
     found = Results.of(table, SCORES, manifest)
     return Agreement(found.requests, found.scores, found.manifest, _frame(answers, plan))

@@ -33,11 +33,10 @@ class Answered(Results):
         same = isinstance(other, type(self)) and self.answers.equals(other.answers)
         return same and super().equals(other)
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes what ``Results.save`` writes, and ``answers.parquet``."""
-        folder = super().save(folder)
+    def write_files(self, folder: Path) -> None:
+        """Write what ``Results`` writes, and ``answers.parquet``."""
+        super().write_files(folder)
         self.answers.to_parquet(folder / "answers.parquet", index=False)
-        return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

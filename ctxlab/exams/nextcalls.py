@@ -18,10 +18,9 @@ from ctxlab.context import Context
 from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.exams.toolguess import tools_seen
 from ctxlab.experiment import Grid
-from ctxlab.images import family_of
 from ctxlab.metrics.base import Array
 from ctxlab.tape import Tape, Trace, play_all
-from ctxlab.validity import is_valid
+from ctxlab.validity import is_valid, provider_of
 
 __all__ = ["Batch", "Origin", "Plan", "drawn"]
 
@@ -94,7 +93,7 @@ class Plan:
 
     def batch(self, recording: Recording, client: Client | None = None) -> Batch:
         """Replays one recording; ``client``: whom strategies ask that call a model."""
-        tape = Tape(recording, self.grid.counter, client)
+        tape = Tape.of(recording, self.grid.models, client)
         turns = self._turns(recording)
         sound = eligible = self._sound(tape, turns)
         wanted = set(sound if self.differing else self._draw(recording, sound))
@@ -116,7 +115,7 @@ class Plan:
         else:
             positions = tuple(sorted(wanted))
         said = [[_or(each[p], messages[:p]) for p in positions] for each in edited]
-        numbers = _numbered(said, _provider(self.answer_model))
+        numbers = _numbered(said, provider_of(self.answer_model))
         tools, origin = self._tools(recording)
         return Batch(
             tape,
@@ -139,9 +138,9 @@ class Plan:
 
     def _sound(self, tape: Tape, turns: list[int]) -> list[int]:
         """Turns before which the recording is a request that a provider takes."""
-        if tape.valid:
+        said, provider = tape.recording.messages, provider_of(self.answer_model)
+        if tape.valid and tape.provider == provider:
             return turns
-        said, provider = tape.recording.messages, _provider(self.answer_model)
         return [position for position in turns if is_valid(said[:position], provider)]
 
     def _draw(self, recording: Recording, among: Sequence[int]) -> tuple[int, ...]:
@@ -180,8 +179,3 @@ def _numbered(said: list[list[_Said]], provider: str) -> dict[_Said, int]:
     """The different requests that a provider takes, each with its number."""
     distinct = dict.fromkeys(sent for row in said for sent in row)
     return {sent: i for i, sent in enumerate(s for s in distinct if is_valid(s, provider))}
-
-
-def _provider(model: str) -> str:
-    """Whose rules a request to the model must keep."""
-    return "anthropic" if family_of(model) == "anthropic" else "openai"

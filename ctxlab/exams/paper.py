@@ -11,10 +11,9 @@ from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.exams.judge import judging
 from ctxlab.exams.posing import definitions, pose, shaped
 from ctxlab.experiment import Grid
-from ctxlab.images import family_of
 from ctxlab.metrics.probes import Found, found
 from ctxlab.tape import Tape, Trace, play_all
-from ctxlab.validity import is_valid
+from ctxlab.validity import is_valid, provider_of
 
 __all__ = ["REPLY", "Paper", "Sheet"]
 
@@ -76,10 +75,10 @@ class Paper:
 
     def sheet(self, recording: Recording, client: Client | None = None) -> Sheet:
         """Replays one recording; ``client``: whom strategies ask that call a model."""
-        tape = Tape(recording, self.grid.counter, client, pose)
+        tape = Tape.of(recording, self.grid.models, client, pose)
         budgets = [tape.budget(limit, self.grid.reserve) for limit in self.grid.limits]
         traces = play_all(tape, self.grid.strategies, budgets) if tape.probes else []
-        provider = "anthropic" if family_of(self.answer_model) == "anthropic" else "openai"
+        provider = provider_of(self.answer_model)
         made: dict[int, tuple[Message, Message]] = {}
         places: dict[tuple[Message, ...], int] = {}
         place: list[list[int]] = []

@@ -29,7 +29,6 @@ from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.progress import track
 from ctxlab.results import Results, Table
-from ctxlab.tokens import DEFAULT_MODEL
 
 __all__ = ["CONTRASTED", "Foreseen", "carry_out", "examine", "foresee"]
 
@@ -43,7 +42,7 @@ def examine(
     recordings: Iterable[Recording],
     strategies: Choice | Iterable[Choice] = CONTRASTED,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     answer_model: str,
     judges: str | Iterable[str] = (),
@@ -155,7 +154,11 @@ def carry_out(
         "replicates": paper.replicates,
         "max_tokens": paper.max_tokens,
     }
-    manifest = {**paper.grid.manifest(data), **account.manifest(), "exam": settings}
+    manifest = {
+        **paper.grid.manifest(data, table.recordings),
+        **account.manifest(),
+        "exam": settings,
+    }
     del manifest["spec"]["metrics"]  # what repeats it as an evaluation measures what those measure
     found = Results.of(table, scores(paper.judges), manifest)
     answers = pd.concat(frames, ignore_index=True)

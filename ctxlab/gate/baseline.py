@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -65,15 +65,16 @@ class Entry(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one experiment was run on, how it was counted, and what its budgets were found to be."""
 
-    model: str
+    models: list[str]
+    "that counted the recordings"
     reserve: int
     recordings: dict[str, Said]
     budgets: dict[str, Entry]
     "by ``Budget.key``"
-    profile: dict[str, Any] | None = None
-    "how the model's family counts, where it was calibrated"
-    prices: dict[str, Any] | None = None
-    "what a token and the cache cost, where a score rests on it"
+    profiles: list[dict[str, Any]] = []
+    "how families of models count, where they were calibrated"
+    prices: dict[str, dict[str, Any]] | None = None
+    "what a token and the cache of each model cost, where a score rests on it"
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -129,18 +130,15 @@ def part_of(results: Results, budgets: Iterable[Budget], *, margins: bool = Fals
             for recording, row in zip(rows["recording"], figures, strict=True)
         }
         entries[budget.key] = Entry(budget.strategy, sums)
-    priced = {**manifest["prices"], **manifest["cache"]} if columns & _PRICED else None
-    if priced:
-        priced = {key: priced[key] for key in sorted(priced.keys() - {"source", "warning"})}
     return Part(
-        model=manifest["spec"]["model"],
-        profile=manifest["spec"].get("profile"),
+        models=sorted(manifest["tokens"]),
+        profiles=manifest["spec"].get("profiles") or [],
         reserve=manifest["spec"]["reserve"],
         recordings={
             r["recording"]: Said(r["digest"], r["cluster"]) for r in manifest["recordings"]
         },
         budgets=entries,
-        prices=priced,
+        prices=_priced(manifest) if columns & _PRICED else None,
     )
 
 
@@ -189,12 +187,13 @@ def by_cluster(
 
 def difference_of_data(now: Part, then: Part) -> str:
     """In what the data or the way it is counted differs, in words; empty where it does not."""
-    said = [
-        f"the {what} is {getattr(now, what)} and was {getattr(then, what)}"
-        for what in ("model", "reserve")
-        if getattr(now, what) != getattr(then, what)
-    ]
-    if now.profile != then.profile:
+    said = []
+    if now.models != then.models:
+        listed = [", ".join(part.models) for part in (now, then)]
+        said.append(f"the model is {listed[0]} and was {listed[1]}")
+    if now.reserve != then.reserve:
+        said.append(f"the reserve is {now.reserve} and was {then.reserve}")
+    if now.profiles != then.profiles:
         said.append("the profile that tokens are counted by is another one")
     changed = sum(then.recordings.get(id, it) != it for id, it in now.recordings.items())
     new = len(now.recordings.keys() - then.recordings.keys())
@@ -203,9 +202,30 @@ def difference_of_data(now: Part, then: Part) -> str:
     if words := [f"{count} {what}" for count, what in counts if count]:
         said.append(f"of {len(then.recordings)} recordings {', '.join(words)}")
     if now.prices and then.prices and now.prices != then.prices:
-        keys = [k for k in now.prices if now.prices[k] != then.prices.get(k)]
-        said.append(f"the prices of {now.model} have changed ({', '.join(keys)})")
+        said += _repriced(now.prices, then.prices)
     return "; ".join(said)
+
+
+def _priced(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a token and the cache cost, by model."""
+    left_out = {"source", "warning"}
+    found = {
+        name: {**prices, **manifest["cache"][name]} for name, prices in manifest["prices"].items()
+    }
+    return {
+        name: {key: each[key] for key in sorted(each.keys() - left_out)}
+        for name, each in sorted(found.items())
+    }
+
+
+def _repriced(
+    now: Mapping[str, dict[str, Any]], then: Mapping[str, dict[str, Any]]
+) -> Iterator[str]:
+    """Each model whose prices are not what they were, and which of them."""
+    for name, prices in now.items():
+        before = then.get(name, {})
+        if keys := [key for key in prices if prices[key] != before.get(key)]:
+            yield f"the prices of {name} have changed ({', '.join(keys)})"
 
 
 def _column(sums: Sums, column: str) -> npt.NDArray[np.float64]:

@@ -32,7 +32,6 @@ import msgspec
 from ctxlab.errors import CtxlabError, ReadError, SpecError, UnknownName
 from ctxlab.metrics import METRICS
 from ctxlab.metrics.base import Score
-from ctxlab.models import find_model
 from ctxlab.quantity import quantity, read_limit
 from ctxlab.spec import Spec, read_spec
 from ctxlab.strategies import parse
@@ -204,7 +203,7 @@ def _experiment(path: Path, name: str, table: Mapping[str, Any]) -> Experiment:
     file = _typed("file", table.get("file", f"{name}.toml"), str)
     with _at("file"):
         spec = read_spec(path.parent / file)
-    scores = [s for metric in spec.metrics for s in METRICS[metric](find_model(spec.model)).scores]
+    scores = [s for metric in spec.metrics for s in METRICS[metric].scores]
     shared, limits = bounds_of(table, scores), table.get("limits", spec.limits)
     made, written = [], []
     for key, inside in table.items():

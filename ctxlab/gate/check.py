@@ -287,7 +287,7 @@ def _known(score: Score, part: Part, budget: Budget) -> float:
     value = _figure(score, part, budget)
     if value is None or math.isnan(value):
         why = (
-            f"{part.model} has no known price"
+            f"{', '.join(part.models)} has no known price"
             if score.unit == "USD"
             else "nothing to measure it by"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ctxlab.errors import SpecError
 from ctxlab.metrics.base import Column, Metric, PerRequest, Score, per_request
 from ctxlab.metrics.canaries import Canaries
@@ -12,7 +10,6 @@ from ctxlab.metrics.probes import Probes
 from ctxlab.metrics.recall import FAR, Recall
 from ctxlab.metrics.usage import Usage
 from ctxlab.metrics.validity import Validity
-from ctxlab.models import Model
 
 __all__ = [
     "FAR",
@@ -31,18 +28,18 @@ __all__ = [
     "register",
 ]
 
-METRICS: dict[str, Callable[[Model], Metric]] = {
-    "usage": lambda model: Usage(),
-    "validity": lambda model: Validity(),
-    "cost": Cost,
-    "recall": lambda model: Recall(),
-    "probes": lambda model: Probes(),
-    "canaries": lambda model: Canaries(),
+METRICS: dict[str, Metric] = {
+    "usage": Usage(),
+    "validity": Validity(),
+    "cost": Cost(),
+    "recall": Recall(),
+    "probes": Probes(),
+    "canaries": Canaries(),
 }
-"""By name: what makes the metric for a model."""
+"""By name. Prices and rules that depend on a model are those of the recording that is measured."""
 
 
-def register(name: str, metric: Callable[[Model], Metric]) -> None:
+def register(name: str, metric: Metric) -> None:
     """Adds a metric to the table; a name that is taken raises ``SpecError``."""
     if name in METRICS:
         raise SpecError(f"a metric is already called {name!r}")

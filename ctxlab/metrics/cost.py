@@ -13,26 +13,24 @@ no cost: nan, which is not nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ctxlab.metrics.base import Array, Column, Score
-from ctxlab.models import CachePolicy, Model
+from ctxlab.models import CachePolicy
 from ctxlab.prices import Prices
 from ctxlab.tape import Tape, Trace, Watcher
 
 __all__ = ["Cost"]
 
 
-@dataclass(frozen=True)
 class Cost:
-    """Input cost with prompt caching, the strategy's own model calls included."""
+    """Input cost with prompt caching, the strategy's own model calls included.
 
-    model: Model
-    "whose prices and cache rules apply"
+    Prices and cache rules are those of the recording's model (``Tape.model``).
+    """
 
     columns = (
         Column("cached", "tokens read from the provider's prompt cache", "tokens"),
@@ -70,7 +68,7 @@ class Cost:
 
     def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
         """See ``columns``."""
-        prices, cache = self.model.prices, self.model.cache
+        prices, cache = tape.model.prices, tape.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         prefix = _reached(cache, tokens - tape.fixed, traces)
         # Tool definitions stand before the messages, so what is unchanged includes them.

@@ -19,16 +19,16 @@ __all__ = ["Validity"]
 
 
 class Validity:
-    """Requests that break a rule of OpenAI's or Anthropic's API."""
+    """Requests that break a rule of the API of the recording's model (``Tape.provider``)."""
 
     columns = (
-        Column("faults", "rules of a provider's API that the request breaks", "faults"),
-        Column("invalid", "whether a provider would refuse the request", "0 or 1"),
+        Column("faults", "rules of the provider's API that the request breaks", "faults"),
+        Column("invalid", "whether the provider would refuse the request", "0 or 1"),
     )
     scores = (
         Score(
             "invalid_rate",
-            "share of requests a provider would refuse",
+            "share of requests that the provider would refuse",
             "share",
             "ratio",
             "invalid",

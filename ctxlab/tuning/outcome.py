@@ -17,7 +17,7 @@ import pandas as pd
 
 from ctxlab.bootstrap import ratio_interval
 from ctxlab.metrics.base import Array
-from ctxlab.results import Results
+from ctxlab.results import Results, replaced_together
 from ctxlab.tuning.pareto import front
 from ctxlab.tuning.trials import REFERENCE, Trials
 from ctxlab.verdict import control_of, fits, keeping, verdict, window_of
@@ -143,11 +143,12 @@ class Tuning:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``results`` as they are saved, and the frontier and the trials beside them."""
-        folder = self.results.save(folder)
-        self.frontier.to_parquet(folder / "frontier.parquet", index=False)
-        self.trials.to_parquet(folder / "trials.parquet", index=False)
-        return folder
+        """Write ``results`` as they are saved, and the frontier and the trials beside them."""
+        with replaced_together(Path(folder)) as beside:
+            self.results.write_files(beside)
+            self.frontier.to_parquet(beside / "frontier.parquet", index=False)
+            self.trials.to_parquet(beside / "trials.parquet", index=False)
+        return Path(folder)
 
     def _repr_html_(self) -> str:
         table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")

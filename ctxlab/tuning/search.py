@@ -12,11 +12,11 @@ from ctxlab.client import Client
 from ctxlab.conversation import Recording, several
 from ctxlab.errors import SpecError
 from ctxlab.experiment import DEFAULT_LIMITS, Grid, evaluate
+from ctxlab.fingerprint import identities
 from ctxlab.metrics import METRICS
 from ctxlab.profiles import Profile
 from ctxlab.quantity import read_limit
 from ctxlab.strategies import models_asked
-from ctxlab.tokens import DEFAULT_MODEL
 from ctxlab.tuning.halving import halve
 from ctxlab.tuning.holdout import cluster_of, split
 from ctxlab.tuning.outcome import Tuning
@@ -33,7 +33,7 @@ def tune(
     recordings: Iterable[Recording],
     spaces: str | Space | Iterable[str | Space] = tuple(SPACES),
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     *,
     holdout: float = 0.5,
     objective: tuple[str, str] = ("cost_usd", "recall_far"),
@@ -45,7 +45,7 @@ def tune(
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     client: Client | None = None,
 ) -> Tuning:
     """Searches parameters of strategies for the frontier of what they cost against what they keep.
@@ -100,6 +100,7 @@ def tune(
         "seed": seed,
         "tuned_on": found.clusters,
         "held_out": list(dict.fromkeys(map(cluster_of, held))),
+        "recordings": identities(telling, grid.models),
     }
     return Tuning(results, found)
 

@@ -16,8 +16,7 @@ from ctxlab.conversation import Recording
 from ctxlab.errors import UnknownName
 from ctxlab.experiment import Grid
 from ctxlab.metrics.base import Array, Score
-from ctxlab.questions import question
-from ctxlab.tape import Tape, play_all
+from ctxlab.tape import play_all
 from ctxlab.tuning.space import Configuration
 
 __all__ = ["REFERENCE", "Gauge", "Trials", "gauge_of"]
@@ -41,14 +40,14 @@ class Gauge:
     """What is measured of a configuration: two figures to weigh, and what else a verdict needs."""
 
     grid: Grid
-    "whose tokenizer, prices, metrics and client apply"
+    "whose models, metrics and client apply"
     scores: tuple[Score, ...]
     "cost and what is kept first; each a sum or a ratio of sums"
 
     def sums(self, configurations: Sequence[Configuration], recording: Recording) -> Array:
         """Above and below the line of every score: shape ``(2, scores, configurations)``."""
         grid = self.grid
-        tape = Tape(recording, grid.counter, grid.client, question if grid.asks else None)
+        tape = grid.prepare(recording)
         traces, places = [], []
         for limit in dict.fromkeys(limit for _, limit in configurations):
             some = [i for i, (_, of) in enumerate(configurations) if of == limit]

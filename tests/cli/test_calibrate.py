@@ -44,7 +44,7 @@ def test_what_was_learned_is_used_by_later_runs_in_the_project(
     assert after[0]["billed"]["error"] < 0.01
     run("eval", billed, "-s", "full", "-l", "1.0", "-m", MODEL, "--out", "run")
     manifest = json.loads(Path("run/manifest.json").read_text())
-    assert manifest["spec"]["profile"]["sessions"] == 2
+    assert [each["sessions"] for each in manifest["spec"]["profiles"]] == [2]
     Path(".ctxlab/profiles/anthropic.json").unlink()
     again = json.loads(run("eval", "run", "--json").out)
     without = run("eval", billed, "-s", "full", "-l", "1.0", "-m", MODEL, "--json")

@@ -174,7 +174,13 @@ def test_a_replay_says_what_an_evaluation_says(run: Run, logs: Path) -> None:
         ("compare", PAIR), ("eval", [x for s in PAIR for x in ("-s", s)])))  # fmt: skip
     assert said.err == told.err
     assert "left out: 1 file" in said.err
-    assert "--model claude-opus-4-5 does as the recordings were made" in said.err
-    assert "does as the recordings" not in run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
+    assert "priced as its own model: claude-opus-4-5 (1)" in said.err
+    assert "priced as" not in run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
     basis = " ".join(said.out.split())
-    assert basis.count("Tokens are counted with o200k_base, the vocabulary of gpt-5. Prices") == 1
+    for words in (
+        "Tokens are counted with o200k_base, the vocabulary of gpt-5.",
+        "The vocabulary of claude-opus-4-5 is not public",
+        "gpt-5: input $1.25, cached $0.125, output $10",
+        "claude-opus-4-5: input $5, cached $0.5, output $25",
+    ):
+        assert basis.count(words) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from running import Run, a_recording
+from running import NAMELESS, Run, a_recording
 
 from ctxlab.cli.board import short
 from ctxlab.conversation import Message, Probe, Recording
@@ -146,15 +146,16 @@ def test_the_bundled_experiment_runs_when_nothing_is_named(run: Run) -> None:
     assert "within 8,000 tokens" in said.out
 
 
-def test_it_says_when_it_counts_as_another_provider_than_the_recordings(
-    run: Run, tmp_path: Path
-) -> None:
+def test_it_says_by_which_model_it_counts_where_none_is_named(run: Run, tmp_path: Path) -> None:
     claude = msgspec.structs.replace(a_recording(0), model="claude-opus-4-5")
     write([claude], tmp_path / "a.jsonl")
     options = ("-s", "full", "-l", "1.0")
     said = run("eval", tmp_path, *options)
-    assert "counted and priced as gpt-5; --model claude-opus-4-5 does" in said.err
-    assert "priced as" not in run("eval", tmp_path, *options, "--model", "claude-opus-4-5").err
+    assert "counted and priced as claude-opus-4-5, the model of all recordings" in said.err
+    assert "input $5, cached $0.5" in " ".join(said.out.split())
+    other = run("eval", tmp_path, *options, "--model", "gpt-5")
+    assert "priced as" not in other.err
+    assert "input $1.25" in " ".join(other.out.split())
 
 
 def a_chat() -> Recording:
@@ -194,7 +195,7 @@ def test_markdown_has_a_table_for_each_limit_with_the_controls_last(
     given = ("eval", tmp_path / "chat.jsonl", "-l", "300", "-l", "50%", "--metric", "probes")
     said = run(*given, "-s", "nothing", "-s", "tool_stubs | sliding_window", "--markdown")
     parts = said.out.rstrip("\n").split("\n\n")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, NAMELESS.replace("6 recordings name", "1 recording names"))
     assert [parts[0], parts[2]] == ["Within 300 tokens:", "Within 50 % of each recording:"]
     head, rule, *rows = parts[1].split("\n")
     shown = ["asked tokens", "asked over %", "evidence (95 %)", "answer (95 %)", "chance %"]

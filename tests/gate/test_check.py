@@ -196,7 +196,7 @@ def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) ->
     update_baseline(project / "budgets.toml")
     assert check_budgets(project / "budgets.toml").holds
     held = json.loads(baseline.read_text())
-    held["experiments"]["logs"]["prices"]["input"] *= 2
+    held["experiments"]["logs"]["prices"]["gpt-5"]["input"] *= 2
     baseline.write_text(json.dumps(held))
     with pytest.raises(SpecError, match=r"the prices of gpt-5 have changed \(input\)"):
         check_budgets(project / "budgets.toml")
@@ -376,7 +376,7 @@ def made(hit: Any, size: Any = 100.0, clusters: int = RECORDINGS) -> Results:
          "request": 0, "hit": hit, "tried": 10.0, "size": size}
     )  # fmt: skip
     told = [{"recording": n, "digest": n, "cluster": g} for n, g in zip(names, groups, strict=True)]
-    manifest = {"spec": {"model": "m", "reserve": 0}, "recordings": told, "prices": {}, "cache": {}}
+    manifest = {"spec": {"reserve": 0}, "recordings": told, "tokens": {"m": ""}, "prices": {}}
     return Results(frame, SCORES, manifest)
 
 

@@ -108,9 +108,9 @@ def test_cost_is_a_loop_over_the_requests(
     for message, gap in zip(messages, gaps * 99, strict=False):
         clock += gap or 0.0
         timed.append(message.replace(time=None if gap is None else clock))
-    tape = Tape(Recording("r", tuple(timed), tools), counter)
+    tape = Tape(Recording("r", tuple(timed), tools), counter, model=MODELS[name])
     trace, sent = run(tape, strategy, limit)
-    found = Cost(MODELS[name]).measure(tape, [trace, trace])
+    found = Cost().measure(tape, [trace, trace])
     cached, cost = naive(tape, sent, MODELS[name])
     for row in range(2):
         assert found["cached"][row].tolist() == cached
@@ -124,12 +124,11 @@ def test_a_window_that_cuts_rarely_is_served_more_than_one_that_slides(
     talk = [
         Message(role, f"{i} " + "word " * 30) for i in range(80) for role in ("user", "assistant")
     ]
-    tape = Tape(Recording("r", tuple(talk)), counter)
-    model = MODELS["automatic"]
+    tape = Tape(Recording("r", tuple(talk)), counter, model=MODELS["automatic"])
     share = []
     for strategy in (sliding_window(messages=20), chunked_window(20), full()):
         trace = play(tape, strategy, tape.budget(10**6))
-        share.append(Cost(model).measure(tape, [trace])["cached"].sum() / sum(trace.tokens))
+        share.append(Cost().measure(tape, [trace])["cached"].sum() / sum(trace.tokens))
     assert share[0] < 0.2 < 0.7 < share[1] < share[2]
 
 
@@ -147,9 +146,9 @@ def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> 
         Message("user", "c"),
         Message("assistant", "d"),
     ]
-    tape = Tape(Recording("r", tuple(talk)), counter)
+    tape = Tape(Recording("r", tuple(talk)), counter, model=MODELS["none"])
     plain, spent = (play(tape, s, tape.budget(100)) for s in (full(), asks_a_model()))
-    figures = Cost(MODELS["none"]).measure(tape, [plain, spent])
+    figures = Cost().measure(tape, [plain, spent])
     np.testing.assert_allclose(figures["cost_usd"][1] - figures["cost_usd"][0], 0.75)
     assert figures["strategy_usd"].tolist() == [[0, 0], [0.75, 0.75]]
     assert Usage().measure(tape, [plain, spent])["strategy_tokens"].tolist() == [

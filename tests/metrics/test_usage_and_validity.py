@@ -27,15 +27,17 @@ from ctxlab.validity import check
     strategy=strategies(),
     limit=limits(),
     reserve=st.sampled_from([0, 30, 10**7]),
+    model=st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]),
 )
-def test_every_request_is_measured_as_it_was_sent(
+def test_every_request_is_measured_as_it_was_sent_and_by_the_rules_of_its_provider(
     messages: tuple[Message, ...],
     strategy: Strategy,
     limit: int,
     reserve: int,
+    model: str,
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of(messages, counter, TOOLS)
+    tape = Tape(Recording("r", messages, TOOLS), counter, model=find_model(model))
     trace, requests = run(tape, strategy, tape.budget(limit, reserve))
     usage, validity = Usage().measure(tape, [trace]), Validity().measure(tape, [trace])
     for i, sent in enumerate(requests):
@@ -45,7 +47,8 @@ def test_every_request_is_measured_as_it_was_sent(
         assert usage["over"][0, i] == max(0, tokens - (limit - reserve))
         assert usage["overflow"][0, i] == (tokens > limit - reserve)
         assert usage["panicked"][0, i] == ((i, "panic") in trace.context.events)
-        assert validity["invalid"][0, i] == bool(check(sent.messages))
+        assert validity["faults"][0, i] == len(check(sent.messages, tape.provider))
+        assert validity["invalid"][0, i] == bool(validity["faults"][0, i])
 
 
 def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(
@@ -71,12 +74,10 @@ def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(
 def test_columns_and_scores_explain_themselves_and_have_names_of_their_own(
     counter: TokenCounter,
 ) -> None:
-    model = find_model("gpt-4o")
     tape = tape_of((Message("user", "a"), Message("assistant", "b")), counter)
     trace = play(tape, full(), tape.budget(9))
     names: list[str] = []
-    for make in METRICS.values():
-        metric = make(model)
+    for metric in METRICS.values():
         measured = metric.measure(tape, [trace, trace])
         assert list(measured) == [column.name for column in metric.columns]
         assert all(np.shape(values) == (2, 1) for values in measured.values())

@@ -1,0 +1,155 @@
+"""Check where results are to be saved before the work begins, and save them at its end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ctxlab.cli.speak import note
+from ctxlab.errors import SaveError, SpecError
+from ctxlab.jsontext import parse_json
+from ctxlab.quantity import many
+
+if TYPE_CHECKING:
+    from ctxlab.conversation import Recording
+    from ctxlab.model_choice import ModelChoice
+
+__all__ = ["a_folder", "check_out", "saving"]
+
+_Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
+
+
+def a_folder(text: str) -> Path:
+    """A folder to write into, which need not be there yet, from what ``--out`` says.
+
+    Raises ``SpecError`` where nothing can be written there; that is tried, and leaves nothing behind.
+    """
+    if not text:
+        raise SpecError("--out: the folder is empty; the current one is written as .")
+    folder = Path(text)
+    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
+    if not there.is_dir():
+        raise SpecError(f"--out: {there} is a file and no folder")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".ctxlab-", dir=there) as trial:
+            (Path(trial) / "trial").write_bytes(b"\0" * 512)
+    except OSError as error:
+        raise SpecError(f"--out: nothing can be written in {there}: {error.strerror}") from None
+    return folder
+
+
+def check_out(
+    out: Path | None,
+    recordings: Callable[[], Iterable[Recording]],
+    models: ModelChoice,
+    kind: _Kind = "evaluation",
+    answer_model: str | None = None,
+) -> None:
+    """Refuse a folder whose content a run would destroy.
+
+    A new or empty folder is taken, and a saved run of the same kind over the same recordings and model,
+    which is replaced.
+
+    Parameters
+    ----------
+    out : Path, optional
+        The folder; None: nothing is saved.
+    recordings : callable
+        Gives the recordings; called only where the folder holds a run.
+    models : ModelChoice
+        How they are to be counted and priced.
+    kind : str
+        What is to be saved.
+    answer_model : str, optional
+        The model that is asked, where there is one.
+
+    Raises
+    ------
+    SpecError
+        Where the folder holds anything else; says what, and what to do.
+    """
+    from ctxlab.fingerprint import identities
+    from ctxlab.results import MANIFEST, UNFINISHED
+
+    if out is None or not out.is_dir():
+        return
+    files = sorted(each.name for each in out.iterdir() if not each.name.startswith(UNFINISHED))
+    if not files:
+        return
+    other = "name another folder, or delete this one"
+    manifest = _manifest(out / MANIFEST)
+    if manifest is None:
+        raise SpecError(
+            f"--out: expected a new folder, got {out}, which holds {many(len(files), 'file')} "
+            f"({files[0]}, …) and no saved run; {other}"
+        )
+    held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _PLAIN)
+    if held != kind:
+        raise SpecError(f"--out: {out} holds {_A[held]}, and this is {_A[kind]}; {other}")
+    answered = manifest.get(kind, {}).get("answer_model") if kind != _PLAIN else None
+    if answered != answer_model:
+        raise SpecError(f"--out: {out} holds answers of {answered}, not {answer_model}; {other}")
+    before = _identities(manifest.get(kind, {}).get("recordings") or manifest["recordings"])
+    now = _identities(identities(recordings(), models))
+    if before != now:
+        raise SpecError(f"--out: {out} holds a run over {_difference(before, now)}; {other}")
+    note(f"{out} holds a run over the same recordings and model: it will be replaced")
+
+
+@contextmanager
+def saving(out: Path | None, save: Callable[[Path], object], said: str) -> Iterator[None]:
+    """Save results, then run the body, which prints them whether or not they could be saved.
+
+    Raises ``SaveError`` after the body where they could not.
+    """
+    failure: SaveError | None = None
+    if out is not None:
+        try:
+            save(out)
+            note(said)
+        except OSError as error:
+            why = error.strerror or str(error)
+            failure = SaveError(
+                f"{out}: the run could not be saved: {why}; the results were printed"
+            )
+    yield
+    if failure is not None:
+        raise failure
+
+
+_PLAIN: _Kind = "evaluation"
+_A = {
+    "evaluation": "an evaluation",
+    "tuning": "a tuning",
+    "exam": "an exam",
+    "agreement": "an agreement",
+}
+_KEYS = ("digest", "counted_as", "priced_as")
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of a saved run; None where there is none."""
+    try:
+        found = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and isinstance(found.get("recordings"), list)
+    return found if whole else None
+
+
+def _identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(each.get(key) for key in _KEYS) for each in recordings)
+
+
+def _difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
+    """In what a saved run differs from one that is about to be made."""
+    contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
+    if contents[0] == contents[1]:
+        return "the same recordings by another model"
+    gone = (contents[0] - contents[1]).total()
+    new = (contents[1] - contents[0]).total()
+    return f"other recordings ({gone:,} of its {before.total():,} are not here, {new:,} are new)"

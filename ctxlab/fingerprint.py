@@ -1,0 +1,68 @@
+"""Fingerprint what a recording says, to tell whether two runs are over the same conversations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ctxlab.conversation import Recording
+from ctxlab.jsontext import dump_json
+from ctxlab.model_choice import ModelChoice
+
+__all__ = ["identities", "recording_digest"]
+
+
+def recording_digest(recording: Recording) -> str:
+    """Fingerprint all of a recording that is measured.
+
+    Parameters
+    ----------
+    recording : Recording
+        Its messages, tools, compactions and questions count; its id, source and model do not.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+
+    Examples
+    --------
+    >>> one, other = Recording("a", ()), Recording("b", (), tools=({"name": "ls"},))
+    >>> recording_digest(one) == recording_digest(other)
+    False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in _pieces(recording):
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dict[str, str]]:
+    """What each recording says, and by which models it is counted and priced.
+
+    Runs with equal lists, in any order, are over the same recordings and model. The keys are
+    ``digest``, ``counted_as`` and ``priced_as``, as a manifest has them of each recording.
+    """
+    found = []
+    for recording in recordings:
+        counted, priced = models.names_for(recording)
+        digest = recording_digest(recording)
+        found.append({"digest": digest, "counted_as": counted, "priced_as": priced})
+    return found
+
+
+def _pieces(recording: Recording) -> Iterator[str]:
+    for message in recording.messages:
+        content = message.content
+        yield message.role
+        yield content if isinstance(content, str) else dump_json(content)
+        for call in message.tool_calls:
+            yield call.name
+            yield call.arguments
+    yield dump_json(recording.tools)
+    for more in (recording.compactions, recording.probes):
+        if more:
+            yield dump_json(msgspec.to_builtins(more))

@@ -1,0 +1,135 @@
+"""``--out`` is checked before the work: no earlier run is lost, and no result for want of a folder."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from running import PROGRAM, Run, a_recording
+
+from ctxlab.formats import write
+from ctxlab.results import Results, replaced_together
+
+FEW = ("-l", "4k", "-s", "full")
+SAME = "holds a run over the same recordings and model: it will be replaced"
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Path:
+    """Other recordings than those of ``logs``."""
+    folder = tmp_path / "others"
+    folder.mkdir()
+    write([a_recording(77)], folder / "77.jsonl")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_over_other_recordings_is_refused_before_anything_is_replayed(
+    run: Run, logs: Path, others: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert run("eval", logs, *FEW, "--out", out).code == 0
+    before = contents(out)
+    # A strategy that fails as soon as it is replayed shows that nothing was.
+    said = run("eval", others, "-l", "4k", "-s", "operator.truediv", "--out", out)
+    assert said.code == 2
+    assert said.out == ""
+    assert "holds a run over other recordings (6 of its 6 are not here, 1 are new)" in said.err
+    assert "name another folder, or delete this one" in said.err
+    assert contents(out) == before
+
+
+def test_a_run_by_another_model_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
+    run("eval", logs, *FEW, "--out", tmp_path / "run")
+    said = run("eval", logs, *FEW, "-m", "claude-opus-4-5", "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "a run over the same recordings by another model" in said.err
+
+
+def test_a_run_over_the_same_recordings_and_model_is_replaced(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    run("eval", logs, *FEW, "--out", out)
+    moved = logs.rename(tmp_path / "moved")
+    said = run("eval", moved, "-l", "4k", "-s", "panic", "-m", "gpt-5", "--out", out)
+    assert said.code == 0
+    assert SAME in said.err
+    assert set(Results.load(out).requests["strategy"]) == {"panic()"}
+
+
+def test_a_folder_that_holds_anything_else_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
+    said = run("eval", logs, *FEW, "--out", logs)
+    assert said.code == 2
+    assert "holds 6 files (0.jsonl, …) and no saved run" in said.err
+    (tmp_path / "empty").mkdir()
+    assert run("eval", logs, *FEW, "--out", tmp_path / "empty").code == 0
+
+
+def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    searched = ("-s", "panic(protect=[1, 2])", "-l", "4k", "--holdout", "0")
+    assert run("tune", logs, *searched, "--out", out).code == 0
+    assert "holds a tuning, and this is an evaluation" in run("eval", logs, *FEW, "--out", out).err
+    again = run("tune", logs, *searched, "--out", out)
+    assert again.code == 0
+    assert SAME in again.err
+    (logs / "0.jsonl").unlink()
+    assert "1 of its 6 are not here" in run("tune", logs, *searched, "--out", out).err
+    compared = run("compare", logs, "full", "panic", "-l", "4k", "--out", out)
+    assert "holds a tuning" in compared.err
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(run: Run, logs: Path) -> None:
+    said = run("eval", logs, "-l", "4k", "-s", "operator.truediv", "--out", "/proc/run")
+    assert said.code == 2
+    assert "--out: nothing can be written in /proc" in said.err
+
+
+def test_a_disk_that_fills_still_gives_the_table(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["eval", str(logs), *FEW, "--json", "--no-progress"]
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    wanted = subprocess.run([*PROGRAM, *command], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [*PROGRAM, *command, "--out", str(out)],
+        capture_output=True, text=True, preexec_fn=small_files, check=False,
+    )  # fmt: skip
+    assert said.returncode == 2
+    assert json.loads(said.stdout) == json.loads(wanted.stdout)
+    assert f"{out}: the run could not be saved" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert not out.exists()
+
+
+def test_what_cannot_be_written_whole_leaves_an_earlier_run_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with replaced_together(folder) as beside:
+        (beside / "manifest.json").write_text("first")
+
+    def fails() -> None:
+        with replaced_together(folder) as beside:
+            (beside / "manifest.json").write_text("second")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fails()
+    assert contents(folder) == {"manifest.json": b"first"}
+
+
+def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_path: Path) -> None:
+    for name, model in (("a", "gpt-4o"), ("b", "gpt-5")):
+        (tmp_path / name).mkdir()
+        write([replace(a_recording(1), model=model)], tmp_path / name / "1.jsonl")
+    run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
+    assert "by another model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
