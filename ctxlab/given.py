@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
 from ctxlab.conversation import Message
+from ctxlab.wire import refuse_tool_parts
 
 __all__ = ["Dumps", "Given", "copied", "plain", "same"]
 
@@ -25,8 +26,8 @@ Given: TypeAlias = Message | Mapping[str, Any] | Dumps
 def copied(message: Given) -> Message | dict[str, Any]:
     """The message, sharing nothing with the caller that could be edited.
 
-    Raises ``ValueError`` for what is no message, and for one in Anthropic's shape: a strategy that does
-    not see its calls would part them from their results.
+    Raises ``ValueError`` for what is no message, and for one whose content holds calls or results as
+    Anthropic, Bedrock and others write them: a strategy that does not see its calls would part them from their results.
 
     >>> parts = [{"type": "text", "text": "Hi"}]
     >>> copy = copied({"role": "user", "content": parts})
@@ -45,13 +46,7 @@ def copied(message: Given) -> Message | dict[str, Any]:
         if not isinstance(copy, dict):
             raise ValueError(f"a message is an object, not {type(message).__name__}")
         content = copy.get("content")
-    for part in content if isinstance(content, (list, tuple)) else ():
-        kind = str(part.get("type")) if isinstance(part, dict) else ""
-        if kind.endswith(("tool_use", "tool_result")):
-            raise ValueError(
-                f"a block of type {kind} is Anthropic's; write it in OpenAI's chat shape, which litellm "
-                "sends to Claude too: calls in tool_calls, each result in a message of role tool"
-            )
+    refuse_tool_parts(content)
     return copy
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from ctxlab.content_parts import CALLS, RESULTS, api_of, part_type
 from ctxlab.conversation import ROLES, Message, Role, ToolCall, Usage
 from ctxlab.jsontext import dump_json
 
@@ -15,6 +16,7 @@ __all__ = [
     "content_from",
     "message_from_dict",
     "message_from_row",
+    "refuse_tool_parts",
     "row_from_message",
     "tool_call_from_dict",
 ]
@@ -24,7 +26,25 @@ _KNOWN = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
 
 
 def message_from_dict(wire: Mapping[str, Any]) -> Message:
-    """A message from OpenAI's chat shape; ``ValueError`` says which key is wrong and why."""
+    """Return the message that a dict in OpenAI's chat shape holds.
+
+    Content parts of any type are taken as they are, so that a live conversation goes on; readers of
+    files and the live manager refuse what ``refuse_tool_parts`` refuses.
+
+    Parameters
+    ----------
+    wire : Mapping[str, Any]
+        The message as a provider takes it or gives it.
+
+    Returns
+    -------
+    Message
+
+    Raises
+    ------
+    ValueError
+        Where a key is wrong; the text says which and why.
+    """
     if not isinstance(wire, Mapping):
         raise ValueError(f"a message is an object, not {type(wire).__name__}")
     role = wire.get("role")
@@ -96,6 +116,41 @@ def content_from(content: Any) -> str | tuple[dict[str, Any], ...] | None:
         if all(isinstance(p, dict) for p in parts):
             return tuple(parts)
     raise ValueError(f"content is text or a list of parts, not {type(content).__name__}")
+
+
+def refuse_tool_parts(content: Any) -> None:
+    """Refuse content that holds calls or results of tools as parts.
+
+    Other APIs write them so. Read as a chat message, such a message would lose its calls: what
+    replays or manages it would part calls from results.
+
+    Parameters
+    ----------
+    content : Any
+        The content of a message: text, parts or nothing.
+
+    Raises
+    ------
+    ValueError
+        Where a part is a call or a result in the shape of Anthropic, Bedrock or another API.
+
+    Examples
+    --------
+    >>> refuse_tool_parts([{"toolUse": {"toolUseId": "1", "name": "ls"}}])
+    Traceback (most recent call last):
+    ValueError: Expected OpenAI's chat shape, got a block of type toolUse (Bedrock Converse messages); \
+give calls in tool_calls, and each result in a message of role tool
+    """
+    for part in content if isinstance(content, (list, tuple)) else ():
+        kind = part_type(part) if isinstance(part, Mapping) else None
+        if kind is not None and (
+            kind in CALLS or kind in RESULTS or kind.endswith(("tool_use", "tool_result"))
+        ):
+            whose = f" ({api})" if (api := api_of([kind])) else ""
+            raise ValueError(
+                f"Expected OpenAI's chat shape, got a block of type {kind}{whose}; give calls in "
+                "tool_calls, and each result in a message of role tool"
+            )
 
 
 def tool_call_from_dict(wire: Any) -> ToolCall:

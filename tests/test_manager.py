@@ -346,11 +346,18 @@ def test_an_answer_of_openais_library_is_appended_as_it_is() -> None:
     assert len(whole.history) == 3
 
 
-@pytest.mark.parametrize("kind", ["tool_use", "tool_result"])
-def test_anthropics_shape_is_refused_with_a_word_about_the_other(kind: str) -> None:
-    message = {"role": "user", "content": [{"type": kind, "id": "t1"}]}
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"type": "tool_use", "id": "t1"}, "type tool_use .Anthropic messages."),
+        ({"type": "tool_result", "id": "t1"}, "type tool_result .Anthropic messages."),
+        ({"toolUse": {"toolUseId": "t1"}}, "type toolUse .Bedrock Converse messages."),
+    ],
+)
+def test_a_tool_block_of_another_api_is_refused(part: dict[str, Any], said: str) -> None:
+    message = {"role": "user", "content": [part]}
     for given_ in (message, Message.from_dict(message)):
-        with pytest.raises(ValueError, match=f"type {kind} is Anthropic's; write it in OpenAI's"):
+        with pytest.raises(ValueError, match=f"{said}; give calls in tool_calls"):
             ContextManager().append(given_)
     with pytest.raises(ValueError, match="a message is an object, not int"):
         ContextManager().append(3)  # type: ignore[arg-type]

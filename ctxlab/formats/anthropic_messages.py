@@ -1,7 +1,7 @@
 """Anthropic's Messages API is read as it is asked and answered, and written a request a line.
 
 A file is JSONL, a JSON list or one object of request bodies ``{model, system?, messages, tools?,
-max_tokens, …}``, or a JSON list of messages. Where the answer stands beside the request
+max_tokens, …}``, or a JSON list of messages, or JSONL with a message a line. Where the answer stands beside the request
 (``{"request": …, "response": {"type": "message", …}}``), the file is a log, whose requests are
 stitched into conversations (``request_bodies``).
 
@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ctxlab.content_parts import is_known_type, part_type
 from ctxlab.conversation import Message, Recording, Role
 from ctxlab.formats import anthropic_blocks as blocks
 from ctxlab.formats.anthropic_dump import dump
 from ctxlab.formats.base import Format, LeaveOut, Source
 from ctxlab.formats.head import Head
-from ctxlab.formats.loose import within
+from ctxlab.formats.loose import listed, within
 from ctxlab.formats.request_bodies import Body, Dialect, bodies, moment, read_bodies
 from ctxlab.formats.required import an_object, objects
 from ctxlab.formats.usage import anthropic_usage
@@ -35,12 +36,24 @@ __all__ = ["FORMAT", "is_anthropic", "read", "sniff"]
 
 _ROLES: dict[str, Role] = {"user": "user", "system": "system"}
 _MARKS = ("system", "anthropic_version", "stop_sequences", "thinking")
+_TYPES = (
+    *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+    "container_upload",
+)
 _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
 
 
 def sniff(head: Head) -> bool:
     """Whether a file begins with a body that shows a shape of Anthropic's own."""
-    return any(map(is_anthropic, bodies(head)))
+    if any(map(is_anthropic, bodies(head))):
+        return True
+    rows = [row for row in head.rows if "role" in row] if _are_objects(head.rows) else []
+    return (
+        bool(rows)
+        and len(rows) == len(head.rows)
+        and all(map(_may_be_anthropic, rows))
+        and any(map(_has_block, rows))
+    )
 
 
 def is_anthropic(body: Body) -> bool:
@@ -69,8 +82,24 @@ def _may_be_anthropic(message: Any) -> bool:
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
-        and not message.keys() & {"type", "tool_calls", "tool_call_id", "function_call"}
+        and not message.keys() & {"type", "tool_calls", "tool_call_id", "function_call", "parts"}
+        and not any(map(_is_foreign, listed(message.get("content"))))
     )
+
+
+def _is_foreign(block: Any) -> bool:
+    """Whether a block is one that another API writes; new ones of Anthropic's own are not known."""
+    if not isinstance(block, dict):
+        return False
+    kind = part_type(block)
+    if "type" not in block or kind is None:
+        return True
+    own = kind in _TYPES or kind.endswith(("tool_use", "tool_result"))
+    return not own and is_known_type(kind)
+
+
+def _are_objects(rows: Any) -> bool:
+    return all(isinstance(row, dict) for row in rows)
 
 
 def _has_block(message: Any) -> bool:

@@ -2,9 +2,15 @@
 
 Tracers log what an application sent, in the shape of its API, or translate it into a convention of
 their own: OpenAI's parts and items, Anthropic's and Bedrock's blocks, LangChain's, the parts of
-OpenTelemetry's GenAI conventions. A block tells what it is by its ``type``; Bedrock's by its only key.
-What is none of the kinds below is told to ``leave_out`` by its type. The readers of traces and of
-LangChain's messages use it.
+OpenTelemetry's GenAI conventions. Agents keep their own: Goose, Kimi, the Vercel AI SDK. A block tells
+what it is by its ``type``; Bedrock's by its only key (``content_parts``, which names the sources).
+
+- OpenAI's parts that are neither text nor image (audio, files) stay as they are.
+- A call that Goose could not parse has no name: it is called ``unknown``, so that its result keeps
+  its pair.
+- What is none of the known kinds is told to ``leave_out`` by its type.
+
+The readers of traces, of LangChain's messages and of bare message logs use it.
 """
 
 from __future__ import annotations
@@ -12,6 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ctxlab.content_parts import (
+    CALLS,
+    IMAGES,
+    MARKS,
+    RESULTS,
+    TEXTS,
+    THOUGHTS,
+    is_chat_part,
+    part_type,
+    short_type,
+)
 from ctxlab.conversation import Message, Part, ToolCall
 from ctxlab.formats import chat_shape
 from ctxlab.formats.base import LeaveOut
@@ -23,23 +40,12 @@ from ctxlab.wire import tool_call_from_dict
 
 __all__ = ["Content", "are_blocks", "call", "is_result", "read_blocks", "result"]
 
-_TEXTS = ("text", "input_text", "output_text", "refusal")
-_THOUGHTS = ("thinking", "reasoning", "reasoning_content", "reasoningContent")
-_CALLS = ("tool_use", "tool_call", "tool-call", "function_call", "function", "toolUse")
-_RESULTS = (
-    "tool_result",
-    "tool-result",
-    "tool_call_response",
-    "function_call_output",
-    "custom_tool_call_output",
-    "function_response",
-    "toolResult",
-)
-_IMAGES = ("image", "image_url", "input_image", "blob", "uri")
-_KNOWN = (*_TEXTS, *_THOUGHTS, *_CALLS, *_RESULTS, *_IMAGES)
-_KEYED = ("text", "toolUse", "toolResult", "reasoningContent")
-# The pieces in which a call came, which stands whole elsewhere in the message.
-_PIECES = ("input_json_delta", "tool_call_chunk")
+# What tells a list of blocks from other JSON: no word that data of any kind may hold.
+_SURE = (*TEXTS, *THOUGHTS, *CALLS, *RESULTS, *IMAGES[:5])
+_SURE_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
+_GOOSE_CALLS = ("toolRequest", "frontendToolRequest")
+# How the Vercel AI SDK wraps the output of a tool.
+_OUTPUTS = ("text", "json", "error-text", "error-json", "content", "execution-denied")
 
 
 class Content(NamedTuple):
@@ -70,19 +76,23 @@ def read_blocks(blocks: Iterable[Any], leave_out: LeaveOut) -> Content:
     results: list[Message] = []
     for each in blocks:
         block = text_part(each) if isinstance(each, str) else an_object(each, "a block of content")
-        kind = _kind(block)
-        if kind in _TEXTS and (said := _text(block)) is not None:
+        kind = part_type(block)
+        if kind in TEXTS and (said := _text(block)) is not None:
             parts.append(text_part(said))
-        elif kind in _IMAGES and (url := _image(block)):
+        elif kind in IMAGES and (url := _image(block)):
             parts.append(image_part(url))
-        elif kind in _THOUGHTS:
+        elif kind not in TEXTS and kind not in IMAGES[:5] and is_chat_part(block):
+            parts.append(block)
+        elif kind in THOUGHTS:
             thoughts += _thoughts(block)
-        elif kind in _CALLS:
+            if within(block, "reasoningContent", "redactedContent"):
+                leave_out("block of type redacted reasoningContent")
+        elif kind in CALLS:
             calls.append(call(block))
         elif is_result(block):
             results.append(result(block, leave_out))
-        elif kind not in _PIECES:
-            leave_out(f"block of type {kind}")
+        elif kind not in MARKS:
+            leave_out(f"block of type {short_type(block)}")
     return Content(tuple(parts), tuple(thoughts), tuple(calls), tuple(results))
 
 
@@ -95,17 +105,19 @@ def are_blocks(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(block, dict) and _kind(block) in _KNOWN for block in value)
+        and all(_is_block(block) and part_type(block) in _SURE for block in value)
     )
 
 
 def is_result(block: Any) -> bool:
     """Whether a block holds the result of a tool."""
-    return isinstance(block, dict) and _kind(block) in _RESULTS
+    return isinstance(block, dict) and part_type(block) in RESULTS
 
 
 def call(block: Any) -> ToolCall:
     """One call of a tool, as a block or as an entry of ``tool_calls``, in the words of any API."""
+    if isinstance(block, dict) and part_type(block) in _GOOSE_CALLS:
+        return _goose_call(block)
     body = block
     for key in ("toolUse", "function_call", "tool_call"):
         if isinstance(within(body, key), dict):
@@ -124,33 +136,83 @@ def call(block: Any) -> ToolCall:
 
 def result(block: dict[str, Any], leave_out: LeaveOut) -> Message:
     """The tool message of a block that holds a result; an error is ``extra["is_error"]``."""
-    body = next((block[k] for k in _RESULTS if isinstance(block.get(k), dict)), block)
+    body = next((block[k] for k in RESULTS if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
+    value = next((body[k] for k in keys if body.get(k) is not None), "")
     failed = body.get("is_error") is True or body.get("status") == "error"
+    failed = failed or body.get("isError") is True
+    kind = part_type(block)
+    if kind == "toolResponse":
+        value, failed = _goose_output(block.get("toolResult"))
+    elif kind == "tool-result" and within(value, "type") in _OUTPUTS:
+        failed = failed or value["type"] in ("error-text", "error-json", "execution-denied")
+        value = _vercel_output(value)
+    ids = ("tool_use_id", "toolUseId", "call_id", "tool_call_id", "toolCallId", "id")
     return Message(
         "tool",
-        _shown(next((body[k] for k in keys if body.get(k) is not None), ""), leave_out),
-        tool_call_id=_first(body, "tool_use_id", "toolUseId", "call_id", "tool_call_id", "id"),
+        _shown(value, leave_out),
+        tool_call_id=_first(body, *ids) or _first(block, *ids),
         name=_first(body, "name", "toolName"),
         extra={"is_error": True} if failed else {},
     )
+
+
+def _goose_call(block: dict[str, Any]) -> ToolCall:
+    asked = within(block, "toolCall", "value")
+    if not isinstance(asked, dict):
+        said = {"error": within(block, "toolCall", "error")}
+        asked = {"name": "unknown", "arguments": said}
+    return tool_call_from_dict(
+        {"id": block.get("id"), "name": asked.get("name"), "arguments": asked.get("arguments")}
+    )
+
+
+def _goose_output(outcome: Any) -> tuple[Any, bool]:
+    """What a tool of Goose gave, and whether it failed: a list, or in newer logs MCP's object."""
+    value = within(outcome, "value")
+    if value is None:
+        return text(within(outcome, "error")) or "", within(outcome, "status") == "error"
+    if isinstance(within(value, "content"), list):
+        return value["content"], value.get("isError") is True
+    return value, False
+
+
+def _vercel_output(output: dict[str, Any]) -> Any:
+    value = output.get("value")
+    if output["type"] == "execution-denied":
+        return text(output.get("reason")) or "Tool execution denied."
+    if output["type"] in ("json", "error-json"):
+        return value if isinstance(value, str) else dump_json(value)
+    return value if value is not None else ""
 
 
 def _shown(value: Any, leave_out: LeaveOut) -> chat_shape.Content:
     """A result as the model read it: text and images, or else the JSON of it."""
     if isinstance(value, str):
         return value
-    blocks = value if isinstance(value, list) else [value]
-    seen = (*_TEXTS, *_IMAGES)
-    if blocks and all(
-        isinstance(b, str) or (isinstance(b, dict) and _kind(b) in seen) for b in blocks
-    ):
+    blocks = [_as_block(each) for each in (value if isinstance(value, list) else [value])]
+    seen = (*TEXTS, *IMAGES)
+    if blocks and all(isinstance(b, str) or (_is_block(b) and part_type(b) in seen) for b in blocks):
         return read_blocks(blocks, leave_out).said or ""
     return dump_json(value)
 
 
-def _kind(block: dict[str, Any]) -> Any:
-    return block.get("type") or next((key for key in _KEYED if key in block), None)
+def _is_block(value: Any) -> bool:
+    """Whether a value says that it is a block, so that it is no other JSON."""
+    if not isinstance(value, dict):
+        return False
+    return any(key in value for key in _SURE_KEYS) or within(value, "image", "source") is not None
+
+
+def _as_block(value: Any) -> Any:
+    """Bedrock's JSON and MCP's resource as the text that they are."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"json"}:
+        return text_part(dump_json(value["json"]))
+    if value.get("type") == "resource" and text(within(value, "resource", "text")):
+        return text_part(value["resource"]["text"])
+    return value
 
 
 def _first(value: dict[str, Any], *keys: str) -> str | None:
@@ -159,13 +221,17 @@ def _first(value: dict[str, Any], *keys: str) -> str | None:
 
 def _text(block: dict[str, Any]) -> str | None:
     given = (block.get(key) for key in ("text", "content", "refusal", "value"))
-    return next((each for each in given if isinstance(each, str)), None)
+    if (said := next((each for each in given if isinstance(each, str)), None)) is not None:
+        return said
+    cited = [each for each in _texts(within(block, "citationsContent", "content")) if text(each)]
+    return "\n".join(cited) or text(within(block, "guardContent", "text", "text"))
 
 
 def _thoughts(block: dict[str, Any]) -> list[str]:
     """Told in one text, in a list of them (OpenAI's content), or as summaries of it."""
     told = [
         block.get("thinking"),
+        block.get("think"),
         block.get("reasoning"),
         block.get("text"),
         block.get("content"),
@@ -185,10 +251,33 @@ def _image(block: dict[str, Any]) -> str | None:
     """The address of an image, or its data as one."""
     if block.get("modality") not in (None, "image"):
         return None  # OpenTelemetry's parts are of any medium
+    media = _first(block, "mime_type", "mimeType", "mediaType")
+    if block.get("type") in ("file", "media") and not (media or "").startswith("image/"):
+        return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
+    if isinstance(within(link, "source"), dict):  # Bedrock's
+        source, media = link["source"], media or f"image/{text(link.get('format')) or 'png'}"
+    if (inline := text(block.get("image"))) and not _is_address(inline):
+        return _data(media, inline)  # Vercel's
     if url := text(within(link, "url")) or text(link) or _first(block, "url", "uri"):
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
-    data = _first(block, "base64", of_blob) or text(within(source, "data"))
-    media = _first(block, "mime_type") or text(within(source, "media_type")) or "image/png"
-    return f"data:{media};base64,{data}" if data else text(within(source, "url"))
+    data = _first(block, "base64", of_blob) or text(within(source, "data")) or _bytes(source)
+    media = media or text(within(source, "media_type"))
+    if data and _is_address(data):
+        return data  # Vercel's files hold either
+    return _data(media, data) if data else text(within(source, "url"))
+
+
+def _bytes(source: Any) -> str | None:
+    """Base64 of Bedrock's bytes, bare or as Strands writes them."""
+    value = within(source, "bytes")
+    return text(value) or text(within(value, "data"))
+
+
+def _is_address(value: str) -> bool:
+    return value.startswith(("data:", "http://", "https://", "file://", "gs://", "s3://"))
+
+
+def _data(media: str | None, data: str) -> str:
+    return f"data:{media or 'image/png'};base64,{data}"

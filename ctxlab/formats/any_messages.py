@@ -1,8 +1,10 @@
 """The rows of a logged list of messages become messages, whichever API each is written for.
 
 A row is one of OpenAI's (Chat Completions, or an item of Responses), Anthropic's, LangChain's, one of
-OpenTelemetry's with ``parts``, a pair of role and text, or a text alone. Results that stand in a
-user's message become messages of their own, before it. The items of one answer (reasoning, text,
+OpenTelemetry's with ``parts``, one of Goose's, Kimi's or the Vercel AI SDK's, a pair of role and text,
+or a text alone. Results that stand in a user's message become messages of their own, before it; those
+in an assistant's, which its provider ran, behind it. A call that ``tool_calls`` and the content both
+hold is one call; the second is counted. The items of one answer (reasoning, text,
 calls) become one message, and so does what is logged as a message of its own with the role
 ``thinking``. Traces hold such lists (``any_call``).
 
@@ -17,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ctxlab.conversation import Message
+from ctxlab.content_parts import CALLS, part_type
+from ctxlab.conversation import Message, ToolCall
 from ctxlab.formats.any_content import (
     are_blocks,
     call,
@@ -27,17 +30,21 @@ from ctxlab.formats.any_content import (
 )
 from ctxlab.formats.base import LeaveOut
 from ctxlab.formats.langchain_message import is_langchain_message, message_from_langchain
-from ctxlab.formats.loose import text
+from ctxlab.formats.loose import iso_time, listed, text
+from ctxlab.formats.request_bodies import moment
 from ctxlab.formats.required import an_object
+from ctxlab.formats.usage import any_usage
+from ctxlab.formats.vercel_messages import is_ui_message, model_rows
 from ctxlab.jsontext import parse_json
 
-__all__ = ["LEFT_OUT", "is_message", "is_pair", "read_rows", "unpacked"]
+__all__ = ["LEFT_OUT", "is_control", "is_message", "is_pair", "read_row", "read_rows", "unpacked"]
 
 LEFT_OUT = "left_out"
 """Under which key of ``extra`` a message says what was left out of it."""
 
 # Items of the Responses API that are the assistant's.
 _ITEMS = ("message", "reasoning", "function_call", "custom_tool_call")
+_GOOSE_SESSION = ("description", "message_count", "schedule_id")
 _THINKING = ("thinking", "reasoning")
 
 
@@ -71,6 +78,61 @@ def read_rows(rows: Iterable[Any], leave_out: LeaveOut) -> list[Message]:
         if role in _THINKING or kind == "reasoning":
             goes_on = "thinking"
     return messages
+
+
+def read_row(row: Any, leave_out: LeaveOut) -> list[Message]:
+    """Return the messages of one row; what is left out of them is told at once.
+
+    Parameters
+    ----------
+    row : Any
+        A message of any API that ``read_rows`` reads.
+    leave_out : LeaveOut
+        Told of each block that becomes nothing, and of each call that the row says twice.
+
+    Returns
+    -------
+    list[Message]
+        The message, and beside it the results that stand in it; none where the row holds nothing.
+
+    Raises
+    ------
+    ValueError
+        Where the row is no message; the text says why.
+    """
+    messages = []
+    for message in _message(row, leave_out):
+        empty = not (message.content or message.tool_calls or message.reasoning)
+        if not empty or message.role == "tool" or not _blocks_of(row):
+            messages.append(message)
+    return _dated(messages, row) if isinstance(row, dict) else messages
+
+
+def _dated(messages: list[Message], row: dict[str, Any]) -> list[Message]:
+    """The messages with the time of their row, and its usage on the assistant's."""
+    time = moment(row) or iso_time(row.get("createdAt"))
+    usage = any_usage(row.get("usage"))
+    return [
+        message.replace(
+            time=time if message.time is None else message.time,
+            usage=message.usage or (usage if message.role == "assistant" else None),
+        )
+        for message in messages
+    ]
+
+
+def is_control(row: Any) -> bool:
+    """Whether a row of a message log holds no message: Kimi's marks, Goose's line on the session.
+
+    >>> is_control({"role": "_checkpoint", "id": 0}), is_control({"role": "user"})
+    (True, False)
+    """
+    if not isinstance(row, dict):
+        return False
+    role = row.get("role")
+    if isinstance(role, str):
+        return role.startswith("_")
+    return "working_dir" in row and not row.keys().isdisjoint(_GOOSE_SESSION)
 
 
 def is_message(value: Any) -> bool:
@@ -134,6 +196,9 @@ def _message(row: Any, leave_out: LeaveOut) -> list[Message]:
     row = an_object(row, "a message")
     if is_langchain_message(row):
         return [message_from_langchain(row, leave_out)]
+    if is_ui_message(row):
+        rows = model_rows(row, leave_out)
+        return [message for each in rows for message in _message(each, leave_out)]
     role, kind = row.get("role"), row.get("type")
     if role is None and isinstance(kind, str):
         return _item(row, kind, leave_out)
@@ -143,16 +208,52 @@ def _message(row: Any, leave_out: LeaveOut) -> list[Message]:
     if role in _THINKING:
         return [Message("assistant", None, reasoning=text(content))]
     results: list[Message] = []
+    calls = row.get("tool_calls") or row.get("toolCalls")
     if isinstance(content, list):
         results = [result(each, leave_out) for each in content if is_result(each)]
         content = [each for each in content if not is_result(each)]
-    calls = row.get("tool_calls") or row.get("toolCalls")
+        if isinstance(calls, list) and calls:
+            calls, content = _once(calls, content, leave_out)
     id = row.get("tool_call_id") or row.get("toolCallId")
     plain = {key: value for key, value in row.items() if key not in ("lc", "data")}
     said = {"type": role, "content": content, "tool_calls": calls, "tool_call_id": id}
     message = message_from_langchain(plain | said, leave_out)
-    empty = not message.content and not message.tool_calls
-    return results if results and empty else [*results, message]
+    if results and not (message.content or message.tool_calls or message.reasoning):
+        return results
+    return [message, *results] if message.role == "assistant" else [*results, message]
+
+
+def _once(
+    calls: list[Any], content: list[Any], leave_out: LeaveOut
+) -> tuple[list[Any], list[Any]]:
+    """The calls of a row, each once, and its content without them.
+
+    Two are one call where they have the same id, or where one has none, the same name and arguments.
+    """
+    told = [call(each) for each in calls]
+    kept: list[Any] = []
+    for block in content:
+        if not isinstance(block, dict) or part_type(block) not in CALLS:
+            kept.append(block)
+            continue
+        again = call(block)
+        if any(_is_same(again, each) for each in told):
+            leave_out("tool call in the content that tool_calls holds too")
+        else:
+            calls = [*calls, block]
+            told.append(again)
+    return calls, kept
+
+
+def _is_same(one: ToolCall, other: ToolCall) -> bool:
+    if one.id and other.id:
+        return one.id == other.id
+    return one.name == other.name and unpacked(one.arguments) == unpacked(other.arguments)
+
+
+def _blocks_of(row: Any) -> list[Any]:
+    row = row if isinstance(row, dict) else {}
+    return listed(row.get("parts")) or listed(row.get("content"))
 
 
 def _item(row: dict[str, Any], kind: str, leave_out: LeaveOut) -> list[Message]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+from ctxlab.content_parts import CALLS, RESULTS, THOUGHTS, is_chat_part, part_type, short_type
 from ctxlab.conversation import Message, Part
-from ctxlab.formats.loose import first_of, within
+from ctxlab.formats.loose import first_of, listed, within
 from ctxlab.formats.required import an_object
-from ctxlab.wire import content_from
+from ctxlab.wire import content_from, refuse_tool_parts
 
 __all__ = [
     "CHAT_ROLES",
@@ -20,10 +21,14 @@ __all__ = [
     "chat",
     "content_of",
     "first_choice",
+    "has_other_parts",
+    "has_reasoning_parts",
+    "has_tool_parts",
     "image_part",
     "plain_content",
     "sent",
     "text_part",
+    "unknown_parts",
 ]
 
 Content: TypeAlias = str | tuple[Part, ...]
@@ -34,12 +39,53 @@ CHAT_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
+def has_other_parts(row: Any) -> bool:
+    """Whether a logged message holds parts that OpenAI's chat shape does not have.
+
+    >>> has_other_parts({"role": "user", "content": [{"type": "text", "text": "hi"}]})
+    False
+    >>> has_other_parts({"role": "assistant", "content": [{"type": "think", "think": "hm"}]})
+    True
+    """
+    if not isinstance(row, dict):
+        return False
+    if isinstance(row.get("parts"), list) or listed(row.get("toolInvocations")):
+        return True
+    return not all(map(is_chat_part, listed(row.get("content"))))
+
+
+def has_tool_parts(row: Any) -> bool:
+    """Whether the content of a logged message holds calls or results of tools as parts."""
+    return any(kind in CALLS or kind in RESULTS for kind in _kinds(row))
+
+
+def has_reasoning_parts(row: Any) -> bool:
+    """Whether the content of a logged message holds reasoning as parts."""
+    return any(kind in THOUGHTS for kind in _kinds(row))
+
+
+def unknown_parts(row: Any) -> list[str]:
+    """Return the types of a message's parts that OpenAI's chat shape does not have.
+
+    >>> unknown_parts({"content": ["hi", {"type": "hologram"}]})
+    ['hologram']
+    """
+    parts = [each for each in listed(within(row, "content")) if isinstance(each, dict)]
+    return [short_type(each) for each in parts if not is_chat_part(each)]
+
+
+def _kinds(row: Any) -> list[str | None]:
+    return [part_type(each) for each in listed(within(row, "content")) if isinstance(each, dict)]
+
+
 def chat(rows: Iterable[Any]) -> tuple[Message, ...]:
     """The messages of a list in OpenAI's chat shape; ``ValueError`` names a broken one."""
     messages = []
     for position, row in enumerate(rows):
         try:
-            messages.append(Message.from_dict(row))
+            message = Message.from_dict(row)
+            refuse_tool_parts(message.content)
+            messages.append(message)
         except ValueError as error:
             raise ValueError(f"message {position}: {error}") from None
     return tuple(messages)
@@ -48,6 +94,7 @@ def chat(rows: Iterable[Any]) -> tuple[Message, ...]:
 def sent(row: Any) -> dict[str, Any]:
     """Of a logged message what a provider was sent, without an agent's own keys beside it."""
     row = an_object(row, "a message")
+    refuse_tool_parts(row.get("content"))
     return {key: row[key] for key in _SENT if key in row}
 
 
@@ -91,6 +138,7 @@ def plain_content(value: Any) -> Content | None:
     >>> plain_content([{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}])
     'hi'
     """
+    refuse_tool_parts(value)
     content = content_from(value)
     if content is None or isinstance(content, str):
         return content

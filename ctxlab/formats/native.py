@@ -6,6 +6,10 @@ recording's ``id``, ``model``, ``cluster``, ``tools``, ``probes``, ``compactions
 where known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``, ``output``,
 ``reasoning``), ``time``, ``file`` and ``extra``. A file that begins with a message has no meta line:
 its recording is called like the file. What was read is written again byte for byte.
+
+A file without a meta line is native where its content parts are those of OpenAI's chat shape; rows of
+other APIs are read by their own readers (``anthropic_messages``, ``messages``). Where such a row comes
+late in a file, and where a row holds tool calls or results as parts, it is read as ``messages`` reads it.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ import msgspec
 
 from ctxlab.conversation import Compaction, Message, Probe, Recording
 from ctxlab.formats import session_chunks
+from ctxlab.formats.any_messages import is_control, read_row
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.chat_shape import CHAT_ROLES
+from ctxlab.formats.chat_shape import CHAT_ROLES, has_other_parts, has_tool_parts
 from ctxlab.formats.head import Head
 from ctxlab.jsontext import dump_json
 from ctxlab.wire import message_from_row, row_from_message
@@ -57,29 +62,33 @@ class _Open:
 
 
 def sniff(head: Head) -> bool:
-    """Whether a file begins with a meta line of ctxlab or with a chat message."""
-    return not session_chunks.sniff(head) and any(
-        _is_meta(row) or (row.get("role") in CHAT_ROLES and "type" not in row and "content" in row)
-        for row in head.rows
-        if isinstance(row, dict)
-    )
+    """Whether a file begins with a meta line of ctxlab or with messages in OpenAI's chat shape."""
+    if session_chunks.sniff(head):
+        return False
+    rows = [row for row in head.rows if isinstance(row, dict)]
+    if any(map(_is_meta, rows)):
+        return True
+    return any(map(_is_message, rows)) and not any(is_control(row) or has_other_parts(row) for row in rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The recordings of a native file, one at each meta line."""
     open_: _Open | None = None
+    headed = False
     for line, row in source.rows():
         if _is_meta(row):
             if open_ is not None:
                 yield open_.close(source.name)
-            open_ = _Open(_Meta(_VERSION))
+            open_, headed = _Open(_Meta(_VERSION)), True
             with source.guard(line):
                 open_.meta = _meta(row)
             continue
         with source.guard(line):
-            message = message_from_row(row)
+            # What ctxlab wrote is read as it was written, whatever its parts are.
+            other = has_tool_parts(row) or (not headed and has_other_parts(row))
+            messages = read_row(row, source.skip) if other else [message_from_row(row)]
             open_ = open_ or _Open(_Meta(_VERSION))
-            open_.messages.append(message)
+            open_.messages += messages
     if open_ is not None:
         yield open_.close(source.name)
 
@@ -112,6 +121,10 @@ FORMAT = Format(
 
 def _is_meta(row: Any) -> bool:
     return isinstance(row, dict) and row.get("type") == "meta" and row.get("format") == "ctxlab"
+
+
+def _is_message(row: dict[str, Any]) -> bool:
+    return row.get("role") in CHAT_ROLES and "type" not in row and "content" in row
 
 
 def _meta(row: Mapping[str, Any]) -> _Meta:

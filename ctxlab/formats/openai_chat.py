@@ -10,7 +10,9 @@ the request, the file is a log, whose requests are stitched into conversations (
 - Of several choices the first is taken; the others are counted as skipped.
 - Of what else stands in a row, words and numbers go to ``meta``.
 
-Bodies that are Anthropic's by their shape are left to its reader.
+Bodies that are Anthropic's by their shape are left to its reader, and those whose content holds parts
+of other APIs to ``messages``. A row with calls, results or reasoning as parts that comes late in a file is read as
+that reads it; parts of unknown types are counted, and stay in the content.
 
 Source: platform.openai.com, "Chat Completions" and "Supervised fine-tuning", as of 2025.
 """
@@ -23,8 +25,15 @@ from typing import Any
 from ctxlab.conversation import Message, Recording
 from ctxlab.formats import losses, mini_swe_agent, openhands_completions
 from ctxlab.formats.anthropic_messages import is_anthropic
+from ctxlab.formats.any_messages import read_row
 from ctxlab.formats.base import Format, LeaveOut, Lost, Source
-from ctxlab.formats.chat_shape import CHAT_ROLES
+from ctxlab.formats.chat_shape import (
+    CHAT_ROLES,
+    has_other_parts,
+    has_reasoning_parts,
+    has_tool_parts,
+    unknown_parts,
+)
 from ctxlab.formats.head import Head
 from ctxlab.formats.loose import text, within
 from ctxlab.formats.request_bodies import MOMENTS, Body, Dialect, bodies, moment, read_bodies
@@ -32,7 +41,7 @@ from ctxlab.formats.required import an_object, objects
 from ctxlab.formats.usage import openai_usage
 from ctxlab.jsontext import dump_json
 
-__all__ = ["FORMAT", "dump", "read", "sniff"]
+__all__ = ["FORMAT", "dump", "message_of", "read", "sniff"]
 
 # Agents that keep such a list among other things have readers of their own.
 _OTHERS = (mini_swe_agent, openhands_completions)
@@ -44,6 +53,8 @@ _READ = frozenset({*_SENT, *MOMENTS, "function_call", "refusal", "usage"})
 def sniff(head: Head) -> bool:
     """Whether a file begins with a list of chat messages, alone or as ``messages``."""
     found = list(bodies(head))
+    if any(has_other_parts(each) for body in found for each in body.fields["messages"]):
+        return False
     others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHERS)
     return any(map(_is_ours, found)) and not others
 
@@ -82,8 +93,30 @@ def _is_ours(body: Body) -> bool:
     )
 
 
-def _message(row: Any, leave_out: LeaveOut) -> list[Message]:
+def message_of(row: Any, leave_out: LeaveOut) -> list[Message]:
+    """Return the message of a row, and beside it the results that it holds as parts.
+
+    Parameters
+    ----------
+    row : Any
+        A message as it was logged.
+    leave_out : LeaveOut
+        Told of what the row holds and a message has no place for.
+
+    Returns
+    -------
+    list[Message]
+
+    Raises
+    ------
+    ValueError
+        Where the row is no message; the text says why.
+    """
     row = an_object(row, "a message")
+    if has_tool_parts(row) or has_reasoning_parts(row):
+        return read_row(row, leave_out)
+    for kind in unknown_parts(row):
+        leave_out(f"block of type {kind}, kept as its JSON")
     wire = {key: row[key] for key in _SENT if row.get(key) is not None}
     calls = wire.get("tool_calls")
     if isinstance(calls, list):
@@ -125,7 +158,7 @@ def _answer(response: Any, leave_out: LeaveOut) -> Message | None:
     if within(said, "role") != "assistant":
         leave_out("response without a message")
         return None
-    (message,) = _message(said, leave_out)
+    message, *_ = message_of(said, leave_out) or [Message("assistant")]
     usage = openai_usage(response.get("usage"))
     return message.replace(usage=usage or message.usage, time=moment(response) or message.time)
 
@@ -143,4 +176,4 @@ def _tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple({"type": "function", "function": each} for each in functions)
 
 
-_DIALECT = Dialect(_opening, _message, _answer, openai_usage, _tools)
+_DIALECT = Dialect(_opening, message_of, _answer, openai_usage, _tools)

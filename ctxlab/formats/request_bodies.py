@@ -72,6 +72,10 @@ class Dialect:
     usage: Callable[[Any], Usage | None]
     tools: Callable[[dict[str, Any]], tuple[dict[str, Any], ...]]
     "definitions in OpenAI's shape, given the body"
+    control: Callable[[Any], bool] = lambda value: False
+    "whether a row holds no message but something about the log; it is counted"
+    unwrap: Callable[[Any], Any] = lambda value: value
+    "a row without what its product wraps a message or a body in"
 
 
 def bodies(head: Head) -> Iterator[Body]:
@@ -123,7 +127,14 @@ def moment(fields: dict[str, Any]) -> float | None:
 def _conversations(source: Source, dialect: Dialect) -> Iterator[tuple[Body, Request]]:
     """Each body with what it holds; messages that stand alone are one body, at the end."""
     alone: list[Message] = []
+    beside: dict[str, Any] = {}
     for where, value in values(source):
+        if dialect.control(value):
+            role = text(value.get("role"))
+            source.skip(f"row of role {role}" if role else "row about the session", _line(where))
+            beside |= {} if role else small(value)
+            continue
+        value = dialect.unwrap(value)
         if _is_message(value):
             with source.guard(*(where or (1, "message"))):
                 alone += dialect.message(value, source.skip)
@@ -136,9 +147,13 @@ def _conversations(source: Source, dialect: Dialect) -> Iterator[tuple[Body, Req
         if request.messages or request.answer:
             yield body, request
         else:
-            source.skip("conversation without messages", where[0] if where else None)
+            source.skip("conversation without messages", _line(where))
     if alone:
-        yield Body({}, None, {}), Request(tuple(alone))
+        yield Body({}, None, beside), Request(tuple(alone))
+
+
+def _line(where: Where | None) -> int | None:
+    return where[0] if where else None
 
 
 def _request(body: Body, source: Source, where: Where | None, dialect: Dialect) -> Request:

@@ -11,7 +11,7 @@ from typing import Any
 from ctxlab.conversation import Usage
 from ctxlab.formats.loose import whole_number, within
 
-__all__ = ["anthropic_usage", "langchain_usage", "openai_usage"]
+__all__ = ["any_usage", "anthropic_usage", "langchain_usage", "openai_usage"]
 
 _TIERS = ("", "priority_", "flex_")
 
@@ -49,6 +49,28 @@ def anthropic_usage(value: Any) -> Usage | None:
         cache_write=whole_number(value.get("cache_creation_input_tokens")),
         output=whole_number(value.get("output_tokens")),
     )
+
+
+def any_usage(value: Any) -> Usage | None:
+    """Return the usage from the shape whose keys it has: OpenAI's, Anthropic's or Bedrock's.
+
+    >>> any_usage({"inputTokens": 5, "outputTokens": 1, "cacheReadInputTokens": 4})
+    Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
+    >>> any_usage({"tokens": 5}) is None
+    True
+    """
+    if not isinstance(value, dict):
+        return None
+    if "prompt_tokens" in value or "completion_tokens" in value:
+        return openai_usage(value)
+    if "inputTokens" in value or "outputTokens" in value:
+        return Usage(
+            input=whole_number(value.get("inputTokens")),
+            cache_read=whole_number(value.get("cacheReadInputTokens")),
+            cache_write=whole_number(value.get("cacheWriteInputTokens")),
+            output=whole_number(value.get("outputTokens")),
+        )
+    return anthropic_usage(value) if value.keys() & {"input_tokens", "output_tokens"} else None
 
 
 def langchain_usage(value: Any) -> Usage | None:

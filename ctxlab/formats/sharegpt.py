@@ -1,0 +1,208 @@
+"""ShareGPT's shape is read as fine-tuning tools write it: who speaks, and a text.
+
+A file is a JSON list, JSONL or one object of ``{"conversations": [{"from": "human", "value": …}, …],
+"system"?, "tools"?}``; the turns may stand under ``messages``, or alone in a list or a line each, and may
+name the speaker ``role``.
+
+- ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` the assistant, ``system`` the prompt.
+- ``function_call`` holds JSON of one call or of a list of them, with ``name`` and ``arguments``;
+  ``observation``, ``tool`` and ``function_response`` hold a result. What Hermes' data sets write into
+  the text, ``<tool_call>`` and ``<tool_response>``, is read as calls and results too.
+- No call has an id. They are numbered (``call-1``), and results answer the open calls in order. One
+  result that is a JSON list as long as the open calls answers all of them.
+- A ``function_call`` that is no JSON, as data sets of XML calls have, stays a text and is counted.
+- ``<think>`` at the beginning of a turn is reasoning.
+- Of a preference pair ``chosen`` is the answer; ``rejected`` is counted, and so are images, whose place
+  in the text is not told.
+
+Source: github.com/hiyouga/LLaMA-Factory ``data/README.md`` at 015ff25 and ``data/formatter.py`` at
+02e2fb3; huggingface.co/datasets/NousResearch/hermes-function-calling-v1 (2024).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+from ctxlab.conversation import Message, Recording, ToolCall
+from ctxlab.formats.any_messages import unpacked
+from ctxlab.formats.any_tools import tools_of
+from ctxlab.formats.base import Format, LeaveOut, Source
+from ctxlab.formats.head import Head
+from ctxlab.formats.json_files import Where, values
+from ctxlab.formats.loose import listed, text, within
+from ctxlab.formats.openai_chat import message_of
+from ctxlab.formats.request_bodies import small
+from ctxlab.formats.required import a_text, an_object
+from ctxlab.jsontext import dump_json
+from ctxlab.wire import tool_call_from_dict
+
+__all__ = ["FORMAT", "read", "sniff"]
+
+_USER = ("human", "user")
+_ASSISTANT = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
+_CALL = ("function_call", "function-call", "tool_call")
+_RESULT = ("observation", "tool", "function_response", "function-response", "ipython", "function")
+_ROLES = ("system", *_USER, *_ASSISTANT, *_CALL, *_RESULT)
+_LISTS = ("conversations", "conversation", "messages")
+_MEDIA = ("images", "image", "videos", "audios")
+_CALLED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_ANSWERED = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
+_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+
+
+def sniff(head: Head) -> bool:
+    """Whether a file begins with turns of ShareGPT's, in a conversation or alone."""
+    for row in head.rows[:3]:
+        first = row[0] if isinstance(row, list) and row else row
+        turns = _turns(first)
+        if turns is None:
+            turns = [first]
+        if turns and _is_turn(turns[0]):
+            return True
+        if turns and "conversations" in (first if isinstance(first, dict) else {}):
+            return within(turns[0], "role") is not None and "content" in turns[0]
+    return False
+
+
+def read(source: Source) -> Iterator[Recording]:
+    """Return the conversations of a file; turns that stand alone are one.
+
+    Parameters
+    ----------
+    source : Source
+        The file; what is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        A conversation with its tools; ``meta`` holds the short values beside it.
+    """
+    alone: list[tuple[Where, Any]] = []
+    for where, value in values(source):
+        turns = _turns(value)
+        if turns is None:
+            alone.append((where or (1, "line"), value))
+            continue
+        row = value if isinstance(value, dict) else {}
+        messages = _conversation(row, turns, source, where)
+        if messages:
+            tools = tools_of(row.get("tools") or row.get("tool"), source.skip)
+            meta = {key: each for key, each in small(row).items() if key != "tool"}
+            yield Recording(source.name, messages, tools=tools, meta=meta)
+        else:
+            source.skip("conversation without messages", where[0] if where else None)
+    if alone and (messages := _told(alone, source)):
+        yield Recording(source.name, messages)
+
+
+FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, read)
+
+
+def _turns(value: Any) -> list[Any] | None:
+    if isinstance(value, list):
+        return value
+    held = (value.get(key) for key in _LISTS) if isinstance(value, dict) else ()
+    return next((each for each in held if isinstance(each, list)), None)
+
+
+def _is_turn(value: Any) -> bool:
+    speaker = within(value, "from") or within(value, "role")
+    return isinstance(speaker, str) and speaker in _ROLES and "value" in value
+
+
+def _conversation(
+    row: dict[str, Any], turns: list[Any], source: Source, where: Where | None
+) -> tuple[Message, ...]:
+    """The messages of a conversation, what stands beside its turns told or counted."""
+    said: list[Any] = []
+    if text(row.get("system")) and within(turns[0] if turns else None, "from") != "system":
+        said.append({"from": "system", "value": row["system"]})
+    said += turns
+    if isinstance(row.get("chosen"), dict):
+        said.append(row["chosen"])
+    if row.get("rejected") is not None:
+        source.skip("rejected answer")
+    for key in _MEDIA:
+        for _ in listed(row.get(key)) or ([row[key]] if text(row.get(key)) else []):
+            source.skip(f"{key.removesuffix('s')} beside a conversation")
+    return _told(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
+
+
+def _told(turns: Iterable[tuple[Where, Any]], source: Source) -> tuple[Message, ...]:
+    """The messages of turns; results answer the calls before them in order."""
+    messages: list[Message] = []
+    open_: list[ToolCall] = []
+    count = 0
+    for where, turn in turns:
+        with source.guard(*where):
+            turn = an_object(turn, "a turn")
+            if "value" not in turn and "content" in turn:
+                messages += message_of(turn, source.skip)
+                continue
+            speaker = turn.get("from") or turn.get("role")
+            if speaker not in _ROLES:
+                raise ValueError(f"Expected a speaker such as human or gpt, got {speaker!r}")
+            value = a_text(turn.get("value"), "value")
+            if speaker in _RESULT:
+                new = _results(value, open_)
+                del open_[: len(new)]
+                messages += new
+                continue
+            message = _message(speaker, value, count, source.skip)
+            count += len(message.tool_calls)
+            open_ += message.tool_calls
+            messages.append(message)
+    return tuple(messages)
+
+
+def _message(speaker: str, value: str, count: int, leave_out: LeaveOut) -> Message:
+    """A turn that is no result; ``count`` calls were made before it."""
+    if speaker in _USER or speaker == "system":
+        return Message("system" if speaker == "system" else "user", value)
+    thought = _THOUGHT.match(value)
+    reasoning = thought[1].strip() or None if thought else None
+    said = value[thought.end() :] if thought else value
+    if speaker in _CALL:
+        wanted = unpacked(said.strip())
+        calls = wanted if isinstance(wanted, list) else [wanted]
+        if not calls or not all(isinstance(within(each, "name"), str) for each in calls):
+            leave_out("function call that is no JSON")
+            return Message("assistant", said, reasoning=reasoning)
+        return Message(
+            "assistant", None, tool_calls=_numbered(calls, count), reasoning=reasoning
+        )
+    found = [unpacked(each) for each in _CALLED.findall(said)]
+    if not found or not all(isinstance(within(each, "name"), str) for each in found):
+        return Message("assistant", said, reasoning=reasoning)
+    rest = _CALLED.sub("", said).strip()
+    return Message(
+        "assistant", rest or None, tool_calls=_numbered(found, count), reasoning=reasoning
+    )
+
+
+def _numbered(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
+    """Calls with ids by their number, since none has one of its own."""
+    return tuple(
+        tool_call_from_dict(
+            {
+                "id": f"call-{number}",
+                "name": call["name"],
+                "arguments": call.get("arguments", call.get("parameters")),
+            }
+        )
+        for number, call in enumerate(calls, start=count + 1)
+    )
+
+
+def _results(value: str, calls: list[ToolCall]) -> list[Message]:
+    """The results that a turn holds, each with the open call that it answers."""
+    texts = _ANSWERED.findall(value) or [value]
+    if len(texts) == 1 and len(calls) > 1:
+        several = unpacked(texts[0])
+        if isinstance(several, list) and len(several) == len(calls):
+            texts = [each if isinstance(each, str) else dump_json(each) for each in several]
+    ids = chain((call.id for call in calls), repeat(None))
+    return [Message("tool", said, tool_call_id=id) for said, id in zip(texts, ids, strict=False)]
