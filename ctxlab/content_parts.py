@@ -120,10 +120,10 @@ def is_chat_part(part: Any) -> bool:
 def is_known_type(kind: str | None) -> bool:
     """Whether some reader knows what a part of this type is.
 
-    >>> is_known_type("toolUse"), is_known_type("tool-get_weather"), is_known_type("hologram")
+    >>> is_known_type("toolUse"), is_known_type("data-weather"), is_known_type("hologram")
     (True, True, False)
     """
-    return kind is not None and (kind in _KNOWN or kind.startswith(("tool-", "data-")))
+    return kind is not None and (kind in _KNOWN or kind.startswith("data-"))
 
 
 def short_type(part: Mapping[str, Any]) -> str:

@@ -27,7 +27,8 @@ def copied(message: Given) -> Message | dict[str, Any]:
     """The message, sharing nothing with the caller that could be edited.
 
     Raises ``ValueError`` for what is no message, and for one whose content holds calls or results as
-    Anthropic, Bedrock and others write them: a strategy that does not see its calls would part them from their results.
+    Anthropic, Bedrock and others write them: a strategy that does not see its calls would part them
+    from their results.
 
     >>> parts = [{"type": "text", "text": "Hi"}]
     >>> copy = copied({"role": "user", "content": parts})

@@ -59,6 +59,7 @@ def survey(
 
     - ``recording, cluster, source, format, model, counted_as, priced_as, messages, requests, tokens,
       valid, skipped``
+    - ``warning``: that tool calls were probably not read, see ``missing_calls``; most often None
     - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
     - ``reasoning_tokens``: hidden reasoning, as billed where the provider says, else as recorded; it
       stands in no other figure

@@ -22,6 +22,7 @@ from ctxlab.context import Context
 from ctxlab.conversation import Probe, Recording
 from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
+from ctxlab.missing_calls import missing_calls
 from ctxlab.model_choice import ModelChoice
 from ctxlab.models import Model, find_model
 from ctxlab.needs import Needs
@@ -137,6 +138,7 @@ class Tape:
             "tokens": self.history.before[-1] + self.fixed,
             "valid": self.valid,
             "skipped": dict(recording.skipped),
+            "warning": missing_calls(recording),
         }
 
     def budget(self, limit: float, reserve: int = 0) -> Budget:

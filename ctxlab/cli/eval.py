@@ -26,6 +26,7 @@ from ctxlab.cli.options import (
 )
 from ctxlab.cli.remarks import (
     say_of_which_model,
+    say_what_is_doubtful,
     say_what_is_missing,
     say_what_is_unlogged,
     say_what_was_asked,
@@ -132,6 +133,7 @@ def command(
     say_what_was_asked(results.manifest)
     say_what_is_missing(spec, results)
     say_of_which_model(results.manifest["recordings"], spec.model)
+    say_what_is_doubtful(results.manifest["recordings"])
     say_what_is_unlogged(results.manifest["recordings"], spec.reserve)
     if saved is not None:
         say_whether_same(saved, results.manifest["recordings"])

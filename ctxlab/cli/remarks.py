@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "say_of_which_model",
+    "say_what_is_doubtful",
     "say_what_is_missing",
     "say_what_is_unlogged",
     "say_what_was_asked",
@@ -99,6 +100,15 @@ def say_what_is_unlogged(recordings: list[dict[str, Any]], reserve: int) -> None
             f"about {compact(middle)} tokens of each billed request are in no log (system prompt, tool "
             f"definitions) and in no figure here: --reserve {compact(middle)} keeps room for them"
         )
+
+
+def say_what_is_doubtful(recordings: list[dict[str, Any]]) -> None:
+    """Warn of recordings whose tool calls were probably not read."""
+    warned = [(each["recording"], each["warning"]) for each in recordings if each.get("warning")]
+    for name, warning in warned[:3]:
+        note(f"warning: {name} was probably not read in full: {warning}; see ctxlab describe")
+    if len(warned) > 3:
+        note(f"warning: so were {len(warned) - 3:,} more recordings")
 
 
 def say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:

@@ -77,6 +77,7 @@ def report(found: Sequence[Facts], every: bool) -> str:
         _faults,
         _bills,
         _skipped,
+        _warnings,
         _counted,
     ):
         said += part(found)
@@ -264,6 +265,18 @@ def _skipped(found: Sequence[Facts]) -> Iterator[str]:
         listed = [f"{count:,} × {one_line(reason)}" for reason, count in reasons.most_common(8)]
         more = ["…"] if len(reasons) > 8 else []
         yield f"Left out inside files: {', '.join(listed + more)}."
+
+
+def _warnings(found: Sequence[Facts]) -> Iterator[str]:
+    """Recordings whose tool calls were probably not read."""
+    warned = [facts for facts in found if facts.get("warning")]
+    for facts in warned[:3]:
+        yield (
+            f"Warning: {one_line(facts['recording'])} was probably not read in full: "
+            f"{one_line(facts['warning'])}. Name its format with --format, or open an issue."
+        )
+    if len(warned) > 3:
+        yield f"Warning: so were {len(warned) - 3:,} more recordings; --json names them."
 
 
 def _counted(found: Sequence[Facts]) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Anthropic's Messages API is read as it is asked and answered, and written a request a line.
 
 A file is JSONL, a JSON list or one object of request bodies ``{model, system?, messages, tools?,
-max_tokens, …}``, or a JSON list of messages, or JSONL with a message a line. Where the answer stands beside the request
-(``{"request": …, "response": {"type": "message", …}}``), the file is a log, whose requests are
-stitched into conversations (``request_bodies``).
+max_tokens, …}``, a JSON list of messages, or JSONL with a message a line. Where the answer stands
+beside the request (``{"request": …, "response": {"type": "message", …}}``), the file is a log, whose
+requests are stitched into conversations (``request_bodies``).
 
 - ``system`` becomes the first message. Of several blocks it is one message.
 - A ``user`` message with tool results becomes tool messages, and what else it holds a user message

@@ -138,7 +138,7 @@ def result(block: dict[str, Any], leave_out: LeaveOut) -> Message:
     """The tool message of a block that holds a result; an error is ``extra["is_error"]``."""
     body = next((block[k] for k in RESULTS if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
-    value = next((body[k] for k in keys if body.get(k) is not None), "")
+    value: Any = next((body[k] for k in keys if body.get(k) is not None), "")
     failed = body.get("is_error") is True or body.get("status") == "error"
     failed = failed or body.get("isError") is True
     kind = part_type(block)
@@ -192,7 +192,9 @@ def _shown(value: Any, leave_out: LeaveOut) -> chat_shape.Content:
         return value
     blocks = [_as_block(each) for each in (value if isinstance(value, list) else [value])]
     seen = (*TEXTS, *IMAGES)
-    if blocks and all(isinstance(b, str) or (_is_block(b) and part_type(b) in seen) for b in blocks):
+    if blocks and all(
+        isinstance(b, str) or (_is_block(b) and part_type(b) in seen) for b in blocks
+    ):
         return read_blocks(blocks, leave_out).said or ""
     return dump_json(value)
 
@@ -255,7 +257,7 @@ def _image(block: dict[str, Any]) -> str | None:
     if block.get("type") in ("file", "media") and not (media or "").startswith("image/"):
         return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
-    if isinstance(within(link, "source"), dict):  # Bedrock's
+    if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock's
         source, media = link["source"], media or f"image/{text(link.get('format')) or 'png'}"
     if (inline := text(block.get("image"))) and not _is_address(inline):
         return _data(media, inline)  # Vercel's

@@ -223,9 +223,7 @@ def _message(row: Any, leave_out: LeaveOut) -> list[Message]:
     return [message, *results] if message.role == "assistant" else [*results, message]
 
 
-def _once(
-    calls: list[Any], content: list[Any], leave_out: LeaveOut
-) -> tuple[list[Any], list[Any]]:
+def _once(calls: list[Any], content: list[Any], leave_out: LeaveOut) -> tuple[list[Any], list[Any]]:
     """The calls of a row, each once, and its content without them.
 
     Two are one call where they have the same id, or where one has none, the same name and arguments.

@@ -7,7 +7,8 @@ at least one message holds parts that OpenAI's chat shape does not have:
 - Bedrock Converse: blocks named by their key (``toolUse``, ``toolResult``, ``reasoningContent``, …);
   a request body with ``system``, ``toolConfig``, ``modelId``.
 - Goose: ``toolRequest``, ``toolResponse``; the first line of its JSONL, which is about the session, is
-  counted and its short values go to ``meta``; an exported session holds its messages as ``conversation``.
+  counted and its short values go to ``meta``; an exported session has ``conversation``. Messages that
+  Goose hid from its agent, and those that took their place, are both there: it says no compaction.
 - Kimi: ``think`` parts beside OpenAI's ``tool_calls``; the rows ``_usage`` and ``_checkpoint`` are
   counted, and ``_system_prompt`` is the system message.
 - Vercel AI SDK: UI messages with ``parts`` and model messages (``vercel_messages``).
@@ -43,6 +44,7 @@ from ctxlab.formats.loose import listed, text, within
 from ctxlab.formats.openai_chat import message_of
 from ctxlab.formats.request_bodies import Dialect, moment, read_bodies
 from ctxlab.formats.usage import any_usage
+from ctxlab.formats.vercel_messages import is_ui_tool
 
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 
@@ -86,14 +88,21 @@ def read(source: Source) -> Iterator[Recording]:
         return read_row(row, leave_out) if has_other_parts(row) else message_of(row, leave_out)
 
     dialect = Dialect(_opening, message, _answer, any_usage, _tools, _is_skipped, _unwrapped)
+    given, refusals = 0, []
     for recording in read_bodies(source, dialect):
         refused, parts = parts.refusal(), PartCount()
         if refused is None:
+            given += 1
             yield recording
-        elif source.on_error == "skip":
-            source.skip(f"conversation refused: {refused}")
-        else:
-            raise ReadError(source.path, None, refused)
+            continue
+        refusals.append(refused)
+        if source.on_error == "raise":
+            break
+        source.skip(f"conversation refused: {refused}")
+    # A conversation of which nothing is known gives no recording.
+    refusals += [refused] if (refused := parts.refusal()) is not None else []
+    if refusals and (source.on_error == "raise" or not given):
+        raise ReadError(source.path, None, refusals[0])
 
 
 FORMAT = Format(
@@ -118,9 +127,9 @@ class PartCount:
         parts = listed(row.get("parts")) or listed(row.get("content"))
         self.total += len(parts) or 1
         for part in parts:
-            if isinstance(part, dict) and not is_known_type(kind := part_type(part)):
+            if isinstance(part, dict) and not (is_known_type(part_type(part)) or is_ui_tool(part)):
                 self.unknown[short_type(part)] += 1
-                self.kinds |= {kind, *(str(key) for key in part)}
+                self.kinds |= {part_type(part), *(str(key) for key in part)}
 
     def refusal(self) -> str | None:
         """Return why the conversation is refused; None where at most half of it is unknown.

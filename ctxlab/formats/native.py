@@ -8,8 +8,9 @@ where known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write`
 its recording is called like the file. What was read is written again byte for byte.
 
 A file without a meta line is native where its content parts are those of OpenAI's chat shape; rows of
-other APIs are read by their own readers (``anthropic_messages``, ``messages``). Where such a row comes
-late in a file, and where a row holds tool calls or results as parts, it is read as ``messages`` reads it.
+other APIs are read by their own readers (``anthropic_messages``, ``messages``). A row with such parts
+that comes late in a file is read as ``messages`` reads it, and so is one below a meta line that holds
+tool calls or results as parts.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def sniff(head: Head) -> bool:
     rows = [row for row in head.rows if isinstance(row, dict)]
     if any(map(_is_meta, rows)):
         return True
-    return any(map(_is_message, rows)) and not any(is_control(row) or has_other_parts(row) for row in rows)
+    return any(map(_is_message, rows)) and not any(
+        is_control(row) or has_other_parts(row) for row in rows
+    )
 
 
 def read(source: Source) -> Iterator[Recording]:

@@ -11,8 +11,8 @@ the request, the file is a log, whose requests are stitched into conversations (
 - Of what else stands in a row, words and numbers go to ``meta``.
 
 Bodies that are Anthropic's by their shape are left to its reader, and those whose content holds parts
-of other APIs to ``messages``. A row with calls, results or reasoning as parts that comes late in a file is read as
-that reads it; parts of unknown types are counted, and stay in the content.
+of other APIs to ``messages``. A row with calls, results or reasoning as parts that comes late in a file
+is read as that reads it; parts of unknown types are counted, and stay in the content.
 
 Source: platform.openai.com, "Chat Completions" and "Supervised fine-tuning", as of 2025.
 """

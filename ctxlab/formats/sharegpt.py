@@ -1,8 +1,8 @@
 """ShareGPT's shape is read as fine-tuning tools write it: who speaks, and a text.
 
 A file is a JSON list, JSONL or one object of ``{"conversations": [{"from": "human", "value": …}, …],
-"system"?, "tools"?}``; the turns may stand under ``messages``, or alone in a list or a line each, and may
-name the speaker ``role``.
+"system"?, "tools"?}``; the turns may stand under ``messages``, or alone in a list or a line each, and
+may name the speaker ``role``.
 
 - ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` the assistant, ``system`` the prompt.
 - ``function_call`` holds JSON of one call or of a list of them, with ``name`` and ``arguments``;
@@ -171,9 +171,7 @@ def _message(speaker: str, value: str, count: int, leave_out: LeaveOut) -> Messa
         if not calls or not all(isinstance(within(each, "name"), str) for each in calls):
             leave_out("function call that is no JSON")
             return Message("assistant", said, reasoning=reasoning)
-        return Message(
-            "assistant", None, tool_calls=_numbered(calls, count), reasoning=reasoning
-        )
+        return Message("assistant", None, tool_calls=_numbered(calls, count), reasoning=reasoning)
     found = [unpacked(each) for each in _CALLED.findall(said)]
     if not found or not all(isinstance(within(each, "name"), str) for each in found):
         return Message("assistant", said, reasoning=reasoning)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.conversation import Message, Recording
+from ctxlab.errors import ReadError
 from ctxlab.formats.any_messages import read_row
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.head import Head
@@ -48,6 +49,11 @@ def read(source: Source) -> Iterator[Recording]:
     ------
     Recording
         The conversation, called after the folder.
+
+    Raises
+    ------
+    ReadError
+        Where most of its content parts are of unknown types.
     """
     found: list[tuple[int, list[Message]]] = []
     parts = PartCount()
@@ -69,8 +75,8 @@ def read(source: Source) -> Iterator[Recording]:
     found.sort(key=lambda each: each[0])
     messages = [message for _, held in found for message in held]
     if (refused := parts.refusal()) is not None:
-        source.broken(refused, 1, "conversation")
-    elif messages:
+        raise ReadError(source.path, None, refused)
+    if messages:
         yield Recording(source.name, tuple(messages))
 
 
@@ -79,7 +85,9 @@ def _as_one(head: Head) -> str:
     return ""
 
 
-FORMAT = Format("strands", "Strands Agents session: a file a message", sniff, read, together=_as_one)
+FORMAT = Format(
+    "strands", "Strands Agents session: a file a message", sniff, read, together=_as_one
+)
 
 
 def _is_stored(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from ctxlab.conversation import Usage
 from ctxlab.formats.loose import whole_number, within
 
-__all__ = ["any_usage", "anthropic_usage", "langchain_usage", "openai_usage"]
+__all__ = ["anthropic_usage", "any_usage", "langchain_usage", "openai_usage"]
 
 _TIERS = ("", "priority_", "flex_")
 

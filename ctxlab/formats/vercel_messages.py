@@ -21,7 +21,7 @@ from typing import Any
 from ctxlab.formats.base import LeaveOut
 from ctxlab.formats.loose import iso_time, listed, text, whole_number, within
 
-__all__ = ["is_ui_message", "model_rows"]
+__all__ = ["is_ui_message", "is_ui_tool", "model_rows"]
 
 _DONE = ("output-available", "output-error", "output-denied", "result")
 _UNFINISHED = ("input-streaming", "partial-call")
@@ -40,8 +40,18 @@ def is_ui_message(row: Any) -> bool:
         return False
     parts = row.get("parts")
     if isinstance(parts, list):
-        return any(within(part, "type") in _MARKS or _is_tool(part) for part in parts)
+        return any(within(part, "type") in _MARKS or is_ui_tool(part) for part in parts)
     return bool(listed(row.get("toolInvocations"))) and "tool_calls" not in row
+
+
+def is_ui_tool(part: Any) -> bool:
+    """Whether a part is a call of a tool that the part is named after.
+
+    >>> is_ui_tool({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
+    True
+    """
+    kind = within(part, "type")
+    return isinstance(kind, str) and kind.startswith("tool-") and isinstance(part.get("state"), str)
 
 
 def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, Any]]:
@@ -68,7 +78,7 @@ def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, A
         if kind == "step-start" or now != step:
             yield from _step(row, said, results)
             said, results, step = [], [], now
-        if kind != "tool-invocation" and kind != "dynamic-tool" and not _is_tool(part):
+        if kind != "tool-invocation" and kind != "dynamic-tool" and not is_ui_tool(part):
             said += [part] if kind != "step-start" else []
             continue
         body = invocation if isinstance(invocation, dict) else part
@@ -77,22 +87,18 @@ def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, A
             leave_out("tool call that was cut off")
             continue
         name = text(body.get("toolName")) or str(kind).removeprefix("tool-")
-        given = next((body[k] for k in ("input", "args", "rawInput") if body.get(k) is not None), {})
+        held = [body[key] for key in ("input", "args", "rawInput") if body.get(key) is not None]
         its = {"toolCallId": body.get("toolCallId"), "toolName": name}
-        said.append({"type": "tool-call", **its, "input": given})
+        said.append({"type": "tool-call", **its, "input": held[0] if held else {}})
         if state in _DONE:
             results.append({"type": "tool-result", **its, "output": output})
     yield from _step(row, said, results)
 
 
-def _is_tool(part: Any) -> bool:
-    kind = within(part, "type")
-    return isinstance(kind, str) and kind.startswith("tool-") and isinstance(part.get("state"), str)
-
-
 def _parts(row: dict[str, Any]) -> list[Any]:
-    if isinstance(row.get("parts"), list):
-        return row["parts"]
+    parts = row.get("parts")
+    if isinstance(parts, list):
+        return parts
     said = text(row.get("content"))
     calls = listed(row.get("toolInvocations"))
     invoked = [{"type": "tool-invocation", "toolInvocation": each} for each in calls]

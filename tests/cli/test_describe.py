@@ -147,3 +147,17 @@ def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None
     assert {"msgs", "tokens"} <= set(heads.split())
     told = " ".join(lines)
     assert ("Too narrow here for format" in told) == ("format" not in heads) == (columns <= 60)
+
+
+def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
+    run: Run, tmp_path: Path
+) -> None:
+    parts = [{"type": "text", "text": "I look."}, {"type": "hologram", "data": "?"}]
+    rows = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": parts}] * 10
+    path = tmp_path / "odd.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    warning = "10 answers, no tool call, and 10 content parts of unknown type: hologram (10)"
+    said = run("describe", path)
+    assert f"Warning: odd was probably not read in full: {warning}." in " ".join(said.out.split())
+    assert json.loads(run("describe", path, "--json").out)[0]["warning"] == warning
+    assert warning in run("eval", path, "-l", "1k", "-s", "full").err
