@@ -26,6 +26,7 @@ __all__ = [
     "RESULTS",
     "TEXTS",
     "THOUGHTS",
+    "UNREAD_CALLS",
     "api_of",
     "is_chat_part",
     "is_known_type",
@@ -66,6 +67,9 @@ NOT_KEPT = (
 )
 """Types that are known and that a recording has no place for: readers count them."""
 
+UNREAD_CALLS = frozenset({"functionCall", "functionResponse"})
+"""Calls and results that no reader reads: a conversation that holds one would lose it."""
+
 _UI_TOOLS = ("dynamic-tool", "tool-invocation")
 _KNOWN = frozenset(
     {*CHAT_PARTS, *TEXTS, *THOUGHTS, *CALLS, *RESULTS, *IMAGES, *MARKS, *NOT_KEPT, *_UI_TOOLS}
@@ -88,6 +92,7 @@ _APIS = {
     "OpenAI Responses items": ("input_text", "output_text", "input_image", "input_file"),
     "OpenCode parts": ("step-finish", "patch", "snapshot", "compaction"),
     "LlamaIndex blocks": ("block_type",),
+    "Goose messages of 2024": ("tool_name",),
 }
 
 

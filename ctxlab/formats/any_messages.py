@@ -215,6 +215,8 @@ def _message(row: Any, leave_out: LeaveOut) -> list[Message]:
         if isinstance(calls, list) and calls:
             calls, content = _once(calls, content, leave_out)
     id = row.get("tool_call_id") or row.get("toolCallId")
+    if len(results) == 1 and results[0].tool_call_id is None and text(id):
+        results = [results[0].replace(tool_call_id=id)]
     plain = {key: value for key, value in row.items() if key not in ("lc", "data")}
     said = {"type": role, "content": content, "tool_calls": calls, "tool_call_id": id}
     message = message_from_langchain(plain | said, leave_out)

@@ -16,7 +16,8 @@ at least one message holds parts that OpenAI's chat shape does not have:
   told in both places is one call.
 
 Where more than half of a conversation's parts are of no known type it is refused, since a reading
-without them would look like a conversation that it is not. Fewer are counted by their type.
+without them would look like a conversation that it is not. Fewer are counted by their type. Calls of
+an API that no reader reads (Gemini's ``functionCall``) are refused however few they are.
 
 Source: ``content_parts`` names those of the parts. github.com/MoonshotAI/kimi-cli
 ``src/kimi_cli/soul/context.py`` at 07a7f17; github.com/block/goose ``session/storage.rs`` at 01a262b
@@ -30,7 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.content_parts import api_of, is_known_type, part_type, short_type
+from ctxlab.content_parts import UNREAD_CALLS, api_of, is_known_type, part_type, short_type
 from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
 from ctxlab.formats import anthropic_messages, langchain, mini_swe_agent, openhands_completions
@@ -49,6 +50,8 @@ from ctxlab.formats.vercel_messages import is_ui_tool
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 
 _FIRST = 50
+# Keys of blocks without a type that tell whose they are.
+_TELLING = {"block_type", "tool_name"}
 # Readers of files that hold such lists among other things, and of lists that are theirs alone.
 _OTHERS = (anthropic_messages, langchain, mini_swe_agent, openhands_completions)
 
@@ -129,10 +132,10 @@ class PartCount:
         for part in parts:
             if isinstance(part, dict) and not (is_known_type(part_type(part)) or is_ui_tool(part)):
                 self.unknown[short_type(part)] += 1
-                self.kinds |= {part_type(part), *(str(key) for key in part)}
+                self.kinds |= {part_type(part), *(_TELLING & part.keys())}
 
     def refusal(self) -> str | None:
-        """Return why the conversation is refused; None where at most half of it is unknown.
+        """Return why the conversation is refused; None where it can be read.
 
         >>> parts = PartCount()
         >>> parts.add({"role": "model", "parts": [{"functionCall": {"name": "ls"}}]})
@@ -140,7 +143,7 @@ class PartCount:
         'Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...'
         """
         unknown = sum(self.unknown.values())
-        if unknown * 2 <= self.total:
+        if unknown * 2 <= self.total and self.kinds.isdisjoint(UNREAD_CALLS):
             return None
         types = ", ".join(f"{kind} ({count})" for kind, count in self.unknown.most_common(4))
         api = api_of(self.kinds) or "chat messages of an API that ctxlab does not know"

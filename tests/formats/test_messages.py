@@ -172,6 +172,36 @@ def test_rows_of_mostly_unknown_parts_are_refused_by_what_they_look_like(
     assert caught.value.path == path
 
 
+def test_blocks_without_a_type_are_named_by_their_keys(write_lines: Callable[..., Path]) -> None:
+    path = write_lines(
+        {"role": "user", "content": [{"text": "hi"}]},
+        {"role": "assistant", "content": [{"tool_name": "ls", "arguments": {}}]},
+        {"role": "user", "content": [{"id": "c", "tool_result": "[]"}]},
+    )
+    with pytest.raises(ReadError, match=r"none \(keys arguments, tool_name\).* Goose .* of 2024"):
+        list(load(path))
+
+
+def test_calls_that_no_reader_reads_are_refused_however_few_they_are(
+    write_lines: Callable[..., Path],
+) -> None:
+    said = [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        {"role": "model", "parts": [{"text": "ho"}]},
+    ]
+    call = {"role": "model", "parts": [{"functionCall": {"name": "ls", "args": {}}}]}
+    with pytest.raises(ReadError, match="1 of 41 unknown: functionCall"):
+        list(load(write_lines(*said * 20, call)))
+
+
+def test_a_result_part_without_an_id_has_that_of_its_row(
+    read: Callable[..., list[Recording]],
+) -> None:
+    part = {"type": "tool_result", "content": "a.txt"}
+    (found,) = read({"role": "tool", "tool_call_id": "c1", "content": [part]})
+    assert found.messages == (Message("tool", "a.txt", tool_call_id="c1"),)
+
+
 def test_a_refused_file_of_a_folder_is_left_out_with_its_reason(
     write_lines: Callable[..., Path],
 ) -> None:
