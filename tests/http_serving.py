@@ -53,9 +53,17 @@ def scripted(script: Callable[[Request], Any] = answer) -> Callable[[Path], Agen
     return made
 
 
+def bearer(token: str) -> dict[str, str]:
+    """The header that a server asks for."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 @contextmanager
-def serving(*workspaces: Path, **options: Any) -> Iterator[httpx.Client]:
-    """A client of a server that serves these workspaces, for as long as the block lasts."""
+def serving(*workspaces: Path, authorized: bool = True, **options: Any) -> Iterator[httpx.Client]:
+    """A client of a server that serves these workspaces, for as long as the block lasts.
+
+    ``authorized``: the client sends the server's token with every request.
+    """
     app = make_app(workspaces, **{"agent_for": scripted(), **options})
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=2
@@ -66,7 +74,9 @@ def serving(*workspaces: Path, **options: Any) -> Iterator[httpx.Client]:
     try:
         until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"{ADDRESS}:{port}", timeout=60, trust_env=False) as client:
+        headers = bearer(app.state.token) if authorized else {}
+        address = f"{ADDRESS}:{port}"
+        with httpx.Client(base_url=address, headers=headers, timeout=60, trust_env=False) as client:
             yield client
     finally:
         server.should_exit = True

@@ -27,6 +27,9 @@ Asked = tuple[str, dict[str, Any]]
 PARSER, LONG, EARLIER = "parser", "long", "earlier"
 """Ids of the sessions: the active one, one with a long turn, and one of many turns."""
 
+TOKEN = "a-token-of-32-letters-or-so-00001"
+"""What the servers over HTTP are sent, and ask for."""
+
 LENGTH = 2_000_000
 """Characters of the long turn's result."""
 
@@ -153,9 +156,9 @@ def over_stdio(path: Path, mode: str = "auto") -> Client:
 
 
 @contextmanager
-def listening(path: Path, token: str | None = None, port: int = 0) -> Iterator[str]:
-    """The address of a server over HTTP, a process of its own."""
-    env = {**os.environ, **({"CTXLAB_TOKEN": token} if token else {})}
+def listening(path: Path, port: int = 0) -> Iterator[str]:
+    """The address of a server over HTTP, a process of its own, whose token is ``TOKEN``."""
+    env = {**os.environ, "CTXLAB_TOKEN": TOKEN}
     command = [*HTTP, "--port", str(port), str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=HERE) as process:
         try:
@@ -167,7 +170,7 @@ def listening(path: Path, token: str | None = None, port: int = 0) -> Iterator[s
 
 @asynccontextmanager
 async def over_http(
-    address: str, token: str | None = None, mode: str = "auto"
+    address: str, token: str | None = TOKEN, mode: str = "auto"
 ) -> AsyncIterator[Client]:
     """A client of a server over HTTP."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}

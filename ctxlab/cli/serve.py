@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,8 +42,8 @@ _Token = Annotated[
         metavar="T",
         envvar="CTXLAB_TOKEN",
         show_envvar=False,
-        help="What clients must send; needed where others can reach the address. Others on this machine "
-        "see a command line: better set CTXLAB_TOKEN.",
+        help="What clients must send [CTXLAB_TOKEN, else a random one, which is printed]. Others on this "
+        "machine can see a command line: use CTXLAB_TOKEN.",
     ),
 ]
 
@@ -56,8 +58,12 @@ def _begin(context: typer.Context) -> None:
     Examples:
       ctxlab serve mcp                          this folder's sessions, for an agent that starts it
       ctxlab serve mcp ~/.claude/projects       recorded logs, read-only
+      ctxlab serve mcp --http                   prints an address and a token
       CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
       ctxlab serve http --workspace . --model gpt-5-mini
+
+    By HTTP every request needs the token: "Authorization: Bearer TOKEN", else it is answered with 401.
+    The token is that of --token or CTXLAB_TOKEN, else a random one, which is printed.
 
     Both need: pip install 'ctxlab[serve]'.
     """
@@ -102,6 +108,7 @@ def mcp(
 
     if not over_http and (host is not None or port is not None):
         raise SpecError("--host and --port say where to listen by HTTP: add --http")
+    given = _given(token)
     library: Library
     if not paths:  # also before the first chat
         library = open_store(".")
@@ -117,9 +124,9 @@ def mcp(
         library,
         host or "127.0.0.1",
         server.PORT if port is None else port,
-        token or None,
+        given,
         current=current,
-        heard=lambda address: note(f"sessions are served by MCP at {address}"),
+        heard=_said("sessions are served by MCP", given),
     )
 
 
@@ -147,7 +154,8 @@ def http(
 ) -> None:
     """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it.
 
-    Where no model is named, sessions can be read and nobody answers.
+    Where no model is named, sessions can be read and nobody answers. Whoever has the token may have files
+    written and commands run, as you: --read-only or --no-tools where that is not wanted.
     """
     from ctxlab.llm import LiteLLMClient
     from ctxlab.serve import http as server
@@ -176,19 +184,36 @@ def http(
     folders = [a_workspace(folder) for folder in workspace or ["."]]
     if named is not None:
         agent_for(folders[0])  # as is a limit
-    where = host or server.HOST
+    given = _given(token)
     made = server.make_app(
         folders,
         agent_for=agent_for,
         client=client,
         summary_model=summary_model,
         store_for=lambda folder: WorkspaceStore(folder, client=client, model=summary_model),
-        host=where,
-        token=token or None,
+        token=given,
     )
     server.serve(
         made,
-        where,
+        host or server.HOST,
         server.PORT if port is None else port,
-        heard=lambda address: note(f"{', '.join(map(str, folders))}: served at {address}"),
+        heard=_said(f"{', '.join(map(str, folders))}: served", given),
     )
+
+
+def _given(token: str | None) -> str | None:
+    """The token that the user chose; None where there is none, also where the variable is empty."""
+    # What the server starts must not inherit it.
+    os.environ.pop("CTXLAB_TOKEN", None)
+    return token or None
+
+
+def _said(what: str, given: str | None) -> Callable[[str, str], None]:
+    """Prints the address, and the token where the user does not know it."""
+
+    def heard(address: str, token: str) -> None:
+        note(f"{what} at {address}")
+        if given is None:
+            note(f"every request needs the header  Authorization: Bearer {token}")
+
+    return heard

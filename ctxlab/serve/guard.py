@@ -1,4 +1,4 @@
-"""A server answers its own machine, and others only for a token.
+"""A server answers whoever has its token, and nobody else.
 
 Both servers stand behind ``Guard``: it looks at a request before the server does. What it refuses it
 answers with problem details (RFC 9457).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -17,7 +18,16 @@ from urllib.parse import urlsplit
 
 from ctxlab.errors import SpecError
 
-__all__ = ["BODY_SECONDS", "MAX_BODY", "App", "Guard", "check_address", "is_loopback", "problem"]
+__all__ = [
+    "AUTHENTICATED",
+    "BODY_SECONDS",
+    "MAX_BODY",
+    "App",
+    "Guard",
+    "is_loopback",
+    "problem",
+    "token_or_new",
+]
 
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -33,6 +43,9 @@ MAX_BODY = 1_000_000
 BODY_SECONDS = 30.0
 """Seconds in which a body must have come, so that slow clients hold nothing for long."""
 
+AUTHENTICATED = "ctxlab.authenticated"
+"""The key of an ASGI scope under which ``Guard`` finds a function to call once the token was right."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address; a name other than localhost is not looked up.
@@ -46,19 +59,42 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def check_address(host: str, token: str | None) -> None:
-    """Refuses to serve others without a token, and a token that no client could send.
+def token_or_new(token: str | None) -> str:
+    """Check a token, or make a random one where there is none.
 
-    >>> check_address("127.0.0.1", None)
-    >>> check_address("0.0.0.0", None)
+    Parameters
+    ----------
+    token : str or None
+        What clients must send. None: 32 random bytes, as 43 characters that need no escaping in a URL.
+
+    Returns
+    -------
+    str
+        The token.
+
+    Raises
+    ------
+    SpecError
+        If no header could carry the token: it is empty, or not all printable ASCII without spaces.
+
+    Examples
+    --------
+    >>> token_or_new("a-token"), len(token_or_new(None))
+    ('a-token', 43)
+    >>> token_or_new("")
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: others can reach '0.0.0.0': give a token, or serve 127.0.0.1
+    ctxlab.errors.SpecError: Expected a token of printable ASCII without spaces, got an empty one; \
+leave it out for a random one
     """
     if token is None:
-        if not is_loopback(host):
-            raise SpecError(f"others can reach {host!r}: give a token, or serve 127.0.0.1")
-    elif not token or not all("!" <= letter <= "~" for letter in token):
-        raise SpecError("a token is one word of ASCII letters, digits and signs, and not empty")
+        return secrets.token_urlsafe(32)
+    if not token or not all("!" <= letter <= "~" for letter in token):
+        got = "one with other characters" if token else "an empty one"
+        raise SpecError(
+            f"Expected a token of printable ASCII without spaces, got {got}; "
+            "leave it out for a random one"
+        )
+    return token
 
 
 def problem(status: int, detail: str) -> dict[str, Any]:
@@ -72,13 +108,31 @@ def problem(status: int, detail: str) -> dict[str, Any]:
 
 
 class Guard:
-    """Lets a request through to ``app`` if it may be answered, is not too long and came in time.
+    """Lets a request through to ``app`` if it brings the token, is not too long and came in time.
 
-    401: the token is missing or wrong (compared in constant time). 413: the body has more than
-    ``max_body`` bytes, whether or not its length was told. 408: it was not whole after
-    ``body_seconds``. The server sees none of either, nor of what a client broke off. Where there is
-    no token, a web page must not reach the server through the user's browser: 421 for a ``Host`` that
-    is not this machine (DNS rebinding), 403 for an ``Origin`` that is not.
+    401: the token is missing or wrong (compared in constant time). 403: the request comes from a web
+    page of another site (``Origin``). 413: the body has more than ``max_body`` bytes, whether or not its
+    length was told. 408: it was not whole after ``body_seconds``. The server sees none of these, nor what
+    a client broke off.
+
+    No ``Host`` is refused: a page that reaches the server under a name of its own (DNS rebinding) has no
+    token to send. ``Origin`` is looked at because the MCP specification asks for it.
+
+    Parameters
+    ----------
+    app : App
+        The server behind it.
+    token : str or None
+        What a request must bring as ``Authorization: Bearer TOKEN``. None: a random one.
+    max_body : int
+        Bytes of a body at most.
+    body_seconds : float
+        Seconds in which a body must have come.
+
+    Attributes
+    ----------
+    token : str
+        The token that is asked for.
     """
 
     def __init__(
@@ -89,13 +143,18 @@ class Guard:
         body_seconds: float = BODY_SECONDS,
     ) -> None:
         self.app = app
+        self.token = token_or_new(token)
         self.body_seconds = body_seconds
-        self.token = None if token is None else token.encode()
         self.max_body = max_body
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """One request, as ASGI calls a server."""
-        refusal = None if scope["type"] == "lifespan" else self._refusal(scope["headers"])
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope["headers"])
+        if (refusal is None or refusal[0] != 401) and AUTHENTICATED in scope:
+            scope[AUTHENTICATED]()
         if scope["type"] != "http":
             if refusal is None:
                 await self.app(scope, receive, send)
@@ -122,17 +181,19 @@ class Guard:
 
     def _refusal(self, headers: _Headers) -> tuple[int, str] | None:
         """Status and reason, where the headers are enough to say no."""
-        if self.token is not None:
-            given = [value for name, value in headers if name == b"authorization"]
-            scheme, _, word = (given[0] if len(given) == 1 else b"").partition(b" ")
-            if hmac.compare_digest(word.strip(), self.token) and scheme.lower() == b"bearer":
-                return None
-            return 401, "send the server's token: Authorization: Bearer TOKEN"
+        given: dict[bytes, list[bytes]] = {b"authorization": [], b"origin": [], b"host": []}
         for name, value in headers:
-            said = value.decode("latin-1")
-            if name == b"host" and not is_loopback(_host("//" + said)):
-                return 421, "this server answers to 127.0.0.1 and localhost only"
-            if name == b"origin" and not is_loopback(_host(said)):
+            if name in given:
+                given[name].append(value)
+        sent = given[b"authorization"]
+        scheme, _, word = (sent[0] if len(sent) == 1 else b"").partition(b" ")
+        right = hmac.compare_digest(word.strip(), self.token.encode())
+        if not right or scheme.lower() != b"bearer":
+            return 401, "send the server's token: Authorization: Bearer TOKEN"
+        hosts = {_host("//" + value.decode("latin-1")) for value in given[b"host"]}
+        for value in given[b"origin"]:
+            origin = _host(value.decode("latin-1"))
+            if not origin or not (is_loopback(origin) or origin in hosts):
                 return 403, "this server answers no pages of other sites"
         return None
 

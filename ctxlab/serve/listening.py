@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from ctxlab.errors import DataMissing, SpecError
 from ctxlab.serve.guard import App, is_loopback
@@ -15,6 +16,9 @@ __all__ = ["address_of", "listen"]
 _PATIENCE = 2
 """Seconds that open answers have to end in, once the server is told to stop."""
 
+_QUEUE = 128
+"""Connections that wait in the system until they are accepted."""
+
 
 def listen(
     app: App, host: str, port: int, *, heard: Callable[[str], None] = lambda address: None
@@ -22,16 +26,30 @@ def listen(
     """Serves ``app`` with uvicorn until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
 
     Answers that are open then have two seconds to end; what is broken off is no error any more.
-    ``port`` 0 takes a free one; ``heard`` is told the address once connections are taken. Raises
-    ``SpecError`` where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
+    ``port`` 0 takes a free one; ``heard`` is told the address once connections are taken. Connections
+    without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises ``SpecError`` where
+    the address cannot be had, ``DataMissing`` where uvicorn is not installed.
     """
     try:
         import uvicorn
     except ImportError as error:
         raise DataMissing(f"{error}: pip install 'ctxlab[serve]'") from None
+    from ctxlab.serve.connections import ConnectionLimits, LimitedProtocol, RateLimit
 
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for each in sockets or ():  # asyncio queues as few as it accepts at a time
+                each.listen(_QUEUE)
+
+    limits = ConnectionLimits.of_process()
     config = uvicorn.Config(
         app,
+        # Others, which uvicorn would take where they are installed, have no such limits.
+        loop="asyncio",
+        http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
+        ws="none",
+        backlog=limits.batch,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -39,14 +57,19 @@ def listen(
     )
     with _bound(host, port) as bound:
         heard(address_of(host, bound.getsockname()[1]))
-        server = uvicorn.Server(config)
-        complaints = logging.getLogger("uvicorn.error")
-        complaints.addFilter(going := lambda record: not server.should_exit)
+        server = Server(config)
+        complaints = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
+        complaints[0].addFilter(going := lambda record: not server.should_exit)
+        rarely = RateLimit()
+        for each in complaints:
+            each.addFilter(rarely)
         try:
             with cancelled_when_terminated():
                 server.run(sockets=[bound])
         finally:
-            complaints.removeFilter(going)
+            complaints[0].removeFilter(going)
+            for each in complaints:
+                each.removeFilter(rarely)
 
 
 def address_of(host: str, port: int) -> str:
@@ -65,7 +88,7 @@ def _bound(host: str, port: int) -> socket.socket:
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:
-        return socket.create_server((name, port), family=family, backlog=128)
+        return socket.create_server((name, port), family=family, backlog=_QUEUE)
     except (OSError, UnicodeError, ValueError) as error:
         why = (getattr(error, "strerror", None) or "no such address").partition(" (while")[0]
         other = "another --port" if is_loopback(name) else "another --host or --port"

@@ -26,6 +26,7 @@ from ctxlab.sessions.workspace.store import WorkspaceStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 
+TOKEN = "s3cret"
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {
     "jsonrpc": "2.0",
@@ -48,10 +49,13 @@ def workspace(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
-    """The address that a server says it has; it must end by SIGTERM with 130."""
+    """The address that a server says it has; it must end by SIGTERM with 130.
+
+    Its token is ``TOKEN``, unless ``CTXLAB_TOKEN`` is another one.
+    """
     process = subprocess.Popen(
         [*PROGRAM, "serve", *arguments], cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        encoding="utf-8", env={**os.environ, "NO_PROXY": "127.0.0.1", **variables},
+        encoding="utf-8", env={**os.environ, "NO_PROXY": "127.0.0.1", "CTXLAB_TOKEN": TOKEN, **variables},
     )  # fmt: skip
     with process:
         assert process.stderr is not None
@@ -67,7 +71,7 @@ def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
         assert rest.strip() == "Cancelled"
 
 
-def asked(address: str, token: str | None = None, body: object = None) -> tuple[int, str]:
+def asked(address: str, body: object = None, token: str | None = TOKEN) -> tuple[int, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -131,14 +135,42 @@ def test_recorded_logs_are_served_too(logs: Path, tmp_path: Path) -> None:
             assert "Repair order" in said
 
 
-def test_the_token_comes_from_the_environment_and_is_needed(workspace: Path) -> None:
-    with serving(
-        "mcp", "--http", "--port", "0", "--host", "0.0.0.0", cwd=workspace, CTXLAB_TOKEN="s3cret"
-    ) as address:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_token_comes_from_the_environment_and_is_needed(host: str, workspace: Path) -> None:
+    with serving("mcp", "--http", "--port", "0", "--host", host, cwd=workspace) as address:
         address = address.replace("0.0.0.0", "127.0.0.1")
-        assert asked(address, body=LIST)[0] == 401
-        assert asked(address, "wrong", LIST)[0] == 401
-        assert asked(address, "s3cret", LIST)[0] == 200
+        assert asked(address, LIST, token=None)[0] == 401
+        assert asked(address, LIST, token="wrong")[0] == 401
+        assert asked(address, LIST, token=TOKEN)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"), [(("mcp", "--http"), ""), (("http",), "/health")], ids=["mcp", "http"]
+)
+@pytest.mark.parametrize("variable", [{}, {"CTXLAB_TOKEN": ""}], ids=["unset", "empty"])
+def test_where_no_token_is_given_a_random_one_is_made_and_printed(
+    arguments: tuple[str, ...], path: str, variable: dict[str, str], workspace: Path
+) -> None:
+    env = {k: v for k, v in os.environ.items() if k != "CTXLAB_TOKEN"} | variable
+    command = [*PROGRAM, "serve", *arguments, "--port", "0"]
+    tokens = []
+    for _ in range(2):
+        with subprocess.Popen(
+            command, cwd=workspace, stderr=subprocess.PIPE, encoding="utf-8", env=env
+        ) as process:
+            assert process.stderr is not None
+            said = [process.stderr.readline() for _ in range(2)]
+            address = re.search(r"http://[\w.:/]+", said[0])
+            token = re.search(r"Authorization: Bearer ([\w-]{43,})$", said[1])
+            assert address, said
+            assert token, said
+            tokens.append(token[1])
+            body = None if path else LIST
+            assert asked(address[0] + path, body, token=None)[0] == 401
+            assert asked(address[0] + path, body, token=token[1])[0] == 200
+            process.terminate()
+            assert process.wait(60) == 130
+    assert tokens[0] != tokens[1]
 
 
 def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
@@ -195,10 +227,10 @@ def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
     [
         (["mcp", "--host", "127.0.0.1"], "add --http"),
         (["mcp", "--port", "1"], "add --http"),
-        (["mcp", "--http", "--host", "0.0.0.0"], "give a token"),
+        (["mcp", "--http", "--token", "two words"], "printable ASCII"),
         (["mcp", "nowhere"], "nowhere"),
         (["mcp", "--session", "x"], "no session 'x'"),
-        (["http", "--host", "0.0.0.0"], "give a token"),
+        (["http", "--token", "two words"], "printable ASCII"),
         (["http", "--workspace", "nowhere"], "is no folder"),
         (["http", "-s", "panick", "-m", "gpt-5"], "did you mean panic"),
         (["http", "-l", "x", "-m", "gpt-5"], "limit"),

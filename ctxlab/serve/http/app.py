@@ -26,7 +26,7 @@ Sessions of an agent, workspace by workspace. Failures are problem details (RFC 
 address. One turn at a time is at work in a workspace."""
 
 
-def assemble(desk: Desk, *, token: str | None, max_body: int, body_seconds: float) -> FastAPI:
+def assemble(desk: Desk, *, token: str, max_body: int, body_seconds: float) -> FastAPI:
     """The app of a desk."""
 
     @asynccontextmanager
@@ -57,15 +57,15 @@ def assemble(desk: Desk, *, token: str | None, max_body: int, body_seconds: floa
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _described(app, token is not None)
+            app.openapi_schema = _described(app)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
     return app
 
 
-def _described(app: FastAPI, secured: bool) -> dict[str, Any]:
-    """The OpenAPI document, with the shapes that no route names, and the token, where one is wanted."""
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the shapes that no route names, and the token."""
     schema = get_openapi(
         title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
     )
@@ -74,9 +74,8 @@ def _described(app: FastAPI, secured: bool) -> dict[str, Any]:
     _, shapes = models_json_schema([(each, "serialization") for each in named], ref_template=ref)
     parts = schema.setdefault("components", {})
     parts.setdefault("schemas", {}).update(shapes["$defs"])
-    if secured:
-        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        schema["security"] = [{"token": []}]
+    parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"token": []}]
     return schema
 
 

@@ -68,7 +68,6 @@ _MEANINGS = {
     409: "A session of the workspace is at work, has gone on elsewhere, or the id is taken.",
     413: "The body is too large.",
     415: "The body is no JSON.",
-    421: "The Host header names another machine.",
     422: "A value is missing or wrong.",
     500: "The server failed.",
     502: "The model refused the request.",

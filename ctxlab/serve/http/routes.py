@@ -36,7 +36,7 @@ from ctxlab.sessions.contents import Contents, InteractionWithContext, contents,
 
 __all__ = ["routes"]
 
-_ALWAYS = (400, 401, 403, 408, 413, 421, 422, 500)
+_ALWAYS = (400, 401, 403, 408, 413, 422, 500)
 _TOTAL = {"X-Total-Count": {"description": "How many there are.", "schema": {"type": "integer"}}}
 
 

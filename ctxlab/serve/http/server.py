@@ -1,6 +1,6 @@
 """Sessions over HTTP: chat with an agent, list and resume sessions, read what was said.
 
-It answers this machine only, unless there is a token, and serves no folder that it was not given.
+It answers those who have its token, and serves no folder that it was not given.
 fastapi and uvicorn are imported when an app is made: ``pip install 'ctxlab[serve]'``.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.guard import BODY_SECONDS, MAX_BODY, check_address
+from ctxlab.serve.guard import BODY_SECONDS, MAX_BODY, token_or_new
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -32,7 +32,6 @@ def make_app(
     client: Client | None = None,
     summary_model: str | None = None,
     store_for: Callable[[Path], Store] | None = None,
-    host: str = HOST,
     token: str | None = None,
     max_body: int = MAX_BODY,
     body_seconds: float = BODY_SECONDS,
@@ -46,16 +45,16 @@ def make_app(
     ``CtxlabError``, say that no model is named, is told with 503. Where its tools run commands, so may
     whoever can use the server. ``summary_model``: writes lines of contents and titles, asked by
     ``client``; None: they are extracted. ``store_for``: the store of a workspace; None:
-    ``WorkspaceStore``. ``host`` other than this machine needs a ``token``, which each request then
-    brings as ``Authorization: Bearer``. ``max_body``: bytes of a request at most (413), which must have
-    come after ``body_seconds`` (408). ``agents``: how many are kept in memory between turns, each for
+    ``WorkspaceStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``; None: a
+    random one; either way ``app.state.token``. ``max_body``: bytes of a request at most (413), which must
+    have come after ``body_seconds`` (408). ``agents``: how many are kept in memory between turns, each for
     ``idle`` seconds; what is not in memory is resumed from the store.
 
     One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
-    side. Raises ``SpecError`` for a workspace that is no folder and for an address without its token,
-    and ``DataMissing`` where fastapi is not installed.
+    side. Raises ``SpecError`` for a workspace that is no folder and for a token that no header
+    carries, and ``DataMissing`` where fastapi is not installed.
     """
-    check_address(host, token)
+    token = token_or_new(token)
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -86,19 +85,18 @@ def serve(
     host: str = HOST,
     port: int = PORT,
     *,
-    heard: Callable[[str], None] = lambda address: None,
+    heard: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
     """Serves an app of ``make_app`` until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
 
     Turns at work have two seconds to end and are cancelled then; their sessions are consistent, and
-    nothing that they began runs on. ``heard`` is told the address once connections are taken. Raises
-    ``SpecError`` where the address cannot be had, or where the app has no token for it.
+    nothing that they began runs on. ``heard`` is told the address and the token once connections are
+    taken. Raises ``SpecError`` where the address cannot be had.
     """
     from ctxlab.serve.listening import listen
 
-    check_address(host, app.state.token)
     try:
-        listen(app, host, port, heard=heard)
+        listen(app, host, port, heard=lambda address: heard(address, app.state.token))
     finally:
         app.state.desk.close()
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.guard import MAX_BODY, Guard, check_address, is_loopback
+from ctxlab.serve.guard import MAX_BODY, Guard
 from ctxlab.serve.listening import listen
 from ctxlab.sessions.base import Library
 
@@ -103,40 +103,33 @@ def serve_http(
     token: str | None = None,
     *,
     current: str | None = None,
-    heard: Callable[[str], None] = lambda address: None,
+    heard: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
     """Serves clients over streamable HTTP at ``/mcp``, until SIGINT or SIGTERM: ``KeyboardInterrupt``.
 
-    ``heard`` is told the address once connections are taken; port 0 takes a free one. Raises
-    ``SpecError`` for an address that needs a token and has none, or that cannot be had.
+    ``token``: what each request must bring as ``Authorization: Bearer TOKEN``; None: a random one.
+    ``heard`` is told the address and the token once connections are taken; port 0 takes a free one.
+    Raises ``SpecError`` for an address that cannot be had, and for a token that no header carries.
     """
-    check_address(host, token)
-    app = http_app(make_server(library, current=current), host, token)
-    listen(app, host, port, heard=lambda address: heard(address + PATH))
+    app = http_app(make_server(library, current=current), token)
+    listen(app, host, port, heard=lambda address: heard(address + PATH, app.token))
 
 
-def http_app(server: Server[Any], host: str = "127.0.0.1", token: str | None = None) -> Guard:
+def http_app(server: Server[Any], token: str | None = None) -> Guard:
     """A server as an ASGI app, behind its guard.
 
-    Each request stands for itself, so that a server that was started again goes on with its clients. On
-    a loopback address the SDK looks at ``Host`` and ``Origin`` too; elsewhere the token decides.
+    Each request stands for itself, so that a server that was started again goes on with its clients.
+    ``token``: None makes a random one; either way it is the ``token`` of the guard.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    host = host.strip("[]")
-    names = ["127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host]
-    origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=is_loopback(host) and token is None,
-        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
-        allowed_origins=[*origins, *(f"{origin}:*" for origin in origins)],
-    )
+    # The guard asks for the token and looks at Origin.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app: Starlette = server.streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
         max_request_body_size=MAX_BODY,
         transport_security=security,
-        host=host,
     )
     return Guard(app, token, MAX_BODY)

@@ -135,9 +135,13 @@ def test_the_path_of_a_workspace_is_percent_encoded(tmp_path: Path, name: str) -
         assert "%2F" in encoded
         for address in (encoded, encoded.replace("%2F", "/"), encoded.replace("/%2F", "/", 1)):
             assert [each["sessionId"] for each in client.get(address).json()] == [id], address
+        token = client.headers["authorization"]
         url = f"{client.base_url}{encoded}".replace("//w", "/w")
         curl = subprocess.run(
-            ["curl", "-s", "--noproxy", "*", url], capture_output=True, text=True, check=True
+            ["curl", "-s", "--noproxy", "*", "-H", f"Authorization: {token}", url],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert id in curl.stdout
 
@@ -290,10 +294,13 @@ def test_an_app_is_made_of_folders_that_are_there(tmp_path: Path) -> None:
         make_app([tmp_path / "missing"], agent_for=scripted())
 
 
-def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
+def test_an_app_says_its_token_which_is_random_unless_it_is_given(tmp_path: Path) -> None:
+    made = [make_app([tmp_path], agent_for=scripted()).state.token for _ in range(2)]
+    assert len({*made}) == 2
+    assert all(len(token) >= 43 for token in made)
+    assert make_app([tmp_path], agent_for=scripted(), token="secret").state.token == "secret"
     with pytest.raises(SpecError, match="token"):
-        make_app([tmp_path], agent_for=scripted(), host="0.0.0.0")
-    make_app([tmp_path], agent_for=scripted(), host="0.0.0.0", token="secret")
+        make_app([tmp_path], agent_for=scripted(), token="")
 
 
 def test_without_fastapi_it_says_how_to_get_it(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from http_serving import (
     Event,
     answer,
+    bearer,
     chat,
     commands,
     created,
@@ -259,7 +260,7 @@ from http_serving import scripted
 from ctxlab.serve.http import make_app, serve
 app = make_app([Path(sys.argv[2])], agent_for=scripted())
 try:
-    serve(app, port=0, heard=lambda address: print(address, flush=True))
+    serve(app, port=0, heard=lambda address, token: print(address, token, flush=True))
 except KeyboardInterrupt:
     print("stopped", flush=True)
 """
@@ -273,8 +274,10 @@ def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
     arguments = [sys.executable, "-c", SERVER, str(Path(__file__).parents[2]), str(tmp_path)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        address, token = process.stdout.readline().split()
+        with httpx.Client(
+            base_url=address, headers=bearer(token), timeout=60, trust_env=False
+        ) as client:
             id = created(client, tmp_path)
             events: list[Event] = []
             body = {"message": f"$ {mark}"}
