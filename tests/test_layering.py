@@ -16,9 +16,10 @@ import ctxlab
 
 ROOT = Path(ctxlab.__file__).parent
 FLOORS = (
-    "errors signals quantity jsontext content_parts conversation wire vocabulary model_data prices "
-    "models images missing_calls profiles tooldefs tokens model_choice fingerprint billing calibration "
-    "validity entities given progress catalog download client budget answers canary_words canaries",
+    "errors signals quantity private_files jsontext content_parts conversation wire vocabulary "
+    "model_data prices models images missing_calls profiles tooldefs tokens model_choice fingerprint "
+    "billing calibration validity entities given progress catalog download client budget answers "
+    "canary_words canaries",
     "history account context branch needs turns aside questions",
     "formats strategies llm",
     "tape metrics bootstrap verdict results executors experiment closeup survey survival manager "

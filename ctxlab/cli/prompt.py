@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+
+from ctxlab.private_files import create_file
 
 __all__ = ["Cleared", "Prompt"]
 
@@ -71,7 +72,7 @@ class Prompt:
             return
         with suppress(OSError, AttributeError):  # not every editing library can append
             if self._history.parent.is_dir():
-                os.close(os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600))
+                create_file(self._history)
                 self._readline.append_history_file(new, str(self._history))
                 self._kept += new
 

@@ -1,7 +1,8 @@
 """An answer that was paid for once is kept on disk and given again for the same question.
 
 The key is a digest of the whole request and of the client's options; the value is JSON. Nothing on
-disk is ever unpickled, so a folder of somebody else's answers can be read without trusting them.
+disk is ever unpickled, so a folder of somebody else's answers can be read without trusting them. The
+files are readable by their owner only: they hold what was asked and answered.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import sqlite3
 import weakref
@@ -27,12 +29,15 @@ from ctxlab.errors import ModelRefused, ModelUnavailable, UnknownName
 from ctxlab.jsontext import dump_json, parse_json
 from ctxlab.llm.each import Each
 from ctxlab.llm.threads import undisturbed
+from ctxlab.private_files import create_file, make_folder
 
 __all__ = ["CacheMode", "CachedClient"]
 
 CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")
+_NO_FILES = 2**40
+"""Bytes from which on diskcache would put an answer into a file, which everybody could read."""
 # Options that say who asks, not what.
 _CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
 _Kept = TypeVar("_Kept", Reply, "_Vector")
@@ -220,13 +225,25 @@ class CachedClient(Each):
             import diskcache
 
             try:
+                _make_private(self.folder)
                 self._disk = diskcache.Cache(
-                    str(self.folder), disk=_disk_class(), eviction_policy="none", cull_limit=0
+                    str(self.folder),
+                    disk=_disk_class(),
+                    disk_min_file_size=_NO_FILES,
+                    eviction_policy="none",
+                    cull_limit=0,
                 )
             except (OSError, sqlite3.Error) as error:
                 raise ModelRefused(f"{self.folder} is no folder for answers: {error}") from error
             weakref.finalize(self, self._disk.close)
         return self._disk
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder and the database that diskcache will open, readable by their owner only."""
+    where = Path(os.path.expandvars(os.path.expanduser(folder)))  # as diskcache does
+    make_folder(where)
+    create_file(where / "cache.db")
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """The files of a chunked session are written whole or to their end, and one writer at a time.
 
 A small file is replaced by a complete one; a chunk grows at its end by one write a batch, and what a
-killed process left there is put aside before the next one. Nobody who reads waits for a lock.
+killed process left there is put aside before the next one. Nobody who reads waits for a lock. All files
+are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from filelock import FileLock, Timeout
 from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.session_chunks import VERSION
 from ctxlab.jsontext import dump_json, parse_json
+from ctxlab.private_files import FILE_MODE, make_folder, write_file
 from ctxlab.sessions.shared import Fsync, known
 
 __all__ = ["CHUNK", "Files", "first_line", "mark"]
@@ -83,10 +85,10 @@ class Files:
         which = int.from_bytes(blake2b(id.encode(), digest_size=2).digest()) % _LOCKS
         locks = self.folder / ".locks"
         try:
-            locks.mkdir(parents=True, exist_ok=True)
+            make_folder(locks)
         except OSError as error:
             raise SessionError(f"{locks}: {error.strerror or error}") from None
-        lock = FileLock(locks / f"{which:02}.lock", timeout=_WAIT)
+        lock = FileLock(locks / f"{which:02}.lock", timeout=_WAIT, mode=FILE_MODE)
         try:
             lock.acquire(poll_interval=0.002)
         except OSError as error:
@@ -109,7 +111,7 @@ class Files:
         """
         beside = path.with_name(f"{path.name}.new")
         try:
-            with beside.open("wb") as file:
+            with write_file(beside) as file:
                 file.write(content)
                 file.flush()
                 if self._sync:

@@ -1,6 +1,7 @@
 """A database is opened when it is used, by one thread at a time, and what is committed is on disk.
 
-It is SQLite with a write-ahead log: who reads waits for nobody, who writes waits for one other.
+It is SQLite with a write-ahead log: who reads waits for nobody, who writes waits for one other. Its
+files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeAlias
 
 from ctxlab.errors import SessionError
 from ctxlab.formats.session_db import read_only
+from ctxlab.private_files import create_file, make_folder, write_file
 
 if sys.platform == "linux":
     from fcntl import F_OFD_SETLK, F_RDLCK, fcntl
@@ -128,7 +130,7 @@ class Database:
         writable = all(os.access(path, os.W_OK) for path in (folder, self.path))
         sealed = self.sealed = self.path.exists() and not writable
         if not sealed:
-            self._make_folder()
+            self._make_files()
         connection = sqlite3.connect(
             read_only(self.path) if sealed else self.path,
             uri=sealed,
@@ -150,12 +152,15 @@ class Database:
             raise
         return connection
 
-    def _make_folder(self) -> None:
+    def _make_files(self) -> None:
+        """Make the folder and an empty database; SQLite gives its log the mode of the database."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             ignored = self.path.parent / ".gitignore"
             if not ignored.exists():
-                ignored.write_text("*\n", encoding="utf-8")
+                with write_file(ignored) as file:
+                    file.write(b"*\n")
+            create_file(self.path)
         except OSError as error:
             raise SessionError(
                 f"{self.path.parent}: cannot be made: {error.strerror or error}"
