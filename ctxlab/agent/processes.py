@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -22,6 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ctxlab.agent.environment import names_to_keep, without_secrets
 from ctxlab.errors import CtxlabError
 
 __all__ = ["Finished", "Processes", "Running"]
@@ -65,20 +67,25 @@ class Running:
 class Processes:
     """Runs shell commands, several at once where several threads ask, and ends all it began.
 
-    A command runs in ``/bin/sh`` with a session of its own, without a terminal or standard input, and
-    with the environment of this program. It is over when its shell is. What it left in the background
-    goes on, is listed by ``running`` and ended by ``kill_all``, which leaving the ``with`` block, the
-    end of the program and the death of it (``kill -9`` too) do as well. Processes are first asked to
-    end (SIGTERM) and after half a second ended (SIGKILL). On Linux those that made a session of their
-    own are found too; elsewhere only as long as their parents live. Out of reach are those that another
-    program started on request (a container engine, ``systemd-run``, ``at``).
+    A command runs in ``/bin/sh`` with a session of its own, without a terminal or standard input. It
+    inherits the environment of this program without keys, tokens and passwords (``without_secrets`` in
+    ``ctxlab.agent.environment``, which says what that does not stop); ``keep_env``: names of variables
+    that it inherits nevertheless, such as ``["GITHUB_TOKEN"]``.
+
+    It is over when its shell is. What it left in the background goes on, is listed by ``running`` and
+    ended by ``kill_all``, which leaving the ``with`` block, the end of the program and the death of it
+    (``kill -9`` too) do as well. Processes are first asked to end (SIGTERM) and after half a second
+    ended (SIGKILL). On Linux those that made a session of their own are found too; elsewhere only as
+    long as their parents live. Out of reach are those that another program started on request (a
+    container engine, ``systemd-run``, ``at``).
 
     >>> with Processes() as processes:
     ...     processes.run("echo out; echo err >&2; exit 3", timeout=5.0)
     Finished(exit_code=3, output='out\\nerr\\n', timed_out=False, process_id='p1', running=False)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_env: Iterable[str] = ()) -> None:
+        self.keep_env = names_to_keep(keep_env)
         self._numbers = count(1)
         self._children: dict[str, _Child] = {}
         self._lock = threading.Lock()
@@ -113,7 +120,8 @@ class Processes:
             raise CtxlabError("commands are run on Linux and macOS only")
         if "\0" in command:
             raise ValueError("a command holds no null bytes")
-        child = _Child(f"p{next(self._numbers)}", command, cwd, limit_chars)
+        environ = without_secrets(os.environ, self.keep_env)
+        child = _Child(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
         with self._lock:
             for name in [name for name, each in self._children.items() if each.gone.is_set()]:
                 del self._children[name]
@@ -172,6 +180,8 @@ class _Child:
     command: str
     cwd: str | Path | None
     limit: int
+    environ: dict[str, str]
+    "of the keeper and of the command: what the keeper inherits, its children can read"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None
@@ -239,7 +249,7 @@ class _Child:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_KEEPER), *arguments],
                 stdin=held, stdout=written, stderr=written, pass_fds=(reporting,),
-                cwd=self.cwd, env={**os.environ, _MARK: mark}, start_new_session=True,
+                cwd=self.cwd, env={**self.environ, _MARK: mark}, start_new_session=True,
             )  # fmt: skip
         except BaseException:
             for each in (report, output):

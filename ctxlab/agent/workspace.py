@@ -1,8 +1,9 @@
 """The tools of an agent that works in a folder: list, search, read, write, run.
 
 The tools for files reach nothing outside of the folder (``ctxlab.agent.roots``). ``run_command`` is
-another matter: it begins in the folder, but a shell can reach whatever the user can. Whoever wants it
-confined runs the agent in a container, or leaves the tool out.
+another matter: it begins in the folder and inherits no keys and tokens of the environment
+(``ctxlab.agent.environment``), but a shell can reach whatever the user can. Whoever wants it confined
+runs the agent in a container, or leaves the tool out.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def workspace_tools(
 ) -> tuple[Tool, ...]:
     """The five tools, or without ``writable`` the three that only read.
 
+    ``processes``: runs the commands; its ``keep_env`` names secrets of the environment that they inherit.
     ``timeout``: seconds for a command; the model may ask for less. Failures are results: what leads out
     of the folder or is no file is ``permission_denied``, a path that is wrong ``invalid_args``, a
     command that took too long ``timeout``. A command that ends with another code than 0 is no failure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MODEL",
     "Answerer",
+    "KeepEnv",
     "ManagedBy",
     "MaxIterations",
     "NoTools",
@@ -55,6 +57,15 @@ MaxIterations: TypeAlias = Annotated[
 ReadOnly: TypeAlias = Annotated[
     bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
 ]
+KeepEnv: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-env",
+        metavar="NAME",
+        help="A variable that commands inherit though its name contains KEY, TOKEN, SECRET, PASSWORD, "
+        "PASSWD or CREDENTIAL; may be repeated.",
+    ),
+]
 NoTools: TypeAlias = Annotated[bool, typer.Option("--no-tools", help="No tools at all.")]
 SummaryModel: TypeAlias = Annotated[
     str | None,
@@ -82,13 +93,14 @@ def agent_of(
     max_iterations: int = 10,
     read_only: bool = False,
     no_tools: bool = False,
+    keep_env: Sequence[str] = (),
 ) -> Agent:
     """An agent with the tools of a folder, whose managed processes are its own (``agent.processes``)."""
     from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
     from ctxlab.agent.processes import Processes
     from ctxlab.agent.workspace import workspace_tools
 
-    processes = Processes()
+    processes = Processes(keep_env=keep_env)
     tools = () if no_tools else workspace_tools(folder, processes, writable=not read_only)
     return Agent(
         model,

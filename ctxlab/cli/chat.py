@@ -14,6 +14,7 @@ import typer
 
 from ctxlab.cli.agents import (
     Answerer,
+    KeepEnv,
     ManagedBy,
     MaxIterations,
     NoTools,
@@ -55,6 +56,7 @@ def command(
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
     no_tools: NoTools = False,
+    keep_env: KeepEnv = None,
     summary_model: SummaryModel = None,
 ) -> None:
     """Talk with an agent about a folder; what is said is kept there, and any day can go on.
@@ -68,7 +70,8 @@ def command(
 
     Where there are sessions it asks which to go on with. The agent lists, searches, reads and writes
     files of the folder and runs commands in it; nobody is asked before it does, so --read-only or a
-    copy of the folder where that is not wanted. /help lists what else can be said.
+    copy of the folder where that is not wanted. Commands do not inherit variables that look like keys,
+    tokens or passwords, but can read what you can. /help lists what else can be said.
 
     Ctrl+C stops an answer and the commands that it runs. At a prompt it throws away the line; where
     there is none it leaves. Sessions lie in DIR/.ctxlab/sessions.db: ctxlab sessions shows them, and
@@ -106,6 +109,7 @@ def command(
             max_iterations=max_iterations,
             read_only=read_only,
             no_tools=no_tools,
+            keep_env=keep_env or (),
         )
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)

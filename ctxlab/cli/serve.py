@@ -11,6 +11,7 @@ import typer
 
 from ctxlab.cli.agents import (
     Answerer,
+    KeepEnv,
     ManagedBy,
     MaxIterations,
     NoTools,
@@ -42,8 +43,8 @@ _Token = Annotated[
         metavar="T",
         envvar="CTXLAB_TOKEN",
         show_envvar=False,
-        help="What clients must send [CTXLAB_TOKEN, else a random one, which is printed]. Others on this "
-        "machine can see a command line: use CTXLAB_TOKEN.",
+        help="What clients must send [CTXLAB_TOKEN, else a random one, which is printed]. Others on "
+        "this machine can see a command line: use CTXLAB_TOKEN.",
     ),
 ]
 
@@ -150,13 +151,15 @@ def http(
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
     no_tools: NoTools = False,
+    keep_env: KeepEnv = None,
     summary_model: SummaryModel = None,
 ) -> None:
     """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it.
 
-    Where no model is named, sessions can be read and nobody answers. Whoever has the token may have files
-    written and commands run, as you: --read-only or --no-tools where that is not wanted.
+    Where no model is named, sessions can be read and nobody answers. Whoever has the token may have
+    files written and commands run, as you: --read-only or --no-tools where that is not wanted.
     """
+    from ctxlab.agent.environment import names_to_keep
     from ctxlab.llm import LiteLLMClient
     from ctxlab.serve import http as server
     from ctxlab.sessions.workspace.store import WorkspaceStore
@@ -179,8 +182,10 @@ def http(
             max_iterations=max_iterations,
             read_only=read_only,
             no_tools=no_tools,
+            keep_env=keep_env or (),
         )
 
+    names_to_keep(keep_env or ())
     folders = [a_workspace(folder) for folder in workspace or ["."]]
     if named is not None:
         agent_for(folders[0])  # as is a limit

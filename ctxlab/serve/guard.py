@@ -111,9 +111,9 @@ class Guard:
     """Lets a request through to ``app`` if it brings the token, is not too long and came in time.
 
     401: the token is missing or wrong (compared in constant time). 403: the request comes from a web
-    page of another site (``Origin``). 413: the body has more than ``max_body`` bytes, whether or not its
-    length was told. 408: it was not whole after ``body_seconds``. The server sees none of these, nor what
-    a client broke off.
+    page of another site (``Origin``). 413: the body has more than ``max_body`` bytes, whether or not
+    its length was told. 408: it was not whole after ``body_seconds``. The server sees none of these,
+    nor what a client broke off.
 
     No ``Host`` is refused: a page that reaches the server under a name of its own (DNS rebinding) has no
     token to send. ``Origin`` is looked at because the MCP specification asks for it.

@@ -27,8 +27,8 @@ def listen(
 
     Answers that are open then have two seconds to end; what is broken off is no error any more.
     ``port`` 0 takes a free one; ``heard`` is told the address once connections are taken. Connections
-    without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises ``SpecError`` where
-    the address cannot be had, ``DataMissing`` where uvicorn is not installed.
+    without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises ``SpecError``
+    where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
     """
     try:
         import uvicorn

@@ -53,9 +53,10 @@ def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
 
     Its token is ``TOKEN``, unless ``CTXLAB_TOKEN`` is another one.
     """
+    env = {**os.environ, "NO_PROXY": "127.0.0.1", "CTXLAB_TOKEN": TOKEN, **variables}
     process = subprocess.Popen(
         [*PROGRAM, "serve", *arguments], cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        encoding="utf-8", env={**os.environ, "NO_PROXY": "127.0.0.1", "CTXLAB_TOKEN": TOKEN, **variables},
+        encoding="utf-8", env=env,
     )  # fmt: skip
     with process:
         assert process.stderr is not None

@@ -45,10 +45,10 @@ def make_app(
     ``CtxlabError``, say that no model is named, is told with 503. Where its tools run commands, so may
     whoever can use the server. ``summary_model``: writes lines of contents and titles, asked by
     ``client``; None: they are extracted. ``store_for``: the store of a workspace; None:
-    ``WorkspaceStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``; None: a
-    random one; either way ``app.state.token``. ``max_body``: bytes of a request at most (413), which must
-    have come after ``body_seconds`` (408). ``agents``: how many are kept in memory between turns, each for
-    ``idle`` seconds; what is not in memory is resumed from the store.
+    ``WorkspaceStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``;
+    None: a random one; either way it is ``app.state.token``. ``max_body``: bytes of a request at most
+    (413), which must have come after ``body_seconds`` (408). ``agents``: how many are kept in memory
+    between turns, each for ``idle`` seconds; what is not in memory is resumed from the store.
 
     One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
     side. Raises ``SpecError`` for a workspace that is no folder and for a token that no header
