@@ -40,7 +40,7 @@ def workspace_tools(
 ) -> tuple[Tool, ...]:
     """The five tools, or without ``writable`` the three that only read.
 
-    ``processes``: runs the commands; its ``keep_env`` names secrets of the environment that they inherit.
+    ``processes``: runs the commands; its ``keep_env`` names secrets that they inherit.
     ``timeout``: seconds for a command; the model may ask for less. Failures are results: what leads out
     of the folder or is no file is ``permission_denied``, a path that is wrong ``invalid_args``, a
     command that took too long ``timeout``. A command that ends with another code than 0 is no failure,
