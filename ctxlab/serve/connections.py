@@ -107,11 +107,13 @@ class LimitedProtocol(H11Protocol):
     def __init__(self, *given: Any, limits: ConnectionLimits, **named: Any) -> None:
         super().__init__(*given, **named)
         self.limits = limits
-        self._known = False
-        self._guarded: App = self.app  # type: ignore[assignment]
-        self.app = self._run  # type: ignore[assignment]
+        self._asked = self._known = False
+        "whether a request was whole, and whether one had the token"
+        self._guarded: App = self.app
+        self.app = self._run
 
     async def _run(self, scope: Any, receive: Any, send: Any) -> None:
+        self._asked = True
         scope[AUTHENTICATED] = self._authenticated
         await self._guarded(scope, receive, send)
 
@@ -137,7 +139,7 @@ class LimitedProtocol(H11Protocol):
 
     def close_late(self) -> None:
         """Close a connection that has been pending for too long."""
-        if self.cycle is None and not self.transport.is_closing():
+        if not (self._asked or self.transport.is_closing()):
             self._answer_late()
         if self._known or not self.transport.get_write_buffer_size():
             self.transport.close()  # who has the token may still be reading the last answer

@@ -20,7 +20,7 @@ from navigating import HELLO
 from running import PROGRAM, Run
 from talking import Call, talking
 
-from ctxlab.conversation import Message
+from ctxlab.conversation import Message, ToolCall
 from ctxlab.sessions.chunks.store import ChunkedStore
 from ctxlab.sessions.workspace.store import WorkspaceStore
 
@@ -215,6 +215,34 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
         assert offered == (reading if option == "--read-only" else set())
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["none", "one is kept"])
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_commands_of_the_agent_see_no_secret_but_those_that_are_named(
+    command: str, kept: bool, workspace: Path
+) -> None:
+    option = ("--keep-env", "GITHUB_TOKEN") if kept else ()
+    call = ToolCall("c1", "run_command", '{"command": "env"}')
+    with talking([Message("assistant", tool_calls=(call,)), "Done."]) as model:
+        env = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
+        env |= {"CTXLAB_MODEL": "openai/gpt-4o-mini", "OPENAI_API_KEY": "hidden-1"}
+        env |= {"CTXLAB_TOKEN": "hidden-2", "GITHUB_TOKEN": "hidden-3", "HARMLESS": "shown"}
+        if command == "serve":
+            with serving("http", "--port", "0", *option, cwd=workspace, **env) as address:
+                status, said = asked(f"{address}/chat", {"message": "Go."}, token="hidden-2")
+                assert (status, json.loads(said)["response"]) == (200, "Done.")
+        else:
+            done = subprocess.run(
+                [*PROGRAM, "chat", "--new", *option], input="Go.\n", cwd=workspace,
+                env={**os.environ, **env}, capture_output=True, encoding="utf-8", timeout=120,
+            )  # fmt: skip
+            assert done.stdout.strip() == "Done.", done.stderr
+        result = model.calls[1].messages[-1]
+    assert result.role == "tool"
+    assert "HARMLESS=shown" in result.text
+    secrets = [line for line in result.text.splitlines() if "hidden-" in line]
+    assert secrets == (["GITHUB_TOKEN=hidden-3"] if kept else [])
+
+
 def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
     with serving("http", "--port", "0", cwd=workspace, CTXLAB_MODEL="") as address:
         body = {"workspace": str(workspace), "message": "hi"}
@@ -232,6 +260,7 @@ def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
         (["mcp", "nowhere"], "nowhere"),
         (["mcp", "--session", "x"], "no session 'x'"),
         (["http", "--token", "two words"], "printable ASCII"),
+        (["http", "--keep-env", "A=1"], "Expected the name of an environment variable, got A=…"),
         (["http", "--workspace", "nowhere"], "is no folder"),
         (["http", "-s", "panick", "-m", "gpt-5"], "did you mean panic"),
         (["http", "-l", "x", "-m", "gpt-5"], "limit"),
