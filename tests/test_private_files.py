@@ -28,7 +28,8 @@ from ctxlab.sessions.workspace.store import WorkspaceStore
 folder = Path(sys.argv[1])
 tools = ({"type": "function", "function": {"name": "look"}},)
 said = [Message("user", "a secret"), Message("assistant", "kept")]
-for store in (WorkspaceStore(folder), ChunkedStore(folder / "kept/chunks", max_history=3)):
+stores = WorkspaceStore(folder), ChunkedStore(folder / "kept/chunks", max_history=3)
+for store in stores:  # held, since a database that nobody holds is closed and has no log
     id = store.create(tools=tools).id
     for _ in range(4):
         store.append(id, *said)
