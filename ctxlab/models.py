@@ -16,11 +16,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from ctxlab.images import family_of
 from ctxlab.model_data import CACHES, FAMILIES, LONG
 from ctxlab.prices import Prices, Tier, filled
 from ctxlab.vocabulary import litellm_folder
 
-__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model", "known_model"]
+__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model", "known_model", "rules_for"]
 
 
 _Tokens = TypeVar("_Tokens", bound=Any)
@@ -121,6 +122,17 @@ def known_model(name: str) -> Model | None:
     """
     model = _looked_up(name)
     return None if model.source == "default" else model
+
+
+def rules_for(name: str) -> str:
+    """Whose API rules a request to a model must keep: ``"anthropic"`` for Claude, else ``"openai"``.
+
+    All other providers are reached through OpenAI's chat format, which is what a recording holds.
+
+    >>> rules_for("bedrock/anthropic.claude-opus-4-5"), rules_for("deepseek/deepseek-chat")
+    ('anthropic', 'openai')
+    """
+    return "anthropic" if family_of(name) == "anthropic" else "openai"
 
 
 @functools.cache

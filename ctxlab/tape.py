@@ -24,13 +24,13 @@ from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.history import Entry, History
 from ctxlab.missing_calls import missing_calls
 from ctxlab.model_choice import ModelChoice
-from ctxlab.models import Model, find_model
+from ctxlab.models import Model, find_model, rules_for
 from ctxlab.needs import Needs
 from ctxlab.questions import Ask, Evidence, question
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens import TokenCounter
 from ctxlab.tooldefs import render_tools
-from ctxlab.validity import check, is_valid, provider_of
+from ctxlab.validity import check, is_valid
 
 __all__ = ["Tape", "Trace", "Watcher", "play", "play_all"]
 
@@ -58,7 +58,7 @@ class Tape:
         self.recording = recording
         self.counter = counter
         self.model = find_model(counter.model) if model is None else model
-        self.provider = provider_of(self.model.name)
+        self.provider = rules_for(self.model.name)
         "whose rules a request must keep"
         self.history = History(counter, recording.messages)
         self.history.client = client

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ctxlab.conversation import Message, ToolCall
-from ctxlab.images import family_of
 
 __all__ = [
     "RULES",
@@ -19,7 +18,6 @@ __all__ = [
     "Violation",
     "check",
     "is_valid",
-    "provider_of",
     "safe_cuts",
 ]
 
@@ -57,17 +55,6 @@ RULES: dict[str, Rule] = {
     )
 }
 """By name. Which of them a request must keep depends on the model that it is sent to."""
-
-
-def provider_of(model: str) -> str:
-    """Whose rules a request to a model must keep: ``"anthropic"`` for Claude, else ``"openai"``.
-
-    All other providers are reached through OpenAI's chat format, which is what a recording holds.
-
-    >>> provider_of("bedrock/anthropic.claude-opus-4-5"), provider_of("deepseek/deepseek-chat")
-    ('anthropic', 'openai')
-    """
-    return "anthropic" if family_of(model) == "anthropic" else "openai"
 
 
 def check(messages: Sequence[Message], provider: str | None = None) -> list[Violation]:

@@ -19,8 +19,9 @@ from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.exams.toolguess import tools_seen
 from ctxlab.experiment import Grid
 from ctxlab.metrics.base import Array
+from ctxlab.models import rules_for
 from ctxlab.tape import Tape, Trace, play_all
-from ctxlab.validity import is_valid, provider_of
+from ctxlab.validity import is_valid
 
 __all__ = ["Batch", "Origin", "Plan", "drawn"]
 
@@ -115,7 +116,7 @@ class Plan:
         else:
             positions = tuple(sorted(wanted))
         said = [[_or(each[p], messages[:p]) for p in positions] for each in edited]
-        numbers = _numbered(said, provider_of(self.answer_model))
+        numbers = _numbered(said, rules_for(self.answer_model))
         tools, origin = self._tools(recording)
         return Batch(
             tape,
@@ -138,7 +139,7 @@ class Plan:
 
     def _sound(self, tape: Tape, turns: list[int]) -> list[int]:
         """Turns before which the recording is a request that a provider takes."""
-        said, provider = tape.recording.messages, provider_of(self.answer_model)
+        said, provider = tape.recording.messages, rules_for(self.answer_model)
         if tape.valid and tape.provider == provider:
             return turns
         return [position for position in turns if is_valid(said[:position], provider)]

@@ -12,8 +12,9 @@ from ctxlab.exams.judge import judging
 from ctxlab.exams.posing import definitions, pose, shaped
 from ctxlab.experiment import Grid
 from ctxlab.metrics.probes import Found, found
+from ctxlab.models import rules_for
 from ctxlab.tape import Tape, Trace, play_all
-from ctxlab.validity import is_valid, provider_of
+from ctxlab.validity import is_valid
 
 __all__ = ["REPLY", "Paper", "Sheet"]
 
@@ -78,7 +79,7 @@ class Paper:
         tape = Tape.of(recording, self.grid.models, client, pose)
         budgets = [tape.budget(limit, self.grid.reserve) for limit in self.grid.limits]
         traces = play_all(tape, self.grid.strategies, budgets) if tape.probes else []
-        provider = provider_of(self.answer_model)
+        provider = rules_for(self.answer_model)
         made: dict[int, tuple[Message, Message]] = {}
         places: dict[tuple[Message, ...], int] = {}
         place: list[list[int]] = []
