@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -25,7 +26,7 @@ from ctxlab.metrics import METRICS, Metric
 from ctxlab.metrics.asked import Asked, Tally, asked_in
 from ctxlab.metrics.base import Array
 from ctxlab.model_choice import ModelChoice
-from ctxlab.models import find_model
+from ctxlab.models import find_model, look_up_model
 from ctxlab.prices import Prices
 from ctxlab.profiles import Profile, key_of
 from ctxlab.progress import track
@@ -57,6 +58,7 @@ def evaluate(
     workers: int | None = None,
     progress: bool | None = None,
     profile: Profile | Iterable[Profile] | None = None,
+    project: str | Path = "",
     client: Client | None = None,
 ) -> Results:
     """Replays recordings through every strategy under every limit, and measures each request.
@@ -64,16 +66,16 @@ def evaluate(
     ``recordings`` may be an iterator of any length; one is held at a time. ``strategies`` and
     ``limits`` are one or several; limits are tokens (16000, ``"16k"``), or shares (floats up to 1,
     ``"25%"``) of each recording's own length. ``model``: whose tokenizer, prices and rules apply to
-    every recording; None takes each recording's own, and ``DEFAULT_MODEL`` where it names none that is
-    known. ``reserve``: tokens kept free for the reply. ``data`` says where the recordings are from, for
+    every recording; None takes each recording's own, and ``DEFAULT_MODEL`` where it names none.
+    ``reserve``: tokens kept free for the reply. ``data`` says where the recordings are from, for
     the manifest. ``workers``: processes; None takes every core where that is safe. ``profile``: how
-    families of models count, one or several; None takes the calibration that the current folder stores,
-    else the built-in one. ``client``: whom strategies ask that call a model; None asks the provider, and
-    keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is written wrongly,
-    ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
+    families of models count, one or several; None takes the calibration that the folder ``project``
+    stores (the current one), else the built-in one. ``client``: whom strategies ask that call a model;
+    None asks the provider, and keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is
+    written wrongly, ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
     """
     several(recordings)
-    grid = Grid.make(strategies, limits, model, reserve, metrics, profile)
+    grid = Grid.make(strategies, limits, model, reserve, metrics, profile, project)
     if grid.asked:
         workers = min(usable_workers() if workers is None else workers, AT_A_TIME)
         grid = replace(grid, client=_shared(client or default_client(), workers))
@@ -127,6 +129,7 @@ class Grid:
         reserve: int,
         metrics: str | Metric | Iterable[str | Metric],
         profile: Profile | Iterable[Profile] | None = None,
+        project: str | Path = "",
     ) -> Grid:
         """From what a user writes; names are looked up and checked here."""
         steps = tuple(
@@ -144,13 +147,13 @@ class Grid:
         for step, name in zip(steps, labels, strict=True):
             if steps[labels.index(name)] != step:
                 raise SpecError(f"two strategies are both called {name}: give one another name")
-        if model is not None:
+        if model:
             find_model(model)  # warns of a model that is not known
         measures = tuple(_several(metrics))
         made = tuple(map(_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
         unique = tuple(dict.fromkeys(steps))
-        return cls(unique, bounds, reserve, ModelChoice.of(model, profile), made, names)
+        return cls(unique, bounds, reserve, ModelChoice.of(model, profile, project), made, names)
 
     @property
     def labels(self) -> list[tuple[str, float]]:
@@ -211,32 +214,31 @@ class Grid:
     ) -> dict[str, Any]:
         """What is needed to run the experiment again, and what it was run with.
 
-        ``recordings``: facts of those that were replayed. ``tokens`` says for each model that counted
-        them how far the counts can be trusted; ``prices`` and ``cache`` are those of each model by
-        which they were priced.
+        ``recordings``: facts of those that were replayed. ``tokens`` says for each model by which they
+        were counted how far the counts can be trusted; ``prices`` and ``cache`` are its own, and
+        ``profiles`` of the experiment are those that counted.
         """
-        recordings = list(recordings)
-        counted = dict.fromkeys(recording["counted_as"] for recording in recordings)
-        priced = {name: find_model(name) for name in [r["priced_as"] for r in recordings]}
+        used = {name: look_up_model(name) for name in [r["counted_as"] for r in recordings]}
         return {
             "spec": {
                 "data": list(data),
                 "strategies": [repr(s) for s in self.strategies],
                 "limits": list(self.limits),
                 "model": self.models.model,
+                "profiles": msgspec.to_builtins(self.models.profiles_for(used)),
                 "reserve": self.reserve,
                 "metrics": list(self.names),
             },
-            "tokens": {name: self.models.note_of(name) for name in counted},
+            "tokens": {name: self.models.note_of(name) for name in used},
             "prices": {
                 name: {
                     "source": model.source,
                     **_figures(model.prices),
                     "warning": model.warning,
                 }
-                for name, model in priced.items()
+                for name, model in used.items()
             },
-            "cache": {name: msgspec.to_builtins(model.cache) for name, model in priced.items()},
+            "cache": {name: msgspec.to_builtins(model.cache) for name, model in used.items()},
             "asked": {name: _figures(find_model(name).prices) for name in self.asked},
             "replay": "off-policy: what the agent did next is what the recording says",
         }

@@ -20,7 +20,8 @@ def recording_digest(recording: Recording) -> str:
     Parameters
     ----------
     recording : Recording
-        Its messages, tools, compactions and questions count; its id, source and model do not.
+        Its messages with their times and ids of calls, its tools, compactions and questions count; its
+        id, cluster, source and model do not.
 
     Returns
     -------
@@ -41,17 +42,19 @@ def recording_digest(recording: Recording) -> str:
 
 
 def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dict[str, str]]:
-    """What each recording says, and by which models it is counted and priced.
+    """What each recording says, its cluster, and the model by which it is counted and priced.
 
     Runs with equal lists, in any order, are over the same recordings and model. The keys are
-    ``digest``, ``counted_as`` and ``priced_as``, as a manifest has them of each recording.
+    ``digest``, ``cluster`` and ``counted_as``, as a manifest has them of each recording.
     """
-    found = []
-    for recording in recordings:
-        counted, priced = models.names_for(recording)
-        digest = recording_digest(recording)
-        found.append({"digest": digest, "counted_as": counted, "priced_as": priced})
-    return found
+    return [
+        {
+            "digest": recording_digest(recording),
+            "cluster": recording.cluster or recording.id,
+            "counted_as": models.name_for(recording),
+        }
+        for recording in recordings
+    ]
 
 
 def _pieces(recording: Recording) -> Iterator[str]:
@@ -59,7 +62,9 @@ def _pieces(recording: Recording) -> Iterator[str]:
         content = message.content
         yield message.role
         yield content if isinstance(content, str) else dump_json(content)
+        yield dump_json([message.time, message.tool_call_id, message.name])
         for call in message.tool_calls:
+            yield call.id
             yield call.name
             yield call.arguments
     yield dump_json(recording.tools)

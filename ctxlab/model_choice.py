@@ -2,7 +2,7 @@
 
 Where no model is named, each recording is counted and priced by the model that it was made with, so that
 figures are those of the bill. A recording that names no model is counted and priced as
-``DEFAULT_MODEL``, and one of a model that nobody knows is priced so; ``explain_models`` says it.
+``DEFAULT_MODEL``; the cost of a model whose price nobody knows is not known. ``explain_models`` says it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxlab.conversation import Recording
-from ctxlab.models import Model, find_model, known_model
+from ctxlab.models import Model, look_up_model
 from ctxlab.profiles import BUILT_IN, UNCALIBRATED, Profile, find_profile, key_of
 from ctxlab.quantity import many
 from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
@@ -54,30 +54,38 @@ class ModelChoice:
     project: Path | None = Path()
 
     @classmethod
-    def of(cls, model: str | None, profile: Profile | Iterable[Profile] | None) -> ModelChoice:
-        """From what a caller writes: one profile, several, or none."""
-        if profile is None or isinstance(profile, Profile):
-            return cls(model, None if profile is None else (profile,))
-        return cls(model, tuple(profile))
+    def of(
+        cls,
+        model: str | None,
+        profile: Profile | Iterable[Profile] | None,
+        project: str | Path = "",
+    ) -> ModelChoice:
+        """From what a caller writes: one profile, several, or none; an empty model is none."""
+        if isinstance(profile, Profile):
+            profile = (profile,)
+        profiles = None if profile is None else tuple(profile)
+        return cls(model or None, profiles, Path(project))
+
+    def name_for(self, recording: Recording) -> str:
+        """The model by which a recording is counted and priced."""
+        return self.model or recording.model or DEFAULT_MODEL
 
     def counter_for(self, recording: Recording) -> TokenCounter:
-        """The counter of a recording; recordings of one model share it."""
-        return self._counter(self._counted_as(recording))
+        """The counter of a recording."""
+        return self._counter(self.name_for(recording))
 
-    def names_for(self, recording: Recording) -> tuple[str, str]:
-        """By which models a recording is counted, and priced."""
-        return self._counted_as(recording), self.model_for(recording).name
+    def model_for(self, recording: Recording) -> Model:
+        """The prices, cache and rules of a recording; nobody knows the price of some models."""
+        return look_up_model(self.name_for(recording))
+
+    def profiles_for(self, names: Iterable[str]) -> list[Profile]:
+        """The profiles by which models count, those that change nothing left out."""
+        found = dict.fromkeys(map(self.profile_for, names))
+        return [each for each in found if each != UNCALIBRATED]
 
     def note_of(self, name: str) -> str:
         """How far the counts of a model can be trusted, as a sentence."""
         return self._counter(name).note
-
-    def model_for(self, recording: Recording) -> Model:
-        """The prices, cache and rules of a recording: its own model's, where that is known."""
-        if self.model is not None:
-            return find_model(self.model)
-        known = known_model(recording.model) if recording.model else None
-        return known or find_model(DEFAULT_MODEL)
 
     def profile_for(self, name: str) -> Profile:
         """How a model counts."""
@@ -87,9 +95,6 @@ class ModelChoice:
         key = key_of(name)
         given = (each for each in self.profiles if each.family in ("", key))
         return next(given, BUILT_IN.get(key, UNCALIBRATED))
-
-    def _counted_as(self, recording: Recording) -> str:
-        return self.model or recording.model or DEFAULT_MODEL
 
     def _counter(self, name: str) -> TokenCounter:
         return _counter(name, self.profile_for(name))
@@ -101,12 +106,12 @@ def _counter(name: str, profile: Profile) -> TokenCounter:
 
 
 def explain_models(recordings: Sequence[Mapping[str, Any]], named: str | None = None) -> str:
-    """Say in a sentence by which models recordings were counted and priced, and why.
+    """Say in a sentence by which models recordings were counted and priced.
 
     Parameters
     ----------
     recordings : sequence of mappings
-        Facts of each recording: ``model`` that it was made with, ``counted_as``, ``priced_as``.
+        Facts of each recording: ``model`` that it was made with, ``counted_as``.
     named : str, optional
         The model that the caller named for all of them.
 
@@ -117,41 +122,52 @@ def explain_models(recordings: Sequence[Mapping[str, Any]], named: str | None = 
 
     Examples
     --------
-    >>> claude = dict.fromkeys(("model", "counted_as", "priced_as"), "claude-opus-4-5")
-    >>> gpt = dict.fromkeys(("model", "counted_as", "priced_as"), "gpt-4o")
-    >>> unknown = {"model": "mine", "counted_as": "mine", "priced_as": "gpt-5"}
-    >>> nameless = {"model": None, "counted_as": "gpt-5", "priced_as": "gpt-5"}
+    >>> claude, gpt, mine = (
+    ...     {"model": name, "counted_as": name} for name in ("claude-opus-4-5", "gpt-4o", "mine")
+    ... )
+    >>> nameless = {"model": None, "counted_as": "gpt-5"}
     >>> explain_models([claude, claude])
-    'counted and priced as claude-opus-4-5, the model of all recordings'
+    'counted and priced as claude-opus-4-5, by which 2 recordings were made'
     >>> explain_models([claude, gpt, claude, nameless])
-    'each recording is counted and priced as its own model: claude-opus-4-5 (2), gpt-4o (1); \
-1 recording names no model: counted and priced as gpt-5'
-    >>> explain_models([unknown])
-    'no known model is called mine (1): priced as gpt-5'
+    'counted and priced by their own models: claude-opus-4-5 (2), gpt-4o (1); as gpt-5: \
+1 recording that names no model'
+    >>> explain_models([claude, mine])
+    'counted and priced by their own models: claude-opus-4-5 (1), mine (1); no price is known for \
+mine, so that the cost of all recordings is not known'
     >>> explain_models([claude], "gpt-5")
     'counted and priced as gpt-5; recorded with claude-opus-4-5 (1)'
     """
-    made = _tally(each["model"] for each in recordings if each["model"] is not None)
+    made = _tally(each["model"] for each in recordings if each["model"])
+    nameless = sum(not each["model"] for each in recordings)
+    parts = []
     if named is not None:
         others = {name: count for name, count in made.items() if name != named}
-        recorded = f"; recorded with {_listed(others)}" if others else ""
-        return f"counted and priced as {named}{recorded}"
-    strange = _tally(
-        each["model"] for each in recordings if each["model"] not in (None, each["priced_as"])
-    )
-    own = {name: count for name, count in made.items() if name not in strange}
-    nameless = sum(each["model"] is None for each in recordings)
-    parts = []
-    if len(own) == 1 and not strange and not nameless:
-        parts.append(f"counted and priced as {next(iter(own))}, the model of all recordings")
-    elif own:
-        parts.append(f"each recording is counted and priced as its own model: {_listed(own)}")
-    if strange:
-        parts.append(f"no known model is called {_listed(strange)}: priced as {DEFAULT_MODEL}")
-    if nameless:
+        parts.append(f"counted and priced as {named}")
+        if others:
+            parts.append(f"recorded with {_listed(others)}")
+    elif not made:
         verb = "names" if nameless == 1 else "name"
-        who = f"{many(nameless, 'recording')} {verb} no model"
-        parts.append(f"{who}: counted and priced as {DEFAULT_MODEL}")
+        parts.append(
+            f"counted and priced as {DEFAULT_MODEL}, since {many(nameless, 'recording')} {verb} no model"
+        )
+    elif len(made) == 1 and not nameless:
+        (name, count), *_ = made.items()
+        verb = "was" if count == 1 else "were"
+        parts.append(
+            f"counted and priced as {name}, by which {many(count, 'recording')} {verb} made"
+        )
+    else:
+        parts.append(f"counted and priced by their own models: {_listed(made)}")
+        if nameless:
+            that = "that names" if nameless == 1 else "that name"
+            who = f"{many(nameless, 'recording')} {that} no model"
+            parts.append(f"as {DEFAULT_MODEL}: {who}")
+    used = dict.fromkeys(each["counted_as"] for each in recordings)
+    unpriced = [name for name in used if not look_up_model(name).prices.known]
+    if unpriced:
+        shown = ", ".join(unpriced[:_NAMED]) + (" and others" if len(unpriced) > _NAMED else "")
+        whose = "the cost of all recordings" if len(unpriced) < len(used) else "the cost"
+        parts.append(f"no price is known for {shown}, so that {whose} is not known")
     return "; ".join(parts)
 
 

@@ -21,7 +21,7 @@ from ctxlab.model_data import CACHES, FAMILIES, LONG
 from ctxlab.prices import Prices, Tier, filled
 from ctxlab.vocabulary import litellm_folder
 
-__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model", "known_model", "rules_for"]
+__all__ = ["CachePolicy", "Model", "ModelWarning", "find_model", "look_up_model", "rules_for"]
 
 
 _Tokens = TypeVar("_Tokens", bound=Any)
@@ -108,20 +108,10 @@ def find_model(name: str) -> Model:
     >>> gemini.limit, gemini.source
     (1048576, 'litellm')
     """
-    model = _looked_up(name)
+    model = look_up_model(name)
     if model.source == "default":
         warnings.warn(str(model.warning), ModelWarning, stacklevel=2)
     return model
-
-
-def known_model(name: str) -> Model | None:
-    """Look a model up without a warning; None where neither litellm nor ctxlab knows the name.
-
-    >>> known_model("scripted") is None, known_model("gpt-4o").provider
-    (True, 'openai')
-    """
-    model = _looked_up(name)
-    return None if model.source == "default" else model
 
 
 def rules_for(name: str) -> str:
@@ -136,7 +126,12 @@ def rules_for(name: str) -> str:
 
 
 @functools.cache
-def _looked_up(name: str) -> Model:
+def look_up_model(name: str) -> Model:
+    """Find a model as ``find_model`` does, without a warning where nobody knows the name.
+
+    >>> look_up_model("nobody/knows").source, look_up_model("nobody/knows").prices.known
+    ('default', False)
+    """
     return _from_table(name, _table(litellm_folder())) or _from_family(name) or _default(name)
 
 

@@ -24,7 +24,6 @@ __all__ = [
     "key_of",
     "read_profile",
     "stored_at",
-    "stored_profiles",
 ]
 
 _FOLDER = Path(".ctxlab") / "profiles"
@@ -126,18 +125,20 @@ def find_profile(model: str, folder: Path | None = None) -> Profile:
     """
     key = key_of(model)
     if folder is not None and (path := stored_at(key, folder)).is_file():
-        return read_profile(path)
+        profile = read_profile(path)
+        if profile.family not in ("", key):
+            raise ReadError(
+                path,
+                None,
+                f"Expected a profile of the family {key}, got {profile.family}; rename the file",
+            )
+        return msgspec.structs.replace(profile, family=key)
     return BUILT_IN.get(key, UNCALIBRATED)
 
 
 def stored_at(key: str, folder: Path) -> Path:
     """Where a project keeps the profile of what ``key_of`` names."""
     return folder / _FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
-
-
-def stored_profiles(folder: Path) -> tuple[Profile, ...]:
-    """Every profile that a project stores. Raises ``ReadError`` where one cannot be read."""
-    return tuple(read_profile(path) for path in sorted((folder / _FOLDER).glob("*.json")))
 
 
 def read_profile(path: Path) -> Profile:

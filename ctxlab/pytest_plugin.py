@@ -119,7 +119,6 @@ def _replayed(
     from ctxlab.errors import SpecError
     from ctxlab.experiment import evaluate
     from ctxlab.metrics import METRICS
-    from ctxlab.profiles import stored_profiles
     from ctxlab.quantity import read_limit
     from ctxlab.spec import Spec
     from ctxlab.strategies import as_strategy, parse
@@ -140,12 +139,12 @@ def _replayed(
             given or Spec(data=paths, folder=str(folder)).recordings(),
             chosen,
             limit,
-            model or None,
+            model,
             reserve=reserve,
             metrics=tuple(METRICS),
             data=paths,
             progress=False,
-            profile=stored_profiles(folder),
+            project=folder,
         )
         done[key] = (several, Replayed(results))
     return done[key][1]

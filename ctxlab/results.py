@@ -23,10 +23,16 @@ from ctxlab.metrics.base import Score
 from ctxlab.model_choice import explain_models
 from ctxlab.verdict import verdict
 
-__all__ = ["MANIFEST", "UNFINISHED", "Results", "Table", "replaced_together"]
+__all__ = ["FILES", "MANIFEST", "UNFINISHED", "Results", "Table", "replaced_together"]
 
 MANIFEST = "manifest.json"
 """File of a saved run that says what it is."""
+
+FILES = (
+    MANIFEST,
+    *("requests.parquet", "runs.parquet", "answers.parquet", "frontier.parquet", "trials.parquet"),
+)
+"""Files that a saved run may have; an earlier run's are taken away where a run is saved."""
 
 UNFINISHED = ".saving-"
 """How the folder begins in which a run is written until it is whole."""
@@ -199,8 +205,8 @@ class Results:
     def save(self, folder: str | Path) -> Path:
         """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; return the folder.
 
-        All files are written before any takes the place of an earlier one: where that fails, an earlier
-        run stays as it was. Raises ``OSError`` where the folder cannot be written.
+        An earlier run in the folder is replaced, whatever it is of; where that fails it stays as it was.
+        Raises ``OSError`` where the folder cannot be written.
         """
         with replaced_together(Path(folder)) as beside:
             self.write_files(beside)
@@ -226,6 +232,12 @@ class Results:
             raise ReadError(folder, None, f"no saved evaluation: {error}") from None
         return cls(requests, scores, manifest)
 
+    @property
+    def models(self) -> str:
+        """By which models the recordings were counted and priced, as a sentence."""
+        said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
+        return f"{said[:1].upper()}{said[1:]}."
+
     def verdict(self, floor: float = 0.95) -> str:
         """One sentence: the cheapest strategy that keeps ``floor`` of full history's far recall.
 
@@ -235,32 +247,49 @@ class Results:
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
-        models = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
-        note = (
-            f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
-            f"{models[:1].upper()}{models[1:]}."
-        )
+        bound = "Off-policy replay; recall is availability, an upper bound."
+        note = f"{self.verdict()} {bound} {self.models}"
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
 
 
 @contextmanager
 def replaced_together(folder: Path) -> Iterator[Path]:
-    """Give a folder to write files into, which then replace those of ``folder`` all at once.
+    """Give a folder to write files into, which then replace the run that ``folder`` holds.
 
-    Where the body fails, ``folder`` is left as it was. The manifest comes last: what has a manifest is
-    whole.
+    The earlier run is put aside first and its files come back where anything fails. The manifest is the
+    last file to be put there: a process that is killed on the way leaves no manifest, and so no run.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as beside:
-            yield Path(beside)
-            for file in sorted(Path(beside).iterdir(), key=lambda file: file.name == MANIFEST):
-                file.replace(folder / file.name)
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as work:
+            made, before = Path(work, "made"), Path(work, "before")
+            made.mkdir()
+            before.mkdir()
+            yield made
+            _replace(folder, made, before)
     except BaseException:
         if new:
             with suppress(OSError):
                 folder.rmdir()
+        raise
+
+
+def _replace(folder: Path, made: Path, before: Path) -> None:
+    """Put the files of a run into a folder, in the place of those of an earlier one."""
+    put: list[Path] = []
+    try:
+        for name in FILES:
+            if (folder / name).is_file():
+                (folder / name).replace(before / name)
+        for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST):
+            file.replace(folder / file.name)
+            put.append(folder / file.name)
+    except BaseException:
+        for file in put:
+            file.unlink(missing_ok=True)
+        for file in before.iterdir():
+            file.replace(folder / file.name)
         raise
 
 

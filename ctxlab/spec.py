@@ -35,7 +35,7 @@ from ctxlab.jsontext import parse_json
 from ctxlab.llm import CacheMode, default_client
 from ctxlab.metrics import METRICS
 from ctxlab.model_choice import ModelChoice
-from ctxlab.profiles import UNCALIBRATED, Profile
+from ctxlab.profiles import Profile
 from ctxlab.quantity import read_limit
 from ctxlab.results import Results
 from ctxlab.strategies import models_asked
@@ -128,7 +128,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def models(self) -> ModelChoice:
         """By which models the recordings are counted and priced."""
-        return ModelChoice(self.model, self.profiles)
+        return ModelChoice.of(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
         """The recordings that were asked for, one at a time.
@@ -206,7 +206,7 @@ def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None)
         client=default_client(mode=spec.calls) if spec.asked else None,
     )
     # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
-    results.manifest["spec"] = _plain(spec, results.manifest["tokens"])
+    results.manifest["spec"] = _plain(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
     for recording in results.manifest["recordings"]:
         recording["source"] = _as_given(recording["source"], spec)
@@ -296,11 +296,10 @@ def _as_given(path: str | Path, spec: Spec) -> str:
     return text.removeprefix(os.path.join(spec.folder, "")) if spec.folder else text
 
 
-def _plain(spec: Spec, counted: Iterable[str]) -> dict[str, Any]:
+def _plain(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """As JSON has it, with a folder that can be found from anywhere where one is needed.
 
-    ``counted``: models that counted. The profiles of their families stand in it, so that a run repeated
-    elsewhere counts the same.
+    ``profiles``: those that counted stand in it, so that a run repeated elsewhere counts the same.
     """
     found = all(
         path.startswith((BUNDLED, DATASET))
@@ -310,9 +309,5 @@ def _plain(spec: Spec, counted: Iterable[str]) -> dict[str, Any]:
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
     fields = msgspec.to_builtins(spec) | {"folder": folder}
-    profiles = spec.profiles
-    if profiles is None:
-        used = dict.fromkeys(map(spec.models.profile_for, counted))
-        profiles = tuple(each for each in used if each != UNCALIBRATED)
-    fields["profiles"] = [msgspec.to_builtins(each) for each in profiles]
+    fields["profiles"] = list(profiles)
     return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

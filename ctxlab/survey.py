@@ -57,8 +57,8 @@ def survey(
 ) -> Iterator[Facts]:
     """The facts of each recording, one by one, so that a stream of any length stays a stream.
 
-    - ``recording, cluster, source, format, model, counted_as, priced_as, messages, requests, tokens,
-      valid, skipped``
+    - ``recording, cluster, source, format, model, counted_as, messages, requests, tokens, valid,
+      skipped``
     - ``warning``: that tool calls were probably not read, see ``missing_calls``; most often None
     - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
     - ``reasoning_tokens``: hidden reasoning, as billed where the provider says, else as recorded; it

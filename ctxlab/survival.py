@@ -135,7 +135,7 @@ class Survival:
         note = (
             f"Share of {self.planted:,} canaries in view at the end of their recordings, in "
             f"{self.results.clusters:,} clusters. Off-policy replay; survival is availability, an "
-            "upper bound. Intervals: .by('kind')."
+            "upper bound. Intervals: .by('kind'). {self.results.models}"
         )
         return (
             f"{shown.reset_index().to_html(index=False, float_format='{:.2f}'.format)}<p>{note}</p>"

@@ -132,7 +132,6 @@ class Tape:
             "format": recording.format,
             "model": recording.model,
             "counted_as": self.counter.model,
-            "priced_as": self.model.name,
             "messages": len(recording.messages),
             "requests": len(self.requests),
             "tokens": self.history.before[-1] + self.fixed,

@@ -12,9 +12,11 @@ from running import a_recording
 
 import ctxlab
 from ctxlab.conversation import Message, Recording
+from ctxlab.errors import ReadError
 from ctxlab.experiment import evaluate
 from ctxlab.formats import load, write
 from ctxlab.model_choice import ModelChoice
+from ctxlab.models import ModelWarning
 from ctxlab.profiles import UNCALIBRATED, Profile
 from ctxlab.results import Results
 from ctxlab.tokens import TokenCounter
@@ -33,18 +35,18 @@ def mixed(tmp_path: Path) -> Path:
     return folder
 
 
-def runs_of(results: Results) -> pd.DataFrame:
+def requests_of(results: Results) -> pd.DataFrame:
     columns = ["recording", "strategy", "tokens", "cost_usd", "cached", "invalid"]
-    return results.runs[columns].astype({"recording": str, "strategy": str})
+    return results.requests[columns].astype({"recording": str, "strategy": str})
 
 
 def test_each_recording_is_counted_and_priced_as_if_its_model_had_been_named(mixed: Path) -> None:
     recordings = list(load(mixed))
-    together = runs_of(evaluate(recordings, STRATEGIES, 0.5, workers=1))
+    together = requests_of(evaluate(recordings, STRATEGIES, 0.5, workers=1))
     apart = []
     for recording, model in zip(recordings, MODELS, strict=True):
-        named = "gpt-5" if model in (None, "nobody/knows-it") else model
-        apart.append(runs_of(evaluate([recording], STRATEGIES, 0.5, named, workers=1)))
+        alone = evaluate([recording], STRATEGIES, 0.5, model or "gpt-5", workers=1)
+        apart.append(requests_of(alone))
     pd.testing.assert_frame_equal(together, pd.concat(apart, ignore_index=True), check_exact=True)
 
 
@@ -62,14 +64,36 @@ def test_a_close_look_and_a_description_take_the_recordings_own_model(mixed: Pat
     assert close.requests["cost_usd"].tolist() == results.requests["cost_usd"].tolist()
     facts = ctxlab.describe(load(mixed), workers=1)
     assert facts["counted_as"].tolist() == [model or "gpt-5" for model in MODELS]
-    assert facts["priced_as"].tolist() == [*MODELS[:3], "gpt-5", "gpt-5"]
+
+
+def test_a_model_whose_price_nobody_knows_has_no_cost_however_it_is_named() -> None:
+    recording = a_recording(0)
+    unknown = replace(recording, model="nobody/knows-it")
+    with pytest.warns(ModelWarning, match="nobody/named-it-before"):
+        named = evaluate([recording], "full", 0.5, "nobody/named-it-before", workers=1)
+    for results in (named, evaluate([unknown], "full", 0.5, workers=1)):
+        assert results.requests["cost_usd"].isna().all()
+    both = evaluate([recording, unknown], "full", 0.5, workers=1)
+    assert both.leaderboard()["cost_usd"].isna().all()  # less than all of a bill is no bill
+
+
+def test_an_empty_model_is_none() -> None:
+    claude = replace(a_recording(0), model="claude-opus-4-5")
+    nameless = replace(a_recording(1), model="")
+    results = evaluate([claude, nameless], "full", 0.5, "", workers=1)
+    counted = [facts["counted_as"] for facts in results.manifest["recordings"]]
+    assert counted == ["claude-opus-4-5", "gpt-5"]
+    assert "1 recording that names no model" in results.models
 
 
 def test_a_notebook_says_by_which_models(mixed: Path) -> None:
-    shown = evaluate(load(mixed), "full", 0.5, workers=1)._repr_html_()
-    assert "Each recording is counted and priced as its own model: claude-opus-4-5 (1)" in shown
-    assert "no known model is called nobody/knows-it (1): priced as gpt-5" in shown
-    assert "1 recording names no model: counted and priced as gpt-5" in shown
+    results = evaluate(load(mixed), "full", 0.5, workers=1)
+    assert results.models == (
+        "Counted and priced by their own models: claude-opus-4-5 (1), gpt-5.1-codex (1), "
+        "deepseek/deepseek-chat (1) and 1 more; as gpt-5: 1 recording that names no model; no price is "
+        "known for nobody/knows-it, so that the cost of all recordings is not known."
+    )
+    assert results.models in results._repr_html_()
 
 
 def test_a_request_is_judged_by_the_rules_of_the_recordings_provider() -> None:
@@ -104,6 +128,7 @@ def test_the_calibration_of_the_current_folder_counts_in_python_too(
     stored.mkdir(parents=True)
     (stored / "anthropic.json").write_text(json.dumps({"family": "anthropic", "ratio": 3.0}))
     claude = next(load(mixed))
+    (stored / "openai.json").write_text(json.dumps({"ratio": 5.0}))  # of no other family's models
     elsewhere = evaluate([claude], "full", 1.0, workers=1).requests["tokens"]
     monkeypatch.chdir(tmp_path)
     here = evaluate([claude], "full", 1.0, workers=1).requests["tokens"]
@@ -111,3 +136,14 @@ def test_the_calibration_of_the_current_folder_counts_in_python_too(
     position = claude.requests[-1]
     assert here.iloc[-1] == plain.request(claude.messages[:position], claude.tools)
     assert here.iloc[-1] > 2 * elsewhere.iloc[-1]
+
+
+def test_a_stored_profile_of_another_family_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = tmp_path / ".ctxlab" / "profiles"
+    stored.mkdir(parents=True)
+    (stored / "openai.json").write_text(json.dumps({"family": "anthropic", "ratio": 3.0}))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReadError, match="Expected a profile of the family openai, got anthropic"):
+        evaluate([a_recording(0)], "full", 1.0, workers=1)

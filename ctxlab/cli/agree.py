@@ -146,8 +146,9 @@ def command(
         profile=spec.profiles,
         seed=spec.seed,
     )
-    with hint_at_skipping(spec.on_error):
-        check_out(out, spec.recordings, spec.models, "agreement", answer_model)
+    if not dry_run:
+        with hint_at_skipping(spec.on_error):
+            check_out(out, spec.recordings, spec.models, "agreement", answer_model)
     client = client_of(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):

@@ -158,5 +158,6 @@ def completed(found: Results, spec: Spec) -> None:
 
     fields: dict[str, Any] = msgspec.to_builtins(spec)
     fields["folder"] = os.path.abspath(spec.folder or ".")
+    fields["profiles"] = found.manifest["spec"]["profiles"]
     del fields["metrics"]
     found.manifest["spec"] = fields

@@ -287,7 +287,8 @@ def _prices(models: dict[str, dict[str, Any]]) -> str:
     for name, prices in models.items():
         if prices["warning"]:
             warnings.append(_sentence(prices["warning"]))
-            continue
+        if not (prices["input"] or prices["output"]):
+            continue  # no price is known
         sources.add("litellm's table" if prices["source"] == "litellm" else "ctxlab's own table")
         rates = (f"{what} ${prices[key] * 1e6:.4g}" for what, key in _RATES.items())
         alike.setdefault(", ".join(rates), []).append(name)

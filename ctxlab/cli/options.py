@@ -139,7 +139,11 @@ def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | 
     if data and not experiments:
         return Spec(**changes), None
     path = Path(experiments[0]) if experiments else bundled("evals/quickstart.toml")
-    spec = replace(read_spec(path), **changes)
+    spec = read_spec(path)
+    if path.suffix != ".toml" and changes.keys() & {"data", "model"}:
+        # The profiles of a saved run are those of its models, and say nothing of others.
+        changes |= {"profiles": None}
+    spec = replace(spec, **changes)
     return spec, None if data or path.suffix == ".toml" else path
 
 

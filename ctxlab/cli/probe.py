@@ -131,8 +131,9 @@ def command(
     judges = tuple(judge_model or ())
     most = REPLY if max_tokens is None else max_tokens
     paper = Paper(grid, answer_model, judges, replicates, most)
-    with hint_at_skipping(spec.on_error):
-        check_out(out, spec.recordings, spec.models, "exam", answer_model)
+    if not dry_run:
+        with hint_at_skipping(spec.on_error):
+            check_out(out, spec.recordings, spec.models, "exam", answer_model)
     client = client_of(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):

@@ -67,11 +67,13 @@ def say_what_was_asked(manifest: dict[str, Any]) -> None:
 
 
 def say_of_which_model(recordings: list[dict[str, Any]], named: str | None) -> None:
-    """Say by which models recordings were counted and priced where none was named."""
+    """Say by which models recordings were counted and priced, unless all are of the one named."""
     from ctxlab.model_choice import explain_models
 
     if named is None:
         note(f"{explain_models(recordings)}; --model NAME takes one for all")
+    elif any(recording["model"] not in (None, named) for recording in recordings):
+        note(explain_models(recordings, named))
 
 
 def say_what_is_missing(spec: Spec, found: Results) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ctxlab.cli.speak import note
 from ctxlab.errors import SaveError, SpecError
 from ctxlab.jsontext import parse_json
-from ctxlab.quantity import many
 
 if TYPE_CHECKING:
     from ctxlab.conversation import Recording
@@ -26,16 +25,22 @@ _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 def a_folder(text: str) -> Path:
     """A folder to write into, which need not be there yet, from what ``--out`` says.
 
-    Raises ``SpecError`` where nothing can be written there; that is tried, and leaves nothing behind.
+    Raises ``SpecError`` where nothing can be written there. A trial file is written and removed.
     """
+    from ctxlab.results import UNFINISHED
+
     if not text:
         raise SpecError("--out: the folder is empty; the current one is written as .")
     folder = Path(text)
+    if folder.is_symlink() and not folder.exists():
+        raise SpecError(
+            f"--out: {folder} is a link to a folder that is not there; make that folder"
+        )
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     if not there.is_dir():
         raise SpecError(f"--out: {there} is a file and no folder")
     try:
-        with tempfile.TemporaryDirectory(prefix=".ctxlab-", dir=there) as trial:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=there) as trial:
             (Path(trial) / "trial").write_bytes(b"\0" * 512)
     except OSError as error:
         raise SpecError(f"--out: nothing can be written in {there}: {error.strerror}") from None
@@ -84,8 +89,8 @@ def check_out(
     manifest = _manifest(out / MANIFEST)
     if manifest is None:
         raise SpecError(
-            f"--out: expected a new folder, got {out}, which holds {many(len(files), 'file')} "
-            f"({files[0]}, …) and no saved run; {other}"
+            f"--out: expected a new folder, got {out}, which holds {_some(files)} and no saved run; "
+            f"{other}"
         )
     held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _PLAIN)
     if held != kind:
@@ -116,19 +121,21 @@ def saving(out: Path | None, save: Callable[[Path], object], said: str) -> Itera
             failure = SaveError(
                 f"{out}: the run could not be saved: {why}; the results were printed"
             )
-    yield
-    if failure is not None:
-        raise failure
+    try:
+        yield
+    finally:  # also where nobody reads what is printed
+        if failure is not None:
+            raise failure
 
 
 _PLAIN: _Kind = "evaluation"
 _A = {
-    "evaluation": "an evaluation",
-    "tuning": "a tuning",
-    "exam": "an exam",
-    "agreement": "an agreement",
+    "evaluation": "a run of ctxlab eval or compare",
+    "tuning": "a run of ctxlab tune",
+    "exam": "a run of ctxlab probe",
+    "agreement": "a run of ctxlab agree",
 }
-_KEYS = ("digest", "counted_as", "priced_as")
+_KEYS = ("digest", "cluster", "counted_as")
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
@@ -137,7 +144,14 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         found = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
-    whole = isinstance(found, dict) and isinstance(found.get("recordings"), list)
+    recordings = found.get("recordings") if isinstance(found, dict) else None
+    if (
+        not recordings
+        or not isinstance(recordings, list)
+        or not isinstance(found.get("spec"), dict)
+    ):
+        return None
+    whole = all(isinstance(each, dict) and each.keys() >= {*_KEYS} for each in recordings)
     return found if whole else None
 
 
@@ -145,11 +159,20 @@ def _identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]
     return Counter(tuple(each.get(key) for key in _KEYS) for each in recordings)
 
 
+def _some(names: list[str]) -> str:
+    """How many entries a folder has, and the first of them.
+
+    >>> _some(["a.txt"]), _some(["a.txt", "b", "c"])
+    ('a.txt', '3 entries (a.txt, …)')
+    """
+    return names[0] if len(names) == 1 else f"{len(names):,} entries ({names[0]}, …)"
+
+
 def _difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
     """In what a saved run differs from one that is about to be made."""
     contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
     if contents[0] == contents[1]:
-        return "the same recordings by another model"
+        return "the same recordings with another model or other clusters"
     gone = (contents[0] - contents[1]).total()
     new = (contents[1] - contents[0]).total()
-    return f"other recordings ({gone:,} of its {before.total():,} are not here, {new:,} are new)"
+    return f"other recordings (missing now: {gone:,} of its {before.total():,}; new: {new:,})"

@@ -216,10 +216,11 @@ def _repeatable(found: Tuning, spec: Spec) -> dict[str, object]:
     from msgspec.structs import replace
 
     ran = found.results.manifest["spec"]
-    whole = replace(
+    fields = replace(
         spec,
         strategies=tuple(ran["strategies"]),
         limits=tuple(ran["limits"]),
         folder=os.path.abspath(spec.folder or "."),
     )
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in to_builtins(whole).items()}
+    whole = {k: list(v) if isinstance(v, tuple) else v for k, v in to_builtins(fields).items()}
+    return {**whole, "profiles": ran["profiles"]}

@@ -94,7 +94,8 @@ def read_baseline(path: Path) -> Baseline | None:
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReadError(path, None, f"no baseline: {error}") from None
+        why = f"no baseline: {error}; delete the file, and ctxlab gate --update writes it anew"
+        raise ReadError(path, None, why) from None
 
 
 def write_baseline(baseline: Baseline, path: Path) -> bool:

@@ -287,9 +287,16 @@ def _known(score: Score, part: Part, budget: Budget) -> float:
     value = _figure(score, part, budget)
     if value is None or math.isnan(value):
         why = (
-            f"{', '.join(part.models)} has no known price"
+            f"no price is known for {', '.join(_unpriced(part))}"
             if score.unit == "USD"
             else "nothing to measure it by"
         )
         raise SpecError(f"{budget.where}: {score_in_words(score)} is not known: {why}")
     return value
+
+
+def _unpriced(part: Part) -> list[str]:
+    """The models of an experiment whose prices are not known."""
+    prices = part.prices or {}
+    unknown = [name for name, each in prices.items() if not (each["input"] or each["output"])]
+    return unknown or part.models

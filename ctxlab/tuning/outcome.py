@@ -152,8 +152,8 @@ class Tuning:
 
     def _repr_html_(self) -> str:
         table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")
-        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound."
-        return f"{table}<p>{note}</p>"
+        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
+        return f"{table}<p>{note}{self.results.models}</p>"
 
     @property
     def _by_far_recall(self) -> bool:

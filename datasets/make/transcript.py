@@ -108,7 +108,6 @@ class Transcript:
             id=f"{dataset}/{name}",
             messages=tuple(self.messages),
             tools=tuple(tools),
-            model="scripted",
             probes=tuple(probes),
             cluster=f"{dataset}/{cluster}",
             meta={"dataset": dataset, "licence": "CC0-1.0", **meta},

@@ -129,8 +129,12 @@ def test_it_says_what_was_left_out_and_of_which_model_it_counts(run: Run, logs: 
     write([claude], logs / "claude.jsonl")
     said = run("canaries", logs, *LIMIT, "-s", "full", "--json").err
     assert "left out: 1 file" in said
-    assert "priced as its own model: claude-opus-4-5 (1); 6 recordings name no model" in said
-    assert "priced as" not in run("canaries", logs, *LIMIT, "-s", "full", "-m", "gpt-5").err
+    assert (
+        "by their own models: claude-opus-4-5 (1); as gpt-5: 6 recordings that name no model"
+        in said
+    )
+    named = run("canaries", logs, *LIMIT, "-s", "full", "-m", "gpt-5").err
+    assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in named
 
 
 def test_a_file_of_planted_recordings_tells_one_from_the_other(tmp_path: Path, run: Run) -> None:

@@ -174,8 +174,9 @@ def test_a_replay_says_what_an_evaluation_says(run: Run, logs: Path) -> None:
         ("compare", PAIR), ("eval", [x for s in PAIR for x in ("-s", s)])))  # fmt: skip
     assert said.err == told.err
     assert "left out: 1 file" in said.err
-    assert "priced as its own model: claude-opus-4-5 (1)" in said.err
-    assert "priced as" not in run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
+    assert "priced by their own models: claude-opus-4-5 (1)" in said.err
+    named = run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
+    assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in named
     basis = " ".join(said.out.split())
     for words in (
         "Tokens are counted with o200k_base, the vocabulary of gpt-5.",

@@ -151,10 +151,10 @@ def test_it_says_by_which_model_it_counts_where_none_is_named(run: Run, tmp_path
     write([claude], tmp_path / "a.jsonl")
     options = ("-s", "full", "-l", "1.0")
     said = run("eval", tmp_path, *options)
-    assert "counted and priced as claude-opus-4-5, the model of all recordings" in said.err
+    assert "counted and priced as claude-opus-4-5, by which 1 recording was made" in said.err
     assert "input $5, cached $0.5" in " ".join(said.out.split())
     other = run("eval", tmp_path, *options, "--model", "gpt-5")
-    assert "priced as" not in other.err
+    assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in other.err
     assert "input $1.25" in " ".join(other.out.split())
 
 

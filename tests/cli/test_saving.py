@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_a_run_over_other_recordings_is_refused_before_anything_is_replayed(
     said = run("eval", others, "-l", "4k", "-s", "operator.truediv", "--out", out)
     assert said.code == 2
     assert said.out == ""
-    assert "holds a run over other recordings (6 of its 6 are not here, 1 are new)" in said.err
+    assert "holds a run over other recordings (missing now: 6 of its 6; new: 1)" in said.err
     assert "name another folder, or delete this one" in said.err
     assert contents(out) == before
 
@@ -50,7 +51,7 @@ def test_a_run_by_another_model_is_refused(run: Run, logs: Path, tmp_path: Path)
     run("eval", logs, *FEW, "--out", tmp_path / "run")
     said = run("eval", logs, *FEW, "-m", "claude-opus-4-5", "--out", tmp_path / "run")
     assert said.code == 2
-    assert "a run over the same recordings by another model" in said.err
+    assert "a run over the same recordings with another model" in said.err
 
 
 def test_a_run_over_the_same_recordings_and_model_is_replaced(
@@ -68,7 +69,7 @@ def test_a_run_over_the_same_recordings_and_model_is_replaced(
 def test_a_folder_that_holds_anything_else_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
     said = run("eval", logs, *FEW, "--out", logs)
     assert said.code == 2
-    assert "holds 6 files (0.jsonl, …) and no saved run" in said.err
+    assert "holds 6 entries (0.jsonl, …) and no saved run" in said.err
     (tmp_path / "empty").mkdir()
     assert run("eval", logs, *FEW, "--out", tmp_path / "empty").code == 0
 
@@ -77,14 +78,17 @@ def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) 
     out = tmp_path / "run"
     searched = ("-s", "panic(protect=[1, 2])", "-l", "4k", "--holdout", "0")
     assert run("tune", logs, *searched, "--out", out).code == 0
-    assert "holds a tuning, and this is an evaluation" in run("eval", logs, *FEW, "--out", out).err
+    assert (
+        "holds a run of ctxlab tune, and this is a run of ctxlab eval"
+        in run("eval", logs, *FEW, "--out", out).err
+    )
     again = run("tune", logs, *searched, "--out", out)
     assert again.code == 0
     assert SAME in again.err
     (logs / "0.jsonl").unlink()
-    assert "1 of its 6 are not here" in run("tune", logs, *searched, "--out", out).err
+    assert "missing now: 1 of its 6" in run("tune", logs, *searched, "--out", out).err
     compared = run("compare", logs, "full", "panic", "-l", "4k", "--out", out)
-    assert "holds a tuning" in compared.err
+    assert "holds a run of ctxlab tune" in compared.err
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(run: Run, logs: Path) -> None:
@@ -110,6 +114,15 @@ def test_a_disk_that_fills_still_gives_the_table(logs: Path, tmp_path: Path) -> 
     assert f"{out}: the run could not be saved" in said.stderr
     assert "Traceback" not in said.stderr
     assert not out.exists()
+    reader, writer = os.pipe()
+    os.close(reader)  # nobody reads
+    unread = subprocess.run(
+        [*PROGRAM, *command, "--out", str(out)],
+        stdout=writer, stderr=subprocess.PIPE, text=True, preexec_fn=small_files, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert unread.returncode == 2
+    assert "could not be saved" in unread.stderr
 
 
 def test_what_cannot_be_written_whole_leaves_an_earlier_run_as_it_was(tmp_path: Path) -> None:
@@ -127,9 +140,59 @@ def test_what_cannot_be_written_whole_leaves_an_earlier_run_as_it_was(tmp_path: 
     assert contents(folder) == {"manifest.json": b"first"}
 
 
+def test_a_file_that_cannot_be_put_in_its_place_brings_the_earlier_run_back(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with replaced_together(folder) as made:
+        for name in ("manifest.json", "answers.parquet", "requests.parquet"):
+            (made / name).write_text("first")
+    (folder / "frontier.parquet").mkdir()  # no file can take its place
+    before = {path.name: path.read_text() for path in folder.glob("*") if path.is_file()}
+
+    def fails() -> None:
+        with replaced_together(folder) as made:
+            for name in ("manifest.json", "frontier.parquet", "answers.parquet"):
+                (made / name).write_text("second")
+
+    with pytest.raises(OSError, match=r"frontier\.parquet"):
+        fails()
+    assert {path.name: path.read_text() for path in folder.glob("*") if path.is_file()} == before
+    (folder / "frontier.parquet").rmdir()
+    with replaced_together(folder) as made:
+        (made / "manifest.json").write_text("third")
+    assert contents(folder) == {"manifest.json": b"third"}  # nothing of the earlier run is left
+
+
+def test_recordings_at_other_times_are_other_recordings(run: Run, tmp_path: Path) -> None:
+    for name, hours in (("a", 0), ("b", 5)):
+        recording = a_recording(1)
+        timed = [
+            message.replace(time=1e9 + 3600 * hours * place)
+            for place, message in enumerate(recording.messages)
+        ]
+        write([replace(recording, messages=tuple(timed))], tmp_path / name / "1.jsonl")
+    run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
+    assert "other recordings" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+
+
+def test_a_manifest_that_is_no_runs_is_no_run(run: Run, logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    for text in ('{"recordings": ["a", "b"]}', '{"recordings": [], "spec": {}}', "no JSON"):
+        (out / "manifest.json").write_text(text)
+        said = run("eval", logs, *FEW, "--out", out)
+        assert (said.code, said.out) == (2, "")
+        assert "holds manifest.json and no saved run" in said.err
+
+
+def test_a_link_to_nowhere_is_refused_at_once(run: Run, logs: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    said = run("eval", logs, "-l", "4k", "-s", "operator.truediv", "--out", tmp_path / "link")
+    assert "a link to a folder that is not there" in said.err
+
+
 def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_path: Path) -> None:
     for name, model in (("a", "gpt-4o"), ("b", "gpt-5")):
         (tmp_path / name).mkdir()
         write([replace(a_recording(1), model=model)], tmp_path / name / "1.jsonl")
     run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
-    assert "by another model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+    assert "with another model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
