@@ -21,10 +21,11 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style and formatting."""
-    session.install("ruff>=0.9")
+    """Checks style, formatting, and that rooms import downward only."""
+    session.install("ruff>=0.9", "import-linter>=2.1", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
 
 
 @nox.session

@@ -1,106 +1,118 @@
 """What `import ctxlab` offers; `__init__.py` loads each from here when it is first asked for."""
 
-from .budget import (
+from .agent.manager import (
+    ContextManager as ContextManager,
+)
+from .agent.manager import (
+    build_messages as build_messages,
+)
+from .context.budget import (
     Budget as Budget,
 )
-from .calibration import (
-    Calibration as Calibration,
-)
-from .calibration import (
-    calibrate as calibrate,
-)
-from .canaries import (
-    plant as plant,
-)
-from .closeup import (
-    Replay as Replay,
-)
-from .closeup import (
-    replay as replay,
-)
-from .comparison import (
-    Comparison as Comparison,
-)
-from .comparison import (
-    compare as compare,
-)
-from .comparison import (
-    equal_tokens as equal_tokens,
-)
-from .context import (
+from .context.context import (
     Context as Context,
 )
-from .conversation import (
-    Compaction as Compaction,
+from .context.history import (
+    Form as Form,
 )
-from .conversation import (
-    Message as Message,
-)
-from .conversation import (
-    Probe as Probe,
-)
-from .conversation import (
-    Recording as Recording,
-)
-from .conversation import (
-    ToolCall as ToolCall,
-)
-from .conversation import (
-    Usage as Usage,
+from .context.history import (
+    History as History,
 )
 from .errors import (
     CtxlabError as CtxlabError,
 )
-from .exams import (
+from .evaluation.canaries import (
+    plant as plant,
+)
+from .evaluation.comparison import (
+    Comparison as Comparison,
+)
+from .evaluation.comparison import (
+    compare as compare,
+)
+from .evaluation.comparison import (
+    equal_tokens as equal_tokens,
+)
+from .evaluation.describe import (
+    describe as describe,
+)
+from .evaluation.experiment import (
+    evaluate as evaluate,
+)
+from .evaluation.gate import (
+    check_budgets as check_budgets,
+)
+from .evaluation.metrics import (
+    per_request as per_request,
+)
+from .evaluation.plots import (
+    cliff as cliff,
+)
+from .evaluation.plots import (
+    context_map as context_map,
+)
+from .evaluation.plots import (
+    frontier as frontier,
+)
+from .evaluation.probing import (
     Agreement as Agreement,
 )
-from .exams import (
+from .evaluation.probing import (
     Exam as Exam,
 )
-from .exams import (
+from .evaluation.probing import (
     agree as agree,
 )
-from .exams import (
+from .evaluation.probing import (
     examine as examine,
 )
-from .experiment import (
-    evaluate as evaluate,
+from .evaluation.refetch import (
+    refetches as refetches,
+)
+from .evaluation.replay import (
+    Replay as Replay,
+)
+from .evaluation.replay import (
+    replay as replay,
+)
+from .evaluation.results import (
+    Results as Results,
+)
+from .evaluation.survival import (
+    Survival as Survival,
+)
+from .evaluation.survival import (
+    survival_of as survival_of,
+)
+from .evaluation.tuning import (
+    Tuning as Tuning,
+)
+from .evaluation.tuning import (
+    tune as tune,
 )
 from .formats import (
     load as load,
 )
-from .gate import (
-    check_budgets as check_budgets,
+from .messages.types import (
+    Compaction as Compaction,
 )
-from .history import (
-    Form as Form,
+from .messages.types import (
+    Message as Message,
 )
-from .history import (
-    History as History,
+from .messages.types import (
+    Probe as Probe,
 )
-from .manager import (
-    ContextManager as ContextManager,
+from .messages.types import (
+    Recording as Recording,
 )
-from .manager import (
-    build_messages as build_messages,
+from .messages.types import (
+    ToolCall as ToolCall,
 )
-from .metrics import (
-    per_request as per_request,
+from .messages.types import (
+    Usage as Usage,
 )
-from .models import (
-    Model as Model,
-)
-from .models import (
-    find_model as find_model,
-)
-from .profiles import (
-    Profile as Profile,
-)
-from .refetch import (
-    refetches as refetches,
-)
-from .results import (
-    Results as Results,
+from .messages.validation import (
+    check as check,
 )
 from .strategies import (
     Pipeline as Pipeline,
@@ -147,38 +159,26 @@ from .strategies import (
 from .strategies import (
     tool_stubs as tool_stubs,
 )
-from .survey import (
-    describe as describe,
+from .tokens.calibration import (
+    Calibration as Calibration,
 )
-from .survival import (
-    Survival as Survival,
+from .tokens.calibration import (
+    calibrate as calibrate,
 )
-from .survival import (
-    survival_of as survival_of,
-)
-from .tokens import (
+from .tokens.counter import (
     TokenCounter as TokenCounter,
 )
-from .tokens import (
+from .tokens.counter import (
     count_tokens as count_tokens,
 )
-from .tuning import (
-    Tuning as Tuning,
+from .tokens.models import (
+    Model as Model,
 )
-from .tuning import (
-    tune as tune,
+from .tokens.models import (
+    find_model as find_model,
 )
-from .validity import (
-    check as check,
-)
-from .view import (
-    cliff as cliff,
-)
-from .view import (
-    context_map as context_map,
-)
-from .view import (
-    frontier as frontier,
+from .tokens.profiles import (
+    Profile as Profile,
 )
 
 __version__: str

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ctxlab.gate.check import Gate
-    from ctxlab.results import Results
+    from ctxlab.evaluation.gate.check import Gate
+    from ctxlab.evaluation.results import Results
 
 __all__ = [
     "Replayed",
@@ -115,13 +115,16 @@ def _replayed(
     """One replay, or the same one as before."""
     from pathlib import Path
 
-    from ctxlab.conversation import Recording
+    from ctxlab._utils.humanize import read_limit
     from ctxlab.errors import SpecError
-    from ctxlab.experiment import evaluate
-    from ctxlab.metrics import METRICS
-    from ctxlab.quantity import read_limit
-    from ctxlab.spec import Spec
-    from ctxlab.strategies import as_strategy, parse
+    from ctxlab.evaluation.experiment import evaluate
+    from ctxlab.evaluation.metrics import METRICS
+    from ctxlab.evaluation.spec import Spec
+    from ctxlab.messages.types import Recording
+    from ctxlab.strategies import (
+        as_strategy,
+        parse,
+    )
 
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
     given = [each for each in several if isinstance(each, Recording)]
@@ -176,7 +179,10 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> Gate | str:
     """What became of the bounds of one marker, or why that cannot be said."""
-    from ctxlab.errors import CtxlabError, SpecError
+    from ctxlab.errors import (
+        CtxlabError,
+        SpecError,
+    )
 
     try:
         asked = _asked(marker)
@@ -190,8 +196,11 @@ def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> G
 
 def _asked(marker: pytest.Mark) -> dict[str, Any]:
     """What a marker was given, by name, with its bounds as tables as a file of budgets has them."""
-    from ctxlab.errors import SpecError, UnknownName
-    from ctxlab.gate.budgets import KINDS
+    from ctxlab.errors import (
+        SpecError,
+        UnknownName,
+    )
+    from ctxlab.evaluation.gate.config import KINDS
 
     bounds: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
@@ -243,10 +252,21 @@ def _gate(
     from pathlib import Path
 
     from ctxlab import __version__
-    from ctxlab.gate.baseline import Baseline, part_of, read_baseline, write_baseline
-    from ctxlab.gate.budgets import Budget, bounds_of
-    from ctxlab.gate.check import Gate, findings_of
-    from ctxlab.quantity import read_limit
+    from ctxlab._utils.humanize import read_limit
+    from ctxlab.evaluation.gate.baseline import (
+        Baseline,
+        part_of,
+        read_baseline,
+        write_baseline,
+    )
+    from ctxlab.evaluation.gate.check import (
+        Gate,
+        findings_of,
+    )
+    from ctxlab.evaluation.gate.config import (
+        Budget,
+        bounds_of,
+    )
 
     results = _replayed(item.config, *replayed).results
     strategy = str(results.requests["strategy"].iloc[0])

@@ -16,8 +16,13 @@ from typing import Any
 import typer
 
 from ctxlab.cli import app
-from ctxlab.errors import CtxlabError, DataMissing, SpecError, UnknownName
-from ctxlab.spec import read_spec
+from ctxlab.errors import (
+    CtxlabError,
+    DataMissing,
+    SpecError,
+    UnknownName,
+)
+from ctxlab.evaluation.spec import read_spec
 
 HERE = Path(__file__).parent
 BUDGETS = "budgets"

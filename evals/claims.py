@@ -15,12 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxlab.bootstrap import FEW, Difference, ratio_difference
-from ctxlab.conversation import Recording
-from ctxlab.experiment import evaluate
-from ctxlab.results import Results
-from ctxlab.spec import Spec
-from ctxlab.tokens import TokenCounter
+from ctxlab.evaluation.bootstrap import (
+    FEW,
+    Difference,
+    ratio_difference,
+)
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.spec import Spec
+from ctxlab.messages.types import Recording
+from ctxlab.tokens.counter import TokenCounter
 
 RAW, MASK = "full()", "complexity_trap.masking()"
 CACHED = "gemini/gemini-2.5-flash"

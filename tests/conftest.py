@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from serving import Server, serving
 
+from ctxlab.evaluation.metrics import METRICS
 from ctxlab.formats import FORMATS
-from ctxlab.metrics import METRICS
 from ctxlab.strategies import STRATEGIES
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 settings.register_profile(

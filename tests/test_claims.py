@@ -8,7 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from ctxlab.catalog import find_dataset, whereabouts
+from ctxlab.formats.io.datasets import (
+    find_dataset,
+    whereabouts,
+)
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "evals" / "CLAIMS.md").read_text(encoding="utf-8")

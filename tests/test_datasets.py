@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.conversation import Message, Recording, text_of
 from ctxlab.formats import load
-from ctxlab.validity import check
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    text_of,
+)
+from ctxlab.messages.validation import check
 
 ROOT = Path(__file__).resolve().parent.parent
 DATASETS = ROOT / "datasets"

@@ -10,8 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ctxlab.results import Results
-from ctxlab.spec import read_spec, run
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.spec import (
+    read_spec,
+    run,
+)
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = sorted(p for p in (ROOT / "evals").glob("*.toml") if p.stem != "budgets")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import ctxlab.evaluation.metrics
 import ctxlab.formats
-import ctxlab.metrics
 import ctxlab.strategies
 from ctxlab.errors import SpecError
-from ctxlab.experiment import evaluate
+from ctxlab.evaluation.experiment import evaluate
 
 STRATEGY = '''
 """Keeps every other message of what may go."""
@@ -41,7 +41,7 @@ def last_two(messages):
 FORMAT = '''
 """Notes are lines such as ``user> hello``."""
 
-from ctxlab.conversation import Message, Recording
+from ctxlab.messages.types import Message, Recording
 from ctxlab.formats import Format
 
 
@@ -60,7 +60,7 @@ FORMAT = Format("notes", "lines such as user> hello", sniff, read)
 METRIC = '''
 """How many words a request has."""
 
-from ctxlab.metrics import per_request
+from ctxlab.evaluation.metrics import per_request
 
 
 @per_request("words", "words in the request", "words")
@@ -91,7 +91,7 @@ def test_one_line_each_and_an_evaluation_runs_with_them(folder: Path) -> None:
 
     ctxlab.strategies.register("every_other", strategy.every_other)
     ctxlab.formats.register(format_.FORMAT)
-    ctxlab.metrics.register("words", metric.words)
+    ctxlab.evaluation.metrics.register("words", metric.words)
 
     recordings = list(ctxlab.formats.load(folder / "talk.notes"))
     board = evaluate(
@@ -121,10 +121,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
         importlib.import_module("my_format").FORMAT,
     )
     ctxlab.formats.register(format_)
-    ctxlab.metrics.register("words", metric.words)
+    ctxlab.evaluation.metrics.register("words", metric.words)
     with pytest.raises(SpecError):
         ctxlab.formats.register(format_)
     with pytest.raises(SpecError):
-        ctxlab.metrics.register("words", metric.words)
+        ctxlab.evaluation.metrics.register("words", metric.words)
     with pytest.raises(SpecError):
         ctxlab.strategies.register("full", ctxlab.strategies.panic)

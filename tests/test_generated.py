@@ -5,9 +5,9 @@ from __future__ import annotations
 from generated import conversations, strange_conversations, tape_of
 from hypothesis import Phase, find, given, settings
 
-from ctxlab.conversation import Message
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import is_valid
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import is_valid
+from ctxlab.tokens.counter import TokenCounter
 
 _FEW = settings(max_examples=500, database=None, derandomize=True, phases=[Phase.generate])
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.catalog import find_dataset, whereabouts
 from ctxlab.cli import main
 from ctxlab.formats import load
+from ctxlab.formats.io.datasets import (
+    find_dataset,
+    whereabouts,
+)
 
 TEXT = (Path(__file__).parents[1] / "evals" / "LOCOMO.md").read_text(encoding="utf-8")
 CHATS = 7

@@ -11,11 +11,18 @@ import matplotlib as mpl
 import pytest
 from talking import talking
 
-from ctxlab import formats, metrics, strategies
+from ctxlab import (
+    formats,
+    strategies,
+)
 from ctxlab.errors import ReadError
-from ctxlab.formats import table
-from ctxlab.strategies.about import About, catalogue
-from ctxlab.tuning import Space
+from ctxlab.evaluation import metrics
+from ctxlab.evaluation.tuning import Space
+from ctxlab.formats import registry as table
+from ctxlab.strategies.introspection import (
+    About,
+    catalogue,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 

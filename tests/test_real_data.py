@@ -11,14 +11,21 @@ import numpy as np
 import pytest
 from replaying import fetchable_by_eye, run, seen_by_eye
 
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    play,
+)
+from ctxlab.evaluation.metrics import FAR
+from ctxlab.evaluation.metrics.recall import tiers
 from ctxlab.formats import load
-from ctxlab.metrics import FAR
-from ctxlab.metrics.recall import tiers
+from ctxlab.messages.validation import check
 from ctxlab.strategies import parse
-from ctxlab.strategies.names import CONTROLS, LINEUP
-from ctxlab.tape import Tape, Trace, play
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.strategies.registry import (
+    CONTROLS,
+    LINEUP,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 LIMIT = 16_000
 SETS = ("claude-code-entireio", "mini-swe-agent", "tau-bench")

@@ -12,15 +12,26 @@ from typing import Any
 import pytest
 from talking import talking
 
-from ctxlab import ContextManager, build_messages, count_tokens, find_model
-from ctxlab.client import Request
-from ctxlab.conversation import Message, ToolCall
+from ctxlab import (
+    ContextManager,
+    build_messages,
+    count_tokens,
+    find_model,
+)
+from ctxlab.context.turns import LINE
 from ctxlab.errors import ModelRefused
 from ctxlab.llm import LiteLLMClient
+from ctxlab.llm.base import Request
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
 from ctxlab.strategies import tool_result_cap
-from ctxlab.strategies.tool_stubs import MARKER, stub_of
-from ctxlab.turns import LINE
-from ctxlab.validity import check
+from ctxlab.strategies.tool_stubs import (
+    MARKER,
+    stub_of,
+)
 
 CALL = ToolCall("c1", "search_vault", '{"query": "notes"}')
 SYSTEM = {"role": "system", "content": "You help with notes."}

@@ -11,11 +11,17 @@ from itertools import takewhile
 from operator import eq
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ctxlab.conversation import Message
-from ctxlab.history import Entry, Form
-from ctxlab.manager import SAFE, ContextManager
+from ctxlab.agent.manager import (
+    SAFE,
+    ContextManager,
+)
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
+from ctxlab.messages.types import Message
 from ctxlab.strategies import Strategy
-from ctxlab.tokens import DEFAULT_MODEL
+from ctxlab.tokens.counter import DEFAULT_MODEL
 
 __all__ = ["Conversations", "Sent"]
 

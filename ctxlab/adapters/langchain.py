@@ -20,7 +20,11 @@ from langchain_core.messages import (
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ctxlab.adapters.base import Conversations
-from ctxlab.conversation import Message, Role, ToolCall
+from ctxlab.messages.types import (
+    Message,
+    Role,
+    ToolCall,
+)
 
 __all__ = ["ContextMiddleware"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from litellm.integrations.custom_logger import CustomLogger
 
 from ctxlab.adapters.base import Conversations
-from ctxlab.conversation import Message
-from ctxlab.given import plain
+from ctxlab.messages.inputs import plain
+from ctxlab.messages.types import Message
 
 __all__ = ["ContextHook"]
 

@@ -13,8 +13,12 @@ from typing import Any
 from agents.run_config import CallModelData, ModelInputData
 
 from ctxlab.adapters.base import Conversations
-from ctxlab.adapters.responses_items import Items, items_of, messages_of
-from ctxlab.conversation import Message
+from ctxlab.adapters.responses_format import (
+    Items,
+    items_of,
+    messages_of,
+)
+from ctxlab.messages.types import Message
 
 __all__ = ["context_filter"]
 

@@ -26,7 +26,10 @@ from pydantic_ai.messages import (
 )
 
 from ctxlab.adapters.base import Conversations
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 
 __all__ = ["context_processor"]
 

@@ -4,7 +4,7 @@ A tool is a typed function; what its types and its docstring say is what the mod
 script answers in the model's place; without ``client`` the provider is asked, through litellm.
 
 >>> from ctxlab.agent import Agent, Done, Returned
->>> from ctxlab.conversation import Message, ToolCall
+>>> from ctxlab.messages.types import Message, ToolCall
 >>> from ctxlab.llm import ScriptedClient
 >>> def count_lines(path: str, blank: bool = False) -> int:
 ...     '''Counts the lines of a file.

@@ -21,30 +21,30 @@ from .events import (
 from .events import (
     event_to_dict as event_to_dict,
 )
-from .live import (
-    Live as Live,
-)
 from .loop import (
     DEFAULT_STRATEGY as DEFAULT_STRATEGY,
 )
 from .loop import (
     Agent as Agent,
 )
-from .processes import (
+from .session import (
+    Live as Live,
+)
+from .tools.processes import (
     Processes as Processes,
 )
-from .result import (
+from .tools.result import (
     ERROR_TYPES as ERROR_TYPES,
 )
-from .result import (
+from .tools.result import (
     ToolResult as ToolResult,
 )
-from .tools import (
+from .tools.tool import (
     Tool as Tool,
 )
-from .tools import (
+from .tools.tool import (
     tool_of as tool_of,
 )
-from .workspace import (
+from .tools.workspace import (
     workspace_tools as workspace_tools,
 )

@@ -10,8 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ctxlab.agent.result import ToolResult
-from ctxlab.conversation import Message, ToolCall, Usage
+from ctxlab.agent.tools.result import ToolResult
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
 
 __all__ = [
     "Called",

@@ -15,7 +15,13 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, nullcontext
 from typing import Any, Protocol
 
-from ctxlab.agent.breaker import FAILURES, Breaker
+from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.signals import held
+from ctxlab.agent.circuit_breaker import (
+    FAILURES,
+    Breaker,
+)
+from ctxlab.agent.context_breakdown import parts_of
 from ctxlab.agent.events import (
     Called,
     Done,
@@ -26,11 +32,8 @@ from ctxlab.agent.events import (
     TextPiece,
     outcome_of,
 )
-from ctxlab.agent.parts import parts_of
-from ctxlab.agent.planning import plan_tool
-from ctxlab.agent.result import ToolResult, cancelled
-from ctxlab.agent.tools import Tool, call, not_found, toolbox
-from ctxlab.agent.wording import (
+from ctxlab.agent.manager import ContextManager
+from ctxlab.agent.messages import (
     BROKEN,
     CANCELLED_MARK,
     LIMIT_MARK,
@@ -39,17 +42,38 @@ from ctxlab.agent.wording import (
     result_message,
     sendable,
 )
-from ctxlab.client import Client, Reply, Request, Streamer
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelUnavailable, SessionError, SpecError
-from ctxlab.jsontext import well_formed
+from ctxlab.agent.plan import plan_tool
+from ctxlab.agent.tools.result import (
+    ToolResult,
+    cancelled,
+)
+from ctxlab.agent.tools.tool import (
+    Tool,
+    call,
+    not_found,
+    toolbox,
+)
+from ctxlab.context.turns import GET_TURN
+from ctxlab.errors import (
+    ModelUnavailable,
+    SessionError,
+    SpecError,
+)
 from ctxlab.llm import LiteLLMClient
-from ctxlab.manager import ContextManager
+from ctxlab.llm.base import (
+    Client,
+    Reply,
+    Request,
+    Streamer,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
 from ctxlab.sessions.base import Plan
-from ctxlab.signals import held
 from ctxlab.strategies import contents
 from ctxlab.strategies.base import members
-from ctxlab.turns import GET_TURN
 
 __all__ = ["DEFAULT_STRATEGY", "MAX_ITERATIONS", "Agent", "Managed"]
 
@@ -66,7 +90,7 @@ _LOG = logging.getLogger("ctxlab.agent")
 
 
 class Managed(Protocol):
-    """Child processes that tools have started: ``ctxlab.agent.processes.Processes``."""
+    """Child processes that tools have started: ``ctxlab.agent.tools.processes.Processes``."""
 
     def kill_all(self) -> object:
         """Ends all of them, with their children."""

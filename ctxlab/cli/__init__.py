@@ -1,5 +1,8 @@
 """The command line: parse, call one function, print."""
 
-from ctxlab.cli.app import app, main
+from ctxlab.cli.app import (
+    app,
+    main,
+)
 
 __all__ = ["app", "main"]

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxlab.cli import (
-    agree,
+from ctxlab._utils.signals import cancelled_when_terminated
+from ctxlab.cli.commands import (
     calibrate,
     canaries,
     chat,
@@ -29,12 +29,19 @@ from ctxlab.cli import (
     serve,
     sessions,
     strategies,
-    tables,
     tune,
 )
-from ctxlab.cli.speak import note, one_line
+from ctxlab.cli.commands import (
+    lists as tables,
+)
+from ctxlab.cli.commands import (
+    next_action as agree,
+)
+from ctxlab.cli.output import (
+    note,
+    one_line,
+)
 from ctxlab.errors import CtxlabError
-from ctxlab.signals import cancelled_when_terminated
 
 __all__ = ["app", "main"]
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from ctxlab.errors import ReadError, SpecError
-from ctxlab.quantity import quantity
+from ctxlab._utils.humanize import quantity
+from ctxlab.errors import (
+    ReadError,
+    SpecError,
+)
 
 if TYPE_CHECKING:
-    from ctxlab.spec import Spec
+    from ctxlab.evaluation.spec import Spec
 
 __all__ = [
     "AsJson",
@@ -105,7 +108,7 @@ NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show
 
 def chosen(paths: list[str], **options: Any) -> Spec:
     """What the options ask to be read; those that were not given are left to the experiment."""
-    from ctxlab.spec import Spec
+    from ctxlab.evaluation.spec import Spec
 
     return Spec(data=tuple(paths), **given(**options))
 
@@ -127,8 +130,12 @@ def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | 
     """The experiment that was asked for, and the saved run whose data it reads once more."""
     from msgspec.structs import replace
 
-    from ctxlab.catalog import bundled
-    from ctxlab.spec import Spec, is_spec, read_spec
+    from ctxlab.evaluation.spec import (
+        Spec,
+        is_spec,
+        read_spec,
+    )
+    from ctxlab.formats.io.datasets import bundled
 
     experiments = [path for path in paths if is_spec(path)]
     data = tuple(path for path in paths if path not in experiments)

@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ctxlab.cli.speak import note
-from ctxlab.errors import SaveError, SpecError
-from ctxlab.jsontext import parse_json
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.cli.output import note
+from ctxlab.errors import (
+    SaveError,
+    SpecError,
+)
 
 if TYPE_CHECKING:
-    from ctxlab.conversation import Recording
-    from ctxlab.model_choice import ModelChoice
+    from ctxlab.messages.types import Recording
+    from ctxlab.tokens.model_choice import ModelChoice
 
 __all__ = ["a_folder", "check_out", "saving"]
 
@@ -27,7 +30,7 @@ def a_folder(text: str) -> Path:
 
     Raises ``SpecError`` where nothing can be written there. A trial file is written and removed.
     """
-    from ctxlab.results import UNFINISHED
+    from ctxlab.evaluation.results import UNFINISHED
 
     if not text:
         raise SpecError("--out: the folder is empty; the current one is written as .")
@@ -77,8 +80,11 @@ def check_out(
     SpecError
         Where the folder holds anything else; says what, and what to do.
     """
-    from ctxlab.fingerprint import identities
-    from ctxlab.results import MANIFEST, UNFINISHED
+    from ctxlab.evaluation.fingerprint import identities
+    from ctxlab.evaluation.results import (
+        MANIFEST,
+        UNFINISHED,
+    )
 
     if out is None or not out.is_dir():
         return

@@ -16,11 +16,22 @@ What readers share, from the file up:
 ``loading``, ``choosing``, ``writing`` and ``losses`` stand above the formats.
 """
 
-from ctxlab.formats.base import Format, OnError, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.loading import OnSkip, load
-from ctxlab.formats.table import FORMATS, register, sniff
-from ctxlab.formats.writing import write
+from ctxlab.formats.base import (
+    Format,
+    OnError,
+    Source,
+)
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.load import (
+    OnSkip,
+    load,
+)
+from ctxlab.formats.registry import (
+    FORMATS,
+    register,
+    sniff,
+)
+from ctxlab.formats.write import write
 
 __all__ = [
     "FORMATS",

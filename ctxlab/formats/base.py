@@ -16,12 +16,16 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ctxlab.conversation import Recording
+from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats.elements import elements
-from ctxlab.formats.head import Head
-from ctxlab.formats.places import BOM, Place, opened
-from ctxlab.jsontext import parse_json
+from ctxlab.formats.io.files import (
+    BOM,
+    Place,
+    opened,
+)
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.json_array import elements
+from ctxlab.messages.types import Recording
 
 __all__ = ["Format", "LeaveOut", "Lost", "OnError", "Source", "recordings", "silent"]
 

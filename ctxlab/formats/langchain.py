@@ -20,14 +20,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.formats.answer import model_of
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.json_files import Where, values
-from ctxlab.formats.langchain_message import is_langchain_message, message_from_langchain
-from ctxlab.formats.loose import text, within
-from ctxlab.formats.request_bodies import small
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.assistant_message import model_of
+from ctxlab.formats.common.json_files import (
+    Where,
+    values,
+)
+from ctxlab.formats.common.langchain_messages import (
+    is_langchain_message,
+    message_from_langchain,
+)
+from ctxlab.formats.common.request_log import small
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    text,
+    within,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

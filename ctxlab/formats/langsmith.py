@@ -22,15 +22,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Recording, Usage
-from ctxlab.formats.any_tools import tools_of
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.json_files import values
-from ctxlab.formats.loose import first_text, iso_time, within
-from ctxlab.formats.required import an_object
-from ctxlab.formats.traced_calls import Call, call, conversations, thread_of
-from ctxlab.formats.usage import anthropic_usage, langchain_usage, openai_usage
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.common.json_files import values
+from ctxlab.formats.common.traces import (
+    Call,
+    call,
+    conversations,
+    thread_of,
+)
+from ctxlab.formats.common.usage import (
+    anthropic_usage,
+    langchain_usage,
+    openai_usage,
+)
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    first_text,
+    iso_time,
+    within,
+)
+from ctxlab.formats.required_fields import an_object
+from ctxlab.messages.types import (
+    Recording,
+    Usage,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -30,11 +30,28 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Message, Probe, Recording
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import clock_time, dated, listed, text, texts, within
-from ctxlab.formats.required import a_text, an_object
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    clock_time,
+    dated,
+    listed,
+    text,
+    texts,
+    within,
+)
+from ctxlab.formats.required_fields import (
+    a_text,
+    an_object,
+)
+from ctxlab.messages.types import (
+    Message,
+    Probe,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

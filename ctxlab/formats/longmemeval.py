@@ -33,11 +33,27 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ctxlab.conversation import Message, Probe, Recording
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import clock_time, dated, text, texts
-from ctxlab.formats.required import a_list, a_text, an_object
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    clock_time,
+    dated,
+    text,
+    texts,
+)
+from ctxlab.formats.required_fields import (
+    a_list,
+    a_text,
+    an_object,
+)
+from ctxlab.messages.types import (
+    Message,
+    Probe,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

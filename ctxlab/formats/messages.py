@@ -31,21 +31,51 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.content_parts import UNREAD_CALLS, api_of, is_known_type, part_type, short_type
-from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats import anthropic_messages, langchain, mini_swe_agent, openhands_completions
-from ctxlab.formats.any_call import answers_of
-from ctxlab.formats.any_messages import is_control, read_row
-from ctxlab.formats.any_tools import tools_of
-from ctxlab.formats.base import Format, LeaveOut, Source, silent
-from ctxlab.formats.chat_shape import has_other_parts
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import listed, text, within
+from ctxlab.formats import (
+    langchain,
+    mini_swe_agent,
+)
+from ctxlab.formats.anthropic import reader as anthropic_messages
+from ctxlab.formats.base import (
+    Format,
+    LeaveOut,
+    Source,
+    silent,
+)
+from ctxlab.formats.common.api_calls import answers_of
+from ctxlab.formats.common.api_messages import (
+    is_control,
+    read_row,
+)
+from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.common.chat_format import has_other_parts
+from ctxlab.formats.common.request_log import (
+    Dialect,
+    moment,
+    read_bodies,
+)
+from ctxlab.formats.common.usage import any_usage
+from ctxlab.formats.common.vercel_messages import is_ui_tool
+from ctxlab.formats.io.head import Head
 from ctxlab.formats.openai_chat import message_of
-from ctxlab.formats.request_bodies import Dialect, moment, read_bodies
-from ctxlab.formats.usage import any_usage
-from ctxlab.formats.vercel_messages import is_ui_tool
+from ctxlab.formats.openhands import completions as openhands_completions
+from ctxlab.formats.optional_fields import (
+    listed,
+    text,
+    within,
+)
+from ctxlab.messages.content_parts import (
+    UNREAD_CALLS,
+    api_of,
+    is_known_type,
+    part_type,
+    short_type,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 

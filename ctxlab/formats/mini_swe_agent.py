@@ -14,13 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.chat_shape import sent
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import number, text, within
-from ctxlab.formats.usage import openai_usage
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.chat_format import sent
+from ctxlab.formats.common.usage import openai_usage
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    number,
+    text,
+    within,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -21,14 +21,32 @@ from typing import Any
 
 import msgspec
 
-from ctxlab.conversation import Compaction, Message, Probe, Recording
-from ctxlab.formats import session_chunks
-from ctxlab.formats.any_messages import is_control, read_row
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.chat_shape import CHAT_ROLES, has_other_parts, has_tool_parts
-from ctxlab.formats.head import Head
-from ctxlab.jsontext import dump_json
-from ctxlab.wire import message_from_row, row_from_message
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.api_messages import (
+    is_control,
+    read_row,
+)
+from ctxlab.formats.common.chat_format import (
+    CHAT_ROLES,
+    has_other_parts,
+    has_tool_parts,
+)
+from ctxlab.formats.ctxlab_sessions import chunks as session_chunks
+from ctxlab.formats.io.head import Head
+from ctxlab.messages.openai_format import (
+    message_from_row,
+    row_from_message,
+)
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Probe,
+    Recording,
+)
 
 __all__ = ["FORMAT", "dumps", "read", "sniff"]
 

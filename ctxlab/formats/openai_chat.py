@@ -22,24 +22,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.formats import losses, mini_swe_agent, openhands_completions
-from ctxlab.formats.anthropic_messages import is_anthropic
-from ctxlab.formats.any_messages import read_row
-from ctxlab.formats.base import Format, LeaveOut, Lost, Source
-from ctxlab.formats.chat_shape import (
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats import (
+    mini_swe_agent,
+)
+from ctxlab.formats import (
+    unsupported as losses,
+)
+from ctxlab.formats.anthropic.reader import is_anthropic
+from ctxlab.formats.base import (
+    Format,
+    LeaveOut,
+    Lost,
+    Source,
+)
+from ctxlab.formats.common.api_messages import read_row
+from ctxlab.formats.common.chat_format import (
     CHAT_ROLES,
     has_other_parts,
     has_reasoning_parts,
     has_tool_parts,
     unknown_parts,
 )
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import text, within
-from ctxlab.formats.request_bodies import MOMENTS, Body, Dialect, bodies, moment, read_bodies
-from ctxlab.formats.required import an_object, objects
-from ctxlab.formats.usage import openai_usage
-from ctxlab.jsontext import dump_json
+from ctxlab.formats.common.request_log import (
+    MOMENTS,
+    Body,
+    Dialect,
+    bodies,
+    moment,
+    read_bodies,
+)
+from ctxlab.formats.common.usage import openai_usage
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.openhands import completions as openhands_completions
+from ctxlab.formats.optional_fields import (
+    text,
+    within,
+)
+from ctxlab.formats.required_fields import (
+    an_object,
+    objects,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "dump", "message_of", "read", "sniff"]
 

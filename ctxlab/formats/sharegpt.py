@@ -26,18 +26,36 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any
 
-from ctxlab.conversation import Message, Recording, ToolCall
-from ctxlab.formats.any_messages import unpacked
-from ctxlab.formats.any_tools import tools_of
-from ctxlab.formats.base import Format, LeaveOut, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.json_files import Where, values
-from ctxlab.formats.loose import listed, text, within
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import (
+    Format,
+    LeaveOut,
+    Source,
+)
+from ctxlab.formats.common.api_messages import unpacked
+from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.common.json_files import (
+    Where,
+    values,
+)
+from ctxlab.formats.common.request_log import small
+from ctxlab.formats.io.head import Head
 from ctxlab.formats.openai_chat import message_of
-from ctxlab.formats.request_bodies import small
-from ctxlab.formats.required import a_text, an_object
-from ctxlab.jsontext import dump_json
-from ctxlab.wire import tool_call_from_dict
+from ctxlab.formats.optional_fields import (
+    listed,
+    text,
+    within,
+)
+from ctxlab.formats.required_fields import (
+    a_text,
+    an_object,
+)
+from ctxlab.messages.openai_format import tool_call_from_dict
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

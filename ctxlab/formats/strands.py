@@ -17,15 +17,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats.any_messages import read_row
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.json_files import values
-from ctxlab.formats.loose import iso_time, within
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.api_messages import read_row
+from ctxlab.formats.common.json_files import values
+from ctxlab.formats.io.head import Head
 from ctxlab.formats.messages import PartCount
-from ctxlab.formats.required import an_object
+from ctxlab.formats.optional_fields import (
+    iso_time,
+    within,
+)
+from ctxlab.formats.required_fields import an_object
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -29,13 +29,26 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.chat_shape import plain_content
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import first_of, listed, number, parsed, text, within
-from ctxlab.formats.required import an_object
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.chat_format import plain_content
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    first_of,
+    listed,
+    number,
+    parsed,
+    text,
+    within,
+)
+from ctxlab.formats.required_fields import an_object
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

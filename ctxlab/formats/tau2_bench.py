@@ -33,13 +33,24 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import iso_time, listed, text, within
-from ctxlab.formats.required import an_object
-from ctxlab.formats.usage import openai_usage
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.usage import openai_usage
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import (
+    iso_time,
+    listed,
+    text,
+    within,
+)
+from ctxlab.formats.required_fields import an_object
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = ["FORMAT", "read", "sniff"]
 

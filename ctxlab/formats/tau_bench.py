@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.conversation import Recording
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.chat_shape import chat
-from ctxlab.formats.head import Head
-from ctxlab.formats.loose import within
-from ctxlab.formats.required import an_object
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.common.chat_format import chat
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.optional_fields import within
+from ctxlab.formats.required_fields import an_object
+from ctxlab.messages.types import Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

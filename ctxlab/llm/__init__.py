@@ -1,6 +1,7 @@
 """Clients that ask models: litellm with retries, answers kept on disk, and scripted ones for tests.
 
-``LiteLLMClient``, ``CappedClient`` and ``ScriptedClient`` also stream (``ctxlab.client.Streamer``). The
+``LiteLLMClient``, ``CappedClient`` and ``ScriptedClient`` also stream
+(``ctxlab.llm.base.Streamer``). The
 others, which strategies ask, answer whole: who streams falls back on ``complete`` where there is none.
 Importing it loads neither litellm nor diskcache.
 """
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctxlab.client import Client
-from ctxlab.llm.cached import CachedClient, CacheMode
-from ctxlab.llm.capped import CappedClient
-from ctxlab.llm.ledger import Totals
-from ctxlab.llm.lenient import LenientClient
+from ctxlab.llm.base import Client
+from ctxlab.llm.budgeted import CappedClient
+from ctxlab.llm.cached import (
+    CachedClient,
+    CacheMode,
+)
+from ctxlab.llm.cost_budget import PurseEmpty
+from ctxlab.llm.fault_tolerant import LenientClient
 from ctxlab.llm.litellm import LiteLLMClient
-from ctxlab.llm.purse import PurseEmpty
 from ctxlab.llm.scripted import ScriptedClient
-from ctxlab.llm.threads import AT_A_TIME
+from ctxlab.llm.thread_pool import AT_A_TIME
+from ctxlab.llm.usage_totals import Totals
 
 __all__ = [
     "AT_A_TIME",

@@ -23,13 +23,29 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from ctxlab.client import Client, Embedder, Embedding, Reply, Request
-from ctxlab.conversation import Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable, UnknownName
-from ctxlab.jsontext import dump_json, parse_json
-from ctxlab.llm.each import Each
-from ctxlab.llm.threads import undisturbed
-from ctxlab.private_files import create_file, make_folder
+from ctxlab._utils.jsonio import (
+    dump_json,
+    parse_json,
+)
+from ctxlab._utils.private_files import (
+    create_file,
+    make_folder,
+)
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+    UnknownName,
+)
+from ctxlab.llm.base import (
+    Client,
+    Embedder,
+    Embedding,
+    Reply,
+    Request,
+)
+from ctxlab.llm.batch_mixin import Each
+from ctxlab.llm.thread_pool import undisturbed
+from ctxlab.messages.types import Usage
 
 __all__ = ["CacheMode", "CachedClient"]
 
@@ -61,7 +77,7 @@ class CachedClient(Each):
 
     >>> import tempfile
     >>> from ctxlab.llm import ScriptedClient
-    >>> from ctxlab.conversation import Message
+    >>> from ctxlab.messages.types import Message
     >>> question = Request("gpt-4o", (Message("user", "Hi"),))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with CachedClient(ScriptedClient("Hello.", "Hello again."), folder) as client:

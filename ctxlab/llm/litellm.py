@@ -14,19 +14,50 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
-from ctxlab.client import Embedding, Reply, Request
-from ctxlab.conversation import Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable
-from ctxlab.llm.each import Each
-from ctxlab.llm.failures import Failure, judge
-from ctxlab.llm.importing import begun as _begun
-from ctxlab.llm.importing import litellm as _litellm
-from ctxlab.llm.ledger import Ledger, Totals
-from ctxlab.llm.purse import Pay, Payment, Purse, most_tokens, worst_case
-from ctxlab.llm.reading import Billed, read_embedding, read_reply
-from ctxlab.llm.streaming import STREAMED, Line, read_stream, spoken
-from ctxlab.llm.threads import AT_A_TIME, as_they_come
-from ctxlab.models import find_model
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+)
+from ctxlab.llm.base import (
+    Embedding,
+    Reply,
+    Request,
+)
+from ctxlab.llm.batch_mixin import Each
+from ctxlab.llm.cost_budget import (
+    Pay,
+    Payment,
+    Purse,
+    most_tokens,
+    worst_case,
+)
+from ctxlab.llm.error_classification import (
+    Failure,
+    judge,
+)
+from ctxlab.llm.lazy_litellm import begun as _begun
+from ctxlab.llm.lazy_litellm import litellm as _litellm
+from ctxlab.llm.response_parsing import (
+    Billed,
+    read_embedding,
+    read_reply,
+)
+from ctxlab.llm.streaming import (
+    STREAMED,
+    Line,
+    read_stream,
+    spoken,
+)
+from ctxlab.llm.thread_pool import (
+    AT_A_TIME,
+    as_they_come,
+)
+from ctxlab.llm.usage_totals import (
+    Ledger,
+    Totals,
+)
+from ctxlab.messages.types import Usage
+from ctxlab.tokens.models import find_model
 
 __all__ = ["LiteLLMClient"]
 

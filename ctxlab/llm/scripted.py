@@ -10,11 +10,21 @@ from functools import lru_cache
 from math import sqrt
 from typing import TypeAlias
 
-from ctxlab.client import Embedding, Reply, Request
-from ctxlab.conversation import Message, Usage
-from ctxlab.errors import ModelUnavailable, SpecError
-from ctxlab.profiles import UNCALIBRATED
-from ctxlab.tokens import TokenCounter
+from ctxlab.errors import (
+    ModelUnavailable,
+    SpecError,
+)
+from ctxlab.llm.base import (
+    Embedding,
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    Usage,
+)
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.profiles import UNCALIBRATED
 
 __all__ = ["Answer", "ScriptedClient"]
 

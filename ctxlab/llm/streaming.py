@@ -16,13 +16,19 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ctxlab.client import Reply
+from ctxlab._utils.jsonio import well_formed
 from ctxlab.errors import ModelUnavailable
-from ctxlab.jsontext import well_formed
-from ctxlab.llm.failures import judge
-from ctxlab.llm.reading import Billed, read_said
-from ctxlab.llm.threads import HEARD, wait_for
-from ctxlab.prices import Prices
+from ctxlab.llm.base import Reply
+from ctxlab.llm.error_classification import judge
+from ctxlab.llm.response_parsing import (
+    Billed,
+    read_said,
+)
+from ctxlab.llm.thread_pool import (
+    HEARD,
+    wait_for,
+)
+from ctxlab.tokens.prices import Prices
 
 __all__ = ["STREAMED", "BrokenOff", "Line", "read_stream", "spoken"]
 

@@ -17,7 +17,11 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ctxlab.serve.guard import AUTHENTICATED, App, problem
+from ctxlab.serve.auth import (
+    AUTHENTICATED,
+    App,
+    problem,
+)
 
 __all__ = ["HEADER_SECONDS", "ConnectionLimits", "LimitedProtocol", "RateLimit"]
 

@@ -1,5 +1,8 @@
 """What `ctxlab.sessions` offers; `__init__.py` loads each from here when it is first asked for."""
 
+from .background_summaries import (
+    Summaries as Summaries,
+)
 from .base import (
     Hit as Hit,
 )
@@ -21,42 +24,39 @@ from .base import (
 from .base import (
     TitleChange as TitleChange,
 )
-from .chunks.store import (
+from .jsonl.store import (
     ChunkedStore as ChunkedStore,
 )
-from .contents import (
-    Contents as Contents,
-)
-from .contents import (
-    ContentsEntry as ContentsEntry,
-)
-from .contents import (
-    Interaction as Interaction,
-)
-from .contents import (
-    InteractionBrief as InteractionBrief,
-)
-from .contents import (
-    InteractionWithContext as InteractionWithContext,
-)
-from .logs import (
+from .log_library import (
     Logs as Logs,
 )
-from .meaning import (
-    search_meaning as search_meaning,
-)
-from .opening import (
+from .open import (
     open_library as open_library,
 )
-from .opening import (
+from .open import (
     open_store as open_store,
 )
-from .summaries import (
-    Summaries as Summaries,
-)
-from .window import (
+from .resume_window import (
     Caps as Caps,
 )
-from .workspace.store import (
+from .semantic_search import (
+    search_meaning as search_meaning,
+)
+from .sqlite.store import (
     WorkspaceStore as WorkspaceStore,
+)
+from .table_of_contents import (
+    Contents as Contents,
+)
+from .table_of_contents import (
+    ContentsEntry as ContentsEntry,
+)
+from .table_of_contents import (
+    Interaction as Interaction,
+)
+from .table_of_contents import (
+    InteractionBrief as InteractionBrief,
+)
+from .table_of_contents import (
+    InteractionWithContext as InteractionWithContext,
 )

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.quantity import many
+from ctxlab._utils.humanize import many
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 
 __all__ = [
     "STATUSES",
@@ -155,7 +158,8 @@ class Library(Protocol):
     def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
         """The position of a turn's first message, and its messages; none where there is no such turn.
 
-        Turns count from 1, see ``ctxlab.turns``. The price is that of the turn, not of the session.
+        Turns count from 1, see ``ctxlab.context.turns``. The price is that of the turn, not of the
+        session.
         """
         ...
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ctxlab.sessions.base import TITLE_LENGTH, TITLES, Session, TitleChange
-from ctxlab.sessions.contents import interaction_id
+from ctxlab.sessions.base import (
+    TITLE_LENGTH,
+    TITLES,
+    Session,
+    TitleChange,
+)
+from ctxlab.sessions.table_of_contents import interaction_id
 
 __all__ = ["RECENT", "changed", "first_title", "tidy", "title_prompt"]
 

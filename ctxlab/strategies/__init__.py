@@ -8,27 +8,38 @@ from ctxlab.strategies.base import (
     as_strategy,
     models_asked,
 )
-from ctxlab.strategies.clear_at_least import clear_at_least
-from ctxlab.strategies.contents import contents
-from ctxlab.strategies.controls import nothing, oracle, random_drop
+from ctxlab.strategies.controls import (
+    nothing,
+    oracle,
+    random_drop,
+)
 from ctxlab.strategies.file_sessions import file_sessions
-from ctxlab.strategies.first_and_last import first_and_last
 from ctxlab.strategies.full import full
-from ctxlab.strategies.hysteresis import hysteresis
+from ctxlab.strategies.head_and_tail import first_and_last
 from ctxlab.strategies.middle_out import middle_out
-from ctxlab.strategies.names import STRATEGIES, parse, register
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
 from ctxlab.strategies.recent_images import recent_images
 from ctxlab.strategies.recorded import recorded
+from ctxlab.strategies.registry import (
+    STRATEGIES,
+    parse,
+    register,
+)
 from ctxlab.strategies.retrieval import retrieval
 from ctxlab.strategies.rolling_summary import rolling_summary
-from ctxlab.strategies.shorten_arguments import shorten_arguments
 from ctxlab.strategies.stale_results import stale_results
+from ctxlab.strategies.table_of_contents import contents
 from ctxlab.strategies.tool_result_cap import tool_result_cap
 from ctxlab.strategies.tool_stubs import tool_stubs
-from ctxlab.strategies.when_it_pays import when_it_pays
-from ctxlab.strategies.windows import chunked_window, sliding_window
+from ctxlab.strategies.triggers.cache_aware import when_it_pays
+from ctxlab.strategies.triggers.clear_at_least import clear_at_least
+from ctxlab.strategies.triggers.hysteresis import hysteresis
+from ctxlab.strategies.truncate_arguments import shorten_arguments
+from ctxlab.strategies.windows import (
+    chunked_window,
+    sliding_window,
+)
 
 __all__ = [
     "STRATEGIES",

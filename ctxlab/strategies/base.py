@@ -13,11 +13,14 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from ctxlab.branch import Branch
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.branch import Branch
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Form,
+    Rewrite,
+)
 from ctxlab.errors import SpecError
-from ctxlab.history import Form, Rewrite
+from ctxlab.messages.types import Message
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Foresight,
+    Form,
+)
 from ctxlab.errors import SpecError
-from ctxlab.history import Foresight, Form
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.panic import panic
 

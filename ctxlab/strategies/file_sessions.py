@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ctxlab.branch import Branch
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.branch import Branch
+from ctxlab.context.context import Context
+from ctxlab.messages.file_access import touches
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.touched import touches
 
 __all__ = ["ENGINE", "file_sessions"]
 
@@ -39,9 +39,9 @@ class file_sessions(Base):
 
     Source: seed design "Hybrid Session Management".
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> asked = [("Hello", None), ("Fix a", "a.py"), ("Fix b", "b.py"), ("And a again", "a.py")]
     >>> talk = [Message("user", text, file=file) for text, file in asked]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))

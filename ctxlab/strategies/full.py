@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.strategies.base import Base
 
 __all__ = ["full"]

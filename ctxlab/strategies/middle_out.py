@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.strategies.base import Base
 
 __all__ = ["middle_out"]

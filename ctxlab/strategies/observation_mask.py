@@ -5,11 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies.base import Base, results_of, rewrite_results
-from ctxlab.strategies.text import is_text, with_text
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+    rewrite_results,
+)
+from ctxlab.strategies.helpers.text import (
+    is_text,
+    with_text,
+)
 
 __all__ = ["observation_mask"]
 
@@ -18,7 +28,7 @@ __all__ = ["observation_mask"]
 class observation_mask(Base):
     """All tool results but the newest ``keep`` are replaced by a line that says how much was there.
 
-    >>> from ctxlab.conversation import Message
+    >>> from ctxlab.messages.types import Message
     >>> observation_mask().mask(Message("tool", "a line of output\\n" * 30), None).content
     '[output left out: 31 lines]'
 

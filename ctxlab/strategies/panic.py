@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Entry, Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["panic"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 
 __all__ = ["recent_images"]
@@ -25,9 +25,9 @@ class recent_images(Base):
     Source: Anthropic's computer-use demo (``only_n_most_recent_images`` with ``min_removal_threshold``,
     which there is as large as ``keep``, and where the image goes without a line in its place).
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> shot = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
     >>> said = [Message("user", ({"type": "text", "text": name}, shot)) for name in "abc"]
     >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))

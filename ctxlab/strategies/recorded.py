@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ctxlab.context import Context
-from ctxlab.conversation import CLEARED, Compaction, Message, ToolCall
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    CLEARED,
+    Compaction,
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["recorded"]
 

@@ -7,15 +7,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from ctxlab.client import Embedder, Reply
-from ctxlab.context import Context
-from ctxlab.conversation import Message, text_of
-from ctxlab.errors import ModelUnavailable, SpecError
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.context.turns import turn_at
+from ctxlab.errors import (
+    ModelUnavailable,
+    SpecError,
+)
+from ctxlab.llm.base import (
+    Embedder,
+    Reply,
+)
+from ctxlab.messages.types import (
+    Message,
+    text_of,
+)
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.relevance import Vectors, Words, excerpt, terms_of
-from ctxlab.strategies.text import clip
-from ctxlab.turns import turn_at
+from ctxlab.strategies.helpers.ranking import (
+    Vectors,
+    Words,
+    excerpt,
+    terms_of,
+)
+from ctxlab.strategies.helpers.text import clip
 
 __all__ = ["retrieval"]
 
@@ -36,9 +50,9 @@ class retrieval(Base):
     Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009); quoting
     old turns after MemGPT's recall storage (Packer et al., 2023).
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", "Hello"), Message("user", "The key of HAT136 is 4711.")]
     >>> talk += [Message("user", f"And what about number {i}?") for i in range(30)]
     >>> talk += [Message("user", "So what was it for HAT136?")]

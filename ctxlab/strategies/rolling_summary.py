@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.scribe import find_prompt
-from ctxlab.strategies.summarize import fold_summary, header_tokens
+from ctxlab.strategies.summaries.fold import (
+    fold_summary,
+    header_tokens,
+)
+from ctxlab.strategies.summaries.llm import find_prompt
 
 __all__ = ["rolling_summary"]
 

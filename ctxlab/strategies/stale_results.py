@@ -9,12 +9,28 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form, Rewrite
-from ctxlab.strategies.base import Base, results_of
-from ctxlab.strategies.text import is_text, with_text
-from ctxlab.strategies.touched import Touch, failed, touches
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Form,
+    Rewrite,
+)
+from ctxlab.messages.file_access import (
+    Touch,
+    failed,
+    touches,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+)
+from ctxlab.strategies.helpers.text import (
+    is_text,
+    with_text,
+)
 
 __all__ = ["stale_results"]
 
@@ -32,9 +48,9 @@ class stale_results(Base):
 
     Source: ctxlab, after what users ask of coding agents; ``touches`` knows which tool reads what.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", "go")]
     >>> for id, text in (("c1", "x = 1\\n" * 99), ("c2", "x = 2\\n" * 99)):
     ...     call = ToolCall(id, "read", '{"path": "src/io.py"}')

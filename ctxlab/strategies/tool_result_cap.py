@@ -5,11 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies.base import Base, results_of, rewrite_results
-from ctxlab.strategies.text import with_text
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+    rewrite_results,
+)
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["tool_result_cap"]
 
@@ -20,7 +27,7 @@ class tool_result_cap(Base):
 
     Cutting at arrival changes nothing that was sent before, so the prompt cache is kept whole.
 
-    >>> from ctxlab.conversation import Message
+    >>> from ctxlab.messages.types import Message
     >>> tool_result_cap(chars=5, marker="…").cut(Message("tool", "a long result"), None).content
     'a lon…'
 

@@ -11,12 +11,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.jsontext import dump_json, leaves, parse_json
-from ctxlab.strategies.base import Base, results_of, rewrite_results
-from ctxlab.strategies.text import clip, is_text, with_text
+from ctxlab._utils.jsonio import (
+    dump_json,
+    leaves,
+    parse_json,
+)
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+    rewrite_results,
+)
+from ctxlab.strategies.helpers.text import (
+    clip,
+    is_text,
+    with_text,
+)
 
 __all__ = ["MARKER", "stub_of", "tool_stubs"]
 
@@ -35,7 +50,7 @@ class tool_stubs(Base):
 
     In a run with a single user message the turn never ends; ``keep`` counts results instead.
 
-    >>> from ctxlab.conversation import Message, ToolCall
+    >>> from ctxlab.messages.types import Message, ToolCall
     >>> found = stub_of(Message("tool", "line of output " * 99), ToolCall("c1", "run"))
     >>> found.content[:47]
     '{"tool":"run","status":"success","summary":"lin'

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.branch import Branch
-from ctxlab.context import Context
+from ctxlab.context.branch import Branch
+from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Base
 

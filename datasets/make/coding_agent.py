@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ctxlab.conversation import Recording
+from ctxlab.messages.types import Recording
 from datasets.make.jobs import Job, load_job
 from datasets.make.transcript import Bag, Transcript
 from datasets.make.words import load_words

@@ -15,7 +15,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from ctxlab.conversation import Probe, Recording
+from ctxlab.messages.types import (
+    Probe,
+    Recording,
+)
 from datasets.make.transcript import Bag, Transcript
 
 __all__ = ["NAME", "recordings"]

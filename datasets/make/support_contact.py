@@ -6,7 +6,7 @@ import random
 from datetime import date
 from typing import Any
 
-from ctxlab.jsontext import parse_json
+from ctxlab._utils.jsonio import parse_json
 from datasets.make.support_store import Store
 from datasets.make.transcript import Bag, Transcript
 from datasets.make.words import load_words

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
 
-from ctxlab.conversation import Recording
-from ctxlab.jsontext import parse_json
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.messages.types import Recording
 from datasets.make.support_contact import Contact, day
 from datasets.make.support_shop import GOODS, STREETS, TODAY, TOWNS
 from datasets.make.support_store import ARTICLES

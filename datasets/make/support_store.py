@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Any
 
-from ctxlab.jsontext import dump_json
+from ctxlab._utils.jsonio import dump_json
 from datasets.make.support_shop import GOODS, TODAY, WORDS, Shop, cents, money
 from datasets.make.words import load_words
 

@@ -9,8 +9,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ctxlab.conversation import Message, Probe, Recording, ToolCall, text_of
-from ctxlab.jsontext import dump_json
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.messages.types import (
+    Message,
+    Probe,
+    Recording,
+    ToolCall,
+    text_of,
+)
 
 __all__ = ["Bag", "Call", "Transcript"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ctxlab.jsontext import dump_json
+from ctxlab._utils.jsonio import dump_json
 
 __all__ = ["CODEBASE", "TOOLS", "Workspace"]
 

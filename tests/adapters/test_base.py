@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from replaying import SPECS
 
 from ctxlab.adapters import Conversations
-from ctxlab.conversation import Message
+from ctxlab.agent.manager import ContextManager
 from ctxlab.errors import SpecError
 from ctxlab.llm import ScriptedClient
-from ctxlab.manager import ContextManager
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
 from ctxlab.strategies import parse
 from ctxlab.strategies.base import members
-from ctxlab.tokens import DEFAULT_MODEL, TokenCounter
-from ctxlab.validity import check
+from ctxlab.tokens.counter import (
+    DEFAULT_MODEL,
+    TokenCounter,
+)
 
 LIVE = [spec for spec in SPECS if all(each.live for each in members(parse(spec)))]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Message
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
+from ctxlab.tokens.counter import TokenCounter
 
 pytest.importorskip("langchain", reason="langchain is not installed: pip install 'ctxlab[test]'")
 
@@ -27,7 +27,11 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from ctxlab.adapters.langchain import ContextMiddleware, _name, _ours
+from ctxlab.adapters.langchain import (
+    ContextMiddleware,
+    _name,
+    _ours,
+)
 
 STEPS = 12
 

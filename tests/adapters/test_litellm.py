@@ -10,9 +10,9 @@ import pytest
 from talking import talking
 
 from ctxlab.adapters.litellm import ContextHook
-from ctxlab.conversation import Message
 from ctxlab.llm import ScriptedClient
-from ctxlab.validity import check
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
 
 SAID = [
     {"role": role, "content": f"{role} {i} " + "word " * 60}

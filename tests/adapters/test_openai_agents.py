@@ -22,10 +22,13 @@ from openai.types.responses import (
 )
 
 from ctxlab.adapters.openai_agents import context_filter
-from ctxlab.adapters.responses_items import items_of, messages_of
-from ctxlab.conversation import Message
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.adapters.responses_format import (
+    items_of,
+    messages_of,
+)
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
+from ctxlab.tokens.counter import TokenCounter
 
 STEPS = 12
 

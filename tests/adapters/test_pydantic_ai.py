@@ -27,10 +27,13 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from ctxlab.adapters.pydantic_ai import _messages, context_processor
-from ctxlab.conversation import Message
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.adapters.pydantic_ai import (
+    _messages,
+    context_processor,
+)
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
+from ctxlab.tokens.counter import TokenCounter
 
 STEPS = 12
 

@@ -20,13 +20,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from talking import Fault, talking
 
-from ctxlab.agent.events import Called, Done, Returned, TextPiece
+from ctxlab.agent.events import (
+    Called,
+    Done,
+    Returned,
+    TextPiece,
+)
 from ctxlab.agent.loop import Agent
-from ctxlab.agent.processes import Processes
-from ctxlab.client import Reply, Request
-from ctxlab.conversation import Message, ToolCall, Usage
+from ctxlab.agent.tools.processes import Processes
 from ctxlab.errors import ModelUnavailable
-from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.llm import (
+    LiteLLMClient,
+    ScriptedClient,
+)
+from ctxlab.llm.base import (
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
 
 STOP = KeyboardInterrupt()
 

@@ -18,15 +18,38 @@ from hypothesis import strategies as st
 from talking import talking
 
 from ctxlab import count_tokens
-from ctxlab.agent.events import Called, Done, Returned, TextPiece, event_to_dict
-from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
-from ctxlab.client import Reply, Request
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable, SpecError
-from ctxlab.llm import LiteLLMClient, ScriptedClient
-from ctxlab.sessions.paired import paired
+from ctxlab.agent.events import (
+    Called,
+    Done,
+    Returned,
+    TextPiece,
+    event_to_dict,
+)
+from ctxlab.agent.loop import (
+    DEFAULT_STRATEGY,
+    Agent,
+)
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+    SpecError,
+)
+from ctxlab.llm import (
+    LiteLLMClient,
+    ScriptedClient,
+)
+from ctxlab.llm.base import (
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions.message_units import paired
 from ctxlab.strategies import full
-from ctxlab.validity import check
 
 
 def search_vault(query: str, size: int = 5) -> dict[str, Any]:
@@ -254,7 +277,7 @@ def test_seed_002_7_an_overflow_is_cut_with_a_warning_and_not_sent_as_it_is(
             "openai/gpt-4o", tools=[read], client=client, system="You test.", limit=3000,
             max_tokens=200, strategy="panic()",
         )  # fmt: skip
-        with caplog.at_level(logging.WARNING, "ctxlab.manager"):
+        with caplog.at_level(logging.WARNING, "ctxlab.agent.manager"):
             assert agent.turn("Read").text == "Long."
         assert server.answered == 2
         assert server.calls[1].prompt <= 2800
@@ -278,7 +301,7 @@ def test_seed_002_4_tool_definitions_take_room_and_are_counted() -> None:
             """Looks through the whole tree of files for what was asked, and tells what it found."""
             return path
 
-        from ctxlab.agent.tools import tool_of
+        from ctxlab.agent.tools.tool import tool_of
 
         return tool_of(tool, name=name)
 

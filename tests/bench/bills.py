@@ -10,11 +10,18 @@ import numpy as np
 from replay import corpus
 from table import Line
 
-from ctxlab.billing import bills, errors, in_view
-from ctxlab.calibration import calibrate
-from ctxlab.conversation import Message, Recording
-from ctxlab.profiles import UNCALIBRATED
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+from ctxlab.tokens.billing import (
+    bills,
+    errors,
+    in_view,
+)
+from ctxlab.tokens.calibration import calibrate
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.profiles import UNCALIBRATED
 
 __all__ = ["claude"]
 

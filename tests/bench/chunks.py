@@ -13,13 +13,13 @@ from statistics import median
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import ChunkedStore
 
 __all__ = ["lengths"]
 
 _PEAK = """
 import sys, tracemalloc
-from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import ChunkedStore
 store = ChunkedStore(sys.argv[1])
 tracemalloc.start()
 store.open("a")

@@ -9,14 +9,24 @@ import tiktoken
 from replay import corpora
 from table import Line
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, Recording
-from ctxlab.images import image_tokens
+from ctxlab.context.context import Context
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 from ctxlab.strategies import parse
-from ctxlab.strategies.names import LINEUP
-from ctxlab.tape import Tape, play
-from ctxlab.tokens import CONTROLS, TokenCounter, render
-from ctxlab.vocabulary import encoding
+from ctxlab.strategies.registry import LINEUP
+from ctxlab.tokens.counter import (
+    CONTROLS,
+    TokenCounter,
+    render,
+)
+from ctxlab.tokens.encodings import encoding
+from ctxlab.tokens.images import image_tokens
 
 __all__ = ["exact"]
 

@@ -11,11 +11,21 @@ from replay import LIMIT, forget
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.strategies import Strategy, parse, sliding_window
-from ctxlab.strategies.about import catalogue
-from ctxlab.tape import Tape, play
-from ctxlab.tokens import TokenCounter
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+from ctxlab.strategies import (
+    Strategy,
+    parse,
+    sliding_window,
+)
+from ctxlab.strategies.introspection import catalogue
+from ctxlab.tokens.counter import TokenCounter
 
 __all__ = ["replays"]
 

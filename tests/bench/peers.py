@@ -11,8 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.vocabulary import encoding
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+from ctxlab.tokens.encodings import encoding
 
 __all__ = ["Peer", "peers"]
 

@@ -13,9 +13,9 @@ from time import perf_counter
 from synthetic import conversation
 from table import Line, alternate
 
-from ctxlab.catalog import bundled
 from ctxlab.errors import DataMissing
 from ctxlab.formats import native
+from ctxlab.formats.io.datasets import bundled
 
 __all__ = ["folder", "memory", "start"]
 

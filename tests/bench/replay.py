@@ -14,22 +14,34 @@ from peers import Peer, peers
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.conversation import Message, Recording
-from ctxlab.executors import execute, usable_workers
-from ctxlab.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
+from ctxlab.evaluation.experiment import (
+    DEFAULT_LIMITS,
+    evaluate,
+)
+from ctxlab.evaluation.parallel import (
+    execute,
+    usable_workers,
+)
 from ctxlab.formats import load
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 from ctxlab.strategies import sliding_window
-from ctxlab.strategies.names import LINEUP
-from ctxlab.tape import Tape, play
-from ctxlab.tokens import TokenCounter
-from ctxlab.vocabulary import encoding
+from ctxlab.strategies.registry import LINEUP
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.encodings import encoding
 
 __all__ = ["LIMIT", "corpora", "corpus", "floor", "forget", "grid", "window"]
 
 LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
 _REAL = ("claude-code-entireio", "mini-swe-agent")
-_SETUP = ("ctxlab.vocabulary", "ctxlab.models")  # they know nothing of any recording
+_SETUP = ("ctxlab.tokens.encodings", "ctxlab.tokens.models")  # they know nothing of any recording
 _Cache = type(encoding)
 
 

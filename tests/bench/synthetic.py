@@ -10,7 +10,11 @@ import json
 from collections.abc import Iterator
 from random import Random
 
-from ctxlab.conversation import Message, Recording, ToolCall
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
 
 __all__ = ["conversation"]
 

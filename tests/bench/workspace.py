@@ -13,13 +13,13 @@ from statistics import median
 from synthetic import conversation
 from table import Line, alternate
 
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 __all__ = ["lengths"]
 
 _PEAK = """
 import sys, tracemalloc
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 store = WorkspaceStore(sys.argv[1])
 store.sessions()
 tracemalloc.start()

@@ -8,7 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from ctxlab.cli.dates import a_date, when
+from ctxlab.cli.dates import (
+    a_date,
+    when,
+)
 from ctxlab.errors import SpecError
 
 

@@ -12,8 +12,11 @@ import pytest
 from msgspec.structs import replace
 from running import PROGRAM, Run, a_recording
 
+from ctxlab.evaluation.results import (
+    Results,
+    replaced_together,
+)
 from ctxlab.formats import write
-from ctxlab.results import Results, replaced_together
 
 FEW = ("-l", "4k", "-s", "full")
 SAME = "holds a run over the same recordings and model: it will be replaced"

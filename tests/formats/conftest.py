@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Recording
 from ctxlab.formats import load
+from ctxlab.messages.types import Recording
 
 
 @pytest.fixture(scope="session")

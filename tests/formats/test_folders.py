@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ctxlab.conversation import Recording
 from ctxlab.formats import load
-from ctxlab.formats.places import Place
-from ctxlab.tokens import TokenCounter
+from ctxlab.formats.io.files import Place
+from ctxlab.messages.types import Recording
+from ctxlab.tokens.counter import TokenCounter
 
 
 class Known(NamedTuple):

@@ -15,10 +15,18 @@ from typing import Any
 import pytest
 from samples import HERE, files_of, packed
 
-from ctxlab.conversation import Compaction, Message, Recording, Usage
+from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, sniff
-from ctxlab.jsontext import parse_json
+from ctxlab.formats import (
+    load,
+    sniff,
+)
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Recording,
+    Usage,
+)
 
 SPEC = {"task": "repair", "run_id": "r", "model": "openai/gpt-4o"}
 USER = {"id": "u", "role": "user", "content": "repair it", "source": "input"}

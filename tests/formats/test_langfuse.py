@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Usage
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, sniff
+from ctxlab.formats import (
+    load,
+    sniff,
+)
+from ctxlab.messages.types import Usage
 
 WriteLines = Callable[..., Path]
 USER = {"role": "user", "content": "hi"}

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Message, Usage
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, sniff
+from ctxlab.formats import (
+    load,
+    sniff,
+)
+from ctxlab.messages.types import (
+    Message,
+    Usage,
+)
 
 WriteLines = Callable[..., Path]
 USER = {"role": "user", "content": "hi"}

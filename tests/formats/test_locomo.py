@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Recording
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.validity import check
+from ctxlab.messages.types import Recording
+from ctxlab.messages.validation import check
 
 
 def turn(speaker: str, id: str, text: str, **more: Any) -> dict[str, Any]:

@@ -12,10 +12,17 @@ import msgspec
 import pytest
 from samples import SAMPLES, files_of, packed
 
-from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, write
-from ctxlab.validity import check
+from ctxlab.formats import (
+    load,
+    write,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
 
 HERE = Path(__file__).parent / "samples"
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}

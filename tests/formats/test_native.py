@@ -13,10 +13,17 @@ from anything import any_recordings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, write
+from ctxlab.formats import (
+    load,
+    write,
+)
 from ctxlab.formats.native import dumps
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
 
 META = {"type": "meta", "format": "ctxlab", "version": 1}
 

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import ToolCall, Usage
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, sniff
+from ctxlab.formats import (
+    load,
+    sniff,
+)
+from ctxlab.messages.types import (
+    ToolCall,
+    Usage,
+)
 
 USER = {"role": "user", "content": "What is in a.py?"}
 FUNCTION = {"name": "read", "arguments": '{"path": "a.py"}'}

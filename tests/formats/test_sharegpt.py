@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
 
 HERE = Path(__file__).parent / "samples"
 

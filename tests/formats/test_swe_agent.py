@@ -11,7 +11,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.validity import check
+from ctxlab.messages.validation import check
 
 STEP = {"action": "ls", "observation": "a", "response": "Look.\nls", "thought": "Look."}
 

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from ctxlab.conversation import Recording, ToolCall, Usage
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.messages.types import (
+    Recording,
+    ToolCall,
+    Usage,
+)
+from ctxlab.messages.validation import check
+from ctxlab.tokens.counter import TokenCounter
 
 CALL = {"id": "c", "name": "find", "arguments": {"id": "L1"}, "requestor": "assistant"}
 OWN = {"id": "u", "name": "look", "arguments": {}, "requestor": "user"}

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import load, sniff
+from ctxlab.formats import (
+    load,
+    sniff,
+)
 
 
 def run(task: int, trial: int, **changes: Any) -> dict[str, Any]:

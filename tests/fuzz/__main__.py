@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from mutating import mutated
 from reading import try_to_read

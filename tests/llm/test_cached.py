@@ -20,10 +20,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from talking import Action, Call, Talker, talking
 
-from ctxlab.client import Client, Embedder, Reply, Request
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable, UnknownName
-from ctxlab.llm import CachedClient, LiteLLMClient, ScriptedClient, default_client
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+    UnknownName,
+)
+from ctxlab.llm import (
+    CachedClient,
+    LiteLLMClient,
+    ScriptedClient,
+    default_client,
+)
+from ctxlab.llm.base import (
+    Client,
+    Embedder,
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
 
 MODEL = "openai/gpt-4o-mini"
 
@@ -207,8 +225,8 @@ def test_any_answer_comes_back_as_it_was(tmp_path: Path) -> None:
 
 PROCESS = """
 import sys
-from ctxlab.client import Request
-from ctxlab.conversation import Message
+from ctxlab.llm.base import Request
+from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
 who, folder = sys.argv[1:]
 client = CachedClient(ScriptedClient(lambda request: f"{who} {request.messages[0].text}"), folder)

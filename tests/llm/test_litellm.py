@@ -32,11 +32,23 @@ from talking import (
     talking,
 )
 
-from ctxlab.client import Client, Embedder, Reply, Request
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+)
 from ctxlab.llm import LiteLLMClient
-from ctxlab.models import find_model
+from ctxlab.llm.base import (
+    Client,
+    Embedder,
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
+from ctxlab.tokens.models import find_model
 
 MODEL = "openai/gpt-4o-mini"
 TOOLS = (
@@ -286,7 +298,7 @@ def test_an_answer_that_was_cut_says_so() -> None:
     assert (reply.usage.output, reply.finish) == (5, "length")
 
 
-@pytest.mark.filterwarnings("ignore::ctxlab.models.ModelWarning")
+@pytest.mark.filterwarnings("ignore::ctxlab.tokens.models.ModelWarning")
 def test_a_request_that_litellm_itself_refuses_counts_no_attempt() -> None:
     with talking() as server:
         client = asking(server)
@@ -307,7 +319,7 @@ def test_no_key_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPat
         assert (client.totals.attempts, server.attempts) == (0, 0)
 
 
-@pytest.mark.filterwarnings("ignore::ctxlab.models.ModelWarning")
+@pytest.mark.filterwarnings("ignore::ctxlab.tokens.models.ModelWarning")
 def test_a_model_that_no_table_knows_is_asked_and_has_no_price() -> None:
     messages = (Message("user", "Hi"),)
     with talking("Hello.") as server:
@@ -465,8 +477,8 @@ def test_a_refusal_among_many_is_raised_and_no_more_are_begun() -> None:
 
 INTERRUPTED = """
 import _thread, sys, threading, time
-from ctxlab.client import Request
-from ctxlab.conversation import Message
+from ctxlab.llm.base import Request
+from ctxlab.messages.types import Message
 from ctxlab.llm import LiteLLMClient
 client = LiteLLMClient(sys.argv[1], "sk-test", retries=0, timeout=120)
 request = Request("openai/gpt-4o-mini", (Message("user", "Hi"),))
@@ -563,8 +575,8 @@ def test_litellm_is_loaded_late_and_without_a_word_or_the_network() -> None:
 
 HALFWAY = """
 import _thread, sys, threading
-from ctxlab.client import Request
-from ctxlab.conversation import Message
+from ctxlab.llm.base import Request
+from ctxlab.messages.types import Message
 from ctxlab.llm import LiteLLMClient
 client = LiteLLMClient(sys.argv[1], "sk-test", retries=0)
 request = Request("openai/gpt-4o-mini", (Message("user", "Hi"),))

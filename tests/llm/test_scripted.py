@@ -6,11 +6,25 @@ import pickle
 
 import pytest
 
-from ctxlab.client import Client, Embedder, Reply, Request, Streamer
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable, SpecError
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+    SpecError,
+)
 from ctxlab.llm import ScriptedClient
-from ctxlab.tokens import TokenCounter
+from ctxlab.llm.base import (
+    Client,
+    Embedder,
+    Reply,
+    Request,
+    Streamer,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 
 def question(text: str = "Hi") -> Request:

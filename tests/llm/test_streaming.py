@@ -29,12 +29,31 @@ from talking import (
     talking,
 )
 
-from ctxlab.client import Reply, Request, Streamer
-from ctxlab.conversation import Message, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable
-from ctxlab.llm import CappedClient, LiteLLMClient, PurseEmpty, ScriptedClient
-from ctxlab.llm.streaming import Line, read_stream
-from ctxlab.models import find_model
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+)
+from ctxlab.llm import (
+    CappedClient,
+    LiteLLMClient,
+    PurseEmpty,
+    ScriptedClient,
+)
+from ctxlab.llm.base import (
+    Reply,
+    Request,
+    Streamer,
+)
+from ctxlab.llm.streaming import (
+    Line,
+    read_stream,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
+from ctxlab.tokens.models import find_model
 
 MODEL = "openai/gpt-4o-mini"
 CALLS = (ToolCall("c1", "read", '{"path": "src/a.py"}'), ToolCall("c2", "list_files", "{}"))
@@ -259,8 +278,8 @@ def test_a_stream_takes_one_of_the_places_of_a_client() -> None:
 
 INTERRUPTED = """
 import sys, threading, signal, os, time
-from ctxlab.client import Request
-from ctxlab.conversation import Message
+from ctxlab.llm.base import Request
+from ctxlab.messages.types import Message
 from ctxlab.llm import LiteLLMClient
 client = LiteLLMClient(sys.argv[1], "k", timeout=120)
 try:

@@ -9,13 +9,20 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ctxlab.client import Client
-from ctxlab.context import Context
-from ctxlab.conversation import Message, Recording
+from ctxlab.context.context import Context
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    play,
+)
 from ctxlab.formats import load
+from ctxlab.llm.base import Client
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 from ctxlab.strategies import parse
-from ctxlab.tape import Tape, Trace, play
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 __all__ = ["Compared", "compare", "recordings"]
 

@@ -20,7 +20,7 @@ from http_serving import bearer
 from running import PROGRAM
 
 from ctxlab.serve.connections import ConnectionLimits
-from ctxlab.serve.listening import listen
+from ctxlab.serve.runner import listen
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="limits are those of POSIX")
 
@@ -185,7 +185,7 @@ async def slow(scope: Any, receive: Any, send: Any) -> None:
 
 
 def guarded() -> Any:
-    from ctxlab.serve.guard import Guard
+    from ctxlab.serve.auth import Guard
 
     return Guard(slow, TOKEN)
 

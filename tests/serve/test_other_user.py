@@ -23,7 +23,10 @@ from http_serving import bearer
 from running import PROGRAM
 from talking import talking
 
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="accounts and modes are those of POSIX")
 
@@ -32,11 +35,11 @@ TOKEN = "the-token-of-the-owner"
 MAKE = """
 import readline, sys
 from pathlib import Path
-from ctxlab.client import Request
-from ctxlab.cli.prompt import Prompt
-from ctxlab.conversation import Message
+from ctxlab.llm.base import Request
+from ctxlab.cli.chat.prompt import Prompt
+from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
-from ctxlab.sessions.chunks.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import ChunkedStore
 
 folder = Path(sys.argv[1])
 store = ChunkedStore(folder / "chunks")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 
 @pytest.fixture

@@ -13,13 +13,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ctxlab.conversation import Message, Recording
+from ctxlab.context.turns import Turns
 from ctxlab.errors import CtxlabError
-from ctxlab.sessions.base import Hit, Plan, Resume, Session, Store
-from ctxlab.sessions.chunks.store import ChunkedStore
-from ctxlab.sessions.window import Caps
-from ctxlab.sessions.workspace.store import WorkspaceStore
-from ctxlab.turns import Turns
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+from ctxlab.sessions.base import (
+    Hit,
+    Plan,
+    Resume,
+    Session,
+    Store,
+)
+from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.resume_window import Caps
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 CAPS = Caps(messages=5, message_chars=200, total_chars=900, summary_chars=300)
 GOOD = ("a", "b", "c.1")

@@ -10,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storing import STORES, a_store, exchange, stored
 
-from ctxlab.conversation import Message
-from ctxlab.sessions.base import TITLE_LENGTH, TITLES, Session, TitleChange
-from ctxlab.sessions.titles import changed, first_title, tidy, title_prompt
+from ctxlab.messages.types import Message
+from ctxlab.sessions.base import (
+    TITLE_LENGTH,
+    TITLES,
+    Session,
+    TitleChange,
+)
+from ctxlab.sessions.titles import (
+    changed,
+    first_title,
+    tidy,
+    title_prompt,
+)
 
 EXAMPLE = """\
 Current session title: "Implementing user authentication"

@@ -13,13 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run, strategies
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
-from ctxlab.errors import SpecError, StrategyError
-from ctxlab.strategies import Function, Pipeline, Strategy, as_strategy, full, panic, tool_stubs
-from ctxlab.tape import play
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.context.context import Context
+from ctxlab.errors import (
+    SpecError,
+    StrategyError,
+)
+from ctxlab.evaluation.engine import play
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
+from ctxlab.strategies import (
+    Function,
+    Pipeline,
+    Strategy,
+    as_strategy,
+    full,
+    panic,
+    tool_stubs,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 PICKS = st.lists(st.integers(0, 40), max_size=15)
 

@@ -18,15 +18,22 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 from small_talk import COUNTER, firsts, last, steps, task
 
-from ctxlab.conversation import Message
-from ctxlab.errors import ModelUnavailable, SpecError, UnknownName
+from ctxlab.errors import (
+    ModelUnavailable,
+    SpecError,
+    UnknownName,
+)
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+)
 from ctxlab.formats import load
 from ctxlab.llm.scripted import ScriptedClient
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
 from ctxlab.strategies import parse
 from ctxlab.strategies.base import Pipeline
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.tape import Tape, Trace
-from ctxlab.validity import check
 
 NAMES = tuple(BASELINES)
 LIMIT = 6000

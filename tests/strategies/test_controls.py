@@ -7,15 +7,23 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.budget import Budget
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import History
 from ctxlab.errors import SpecError
-from ctxlab.history import History
-from ctxlab.metrics.recall import tiers
-from ctxlab.strategies import full, nothing, oracle, random_drop
-from ctxlab.tape import play
-from ctxlab.tokens import TokenCounter
+from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    full,
+    nothing,
+    oracle,
+    random_drop,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 
 @given(messages=conversations(), limit=limits())

@@ -12,14 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, Sent, run
 
-from ctxlab.budget import Budget
-from ctxlab.conversation import Message
-from ctxlab.metrics import Usage, Validity
-from ctxlab.metrics.recall import tiers
-from ctxlab.strategies import STRATEGIES, parse
-from ctxlab.tape import play, play_all
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.context.budget import Budget
+from ctxlab.evaluation.engine import (
+    play,
+    play_all,
+)
+from ctxlab.evaluation.metrics import (
+    Usage,
+    Validity,
+)
+from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
+from ctxlab.strategies import (
+    STRATEGIES,
+    parse,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 PANICS = [spec for spec in SPECS if spec.endswith(("panic()", "panic(protect=2)"))]
 REAL = [spec for spec in SPECS if spec != "oracle | panic()"]

@@ -13,15 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run
 
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
 from ctxlab.formats import load
-from ctxlab.history import Form
-from ctxlab.strategies import file_sessions, parse
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.strategies import (
+    file_sessions,
+    parse,
+)
 from ctxlab.strategies.file_sessions import ENGINE
 from ctxlab.strategies.tool_stubs import MARKER
-from ctxlab.tape import Tape, play
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.tokens.counter import TokenCounter
 
 SYSTEM = Message("system", "You help with notes.")
 

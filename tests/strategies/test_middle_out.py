@@ -9,9 +9,9 @@ from hypothesis import given
 from replaying import run
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import safe_cuts
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import safe_cuts
+from ctxlab.tokens.counter import TokenCounter
 
 
 def test_as_many_steps_stay_at_the_beginning_as_at_the_end() -> None:

@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import observation_mask
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 
 @given(messages=conversations(), limit=limits(), keep=st.integers(0, 12))

@@ -7,11 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies import full, panic, rolling_summary, tool_result_cap
-from ctxlab.tape import play
-from ctxlab.tokens import TokenCounter, count_tokens
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import play
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    full,
+    panic,
+    rolling_summary,
+    tool_result_cap,
+)
+from ctxlab.tokens.counter import (
+    TokenCounter,
+    count_tokens,
+)
 
 LIMIT = 8192
 HUGE = "x" * 50_000

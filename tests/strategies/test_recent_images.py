@@ -10,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
-from ctxlab.strategies import parse, recent_images, tool_stubs
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    parse,
+    recent_images,
+    tool_stubs,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 SHOT = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
 

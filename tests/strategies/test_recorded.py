@@ -11,13 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.billing import in_view
-from ctxlab.conversation import CLEARED, Compaction, Message, Recording, ToolCall, Usage
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
 from ctxlab.formats import load
-from ctxlab.history import Form
-from ctxlab.strategies import parse, recorded
-from ctxlab.tape import Tape, play
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    CLEARED,
+    Compaction,
+    Message,
+    Recording,
+    ToolCall,
+    Usage,
+)
+from ctxlab.strategies import (
+    parse,
+    recorded,
+)
+from ctxlab.tokens.billing import in_view
+from ctxlab.tokens.counter import TokenCounter
 
 
 def said(role: str, text: str, **fields: object) -> Message:

@@ -10,14 +10,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run
 
-from ctxlab.client import Client, Embedding, Reply, Request
-from ctxlab.conversation import Message, Recording, ToolCall, Usage
-from ctxlab.errors import ModelRefused, ModelUnavailable, SpecError
-from ctxlab.history import Entry
-from ctxlab.strategies import parse, retrieval
+from ctxlab.context.history import Entry
+from ctxlab.errors import (
+    ModelRefused,
+    ModelUnavailable,
+    SpecError,
+)
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    play,
+)
+from ctxlab.llm.base import (
+    Client,
+    Embedding,
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+    Usage,
+)
+from ctxlab.strategies import (
+    parse,
+    retrieval,
+)
 from ctxlab.strategies.base import models_asked
-from ctxlab.tape import Tape, Trace, play
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "Earlier messages that may matter now, quoted:\n"
 

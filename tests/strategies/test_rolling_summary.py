@@ -12,18 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.budget import Budget
-from ctxlab.client import Request
-from ctxlab.context import Context
-from ctxlab.conversation import Message, Recording
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
+from ctxlab.evaluation.engine import Tape
+from ctxlab.llm.base import Request
 from ctxlab.llm.scripted import ScriptedClient
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
 from ctxlab.strategies import rolling_summary
-from ctxlab.strategies.extract import extract
-from ctxlab.strategies.summarize import HEADER
-from ctxlab.tape import Tape
-from ctxlab.tokens import TokenCounter
+from ctxlab.strategies.summaries.extractive import extract
+from ctxlab.strategies.summaries.fold import HEADER
+from ctxlab.tokens.counter import TokenCounter
 
 
 @given(

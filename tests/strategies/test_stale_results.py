@@ -11,12 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies import observation_mask, parse, stale_results, tool_result_cap
-from ctxlab.strategies.touched import failed
-from ctxlab.tokens import TokenCounter
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.file_access import failed
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    observation_mask,
+    parse,
+    stale_results,
+    tool_result_cap,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 FILE = "".join(f"line {i}\n" for i in range(1, 61))
 READ_AGAIN, EDITED = "[src/io.py was read again later]", "[src/io.py was edited later]"

@@ -26,18 +26,21 @@ from talking import (
     talking,
 )
 
-from ctxlab.client import Spending
-from ctxlab.context import Context
-from ctxlab.conversation import Recording
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import Tape
 from ctxlab.formats import load
-from ctxlab.history import Form
 from ctxlab.llm import LiteLLMClient
-from ctxlab.models import find_model
-from ctxlab.strategies import panic, rolling_summary
-from ctxlab.strategies.summarize import HEADER
-from ctxlab.tape import Tape
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.llm.base import Spending
+from ctxlab.messages.types import Recording
+from ctxlab.messages.validation import check
+from ctxlab.strategies import (
+    panic,
+    rolling_summary,
+)
+from ctxlab.strategies.summaries.fold import HEADER
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import find_model
 
 MODEL = "openai/gpt-4"
 WINDOW = find_model(MODEL).limit
@@ -169,7 +172,7 @@ def hold(tapes: list[tuple[Tape, int]]) -> None:
     assert any("<summaries>" in call.text for call in server.calls if call.outcome == "answered")
 
 
-@pytest.mark.filterwarnings("ignore::ctxlab.strategies.scribe.SummaryWarning")
+@pytest.mark.filterwarnings("ignore::ctxlab.strategies.summaries.llm.SummaryWarning")
 def test_on_bundled_recordings(counter: TokenCounter) -> None:
     coding = fitting(load("bundled:coding-agent"), counter, 14_000)
     support = fitting(load("bundled:support-desk"), counter, 5_000)
@@ -177,7 +180,7 @@ def test_on_bundled_recordings(counter: TokenCounter) -> None:
     hold(list(zip(tapes, (7_000, 14_000, 14_000, 5_000, 5_000), strict=True)))
 
 
-@pytest.mark.filterwarnings("ignore::ctxlab.strategies.scribe.SummaryWarning")
+@pytest.mark.filterwarnings("ignore::ctxlab.strategies.summaries.llm.SummaryWarning")
 def test_on_real_recordings(recorded: Path, counter: TokenCounter) -> None:
     tapes = []
     for folder, (few, limit) in FOLDERS.items():

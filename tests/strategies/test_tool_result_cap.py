@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import play
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import tool_result_cap
-from ctxlab.tape import play
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 MARK = "\n\n[truncated]"
 

@@ -11,11 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies import observation_mask, tool_stubs
-from ctxlab.strategies.tool_stubs import MARKER, stub_of
-from ctxlab.tokens import TokenCounter
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    observation_mask,
+    tool_stubs,
+)
+from ctxlab.strategies.tool_stubs import (
+    MARKER,
+    stub_of,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 CALL = ToolCall("c1", "search_vault")
 PAD = " " * 400

@@ -10,13 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message
+from ctxlab.context.history import History
 from ctxlab.errors import SpecError
-from ctxlab.history import History
-from ctxlab.strategies import chunked_window, parse, sliding_window
-from ctxlab.tape import play
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import safe_cuts
+from ctxlab.evaluation.engine import play
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import safe_cuts
+from ctxlab.strategies import (
+    chunked_window,
+    parse,
+    sliding_window,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 
 def head_of(messages: Sequence[Message]) -> int:

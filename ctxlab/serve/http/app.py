@@ -13,11 +13,14 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ctxlab import __version__
-from ctxlab.serve.guard import Guard
-from ctxlab.serve.http.desk import Desk
-from ctxlab.serve.http.events import TurnEvent
-from ctxlab.serve.http.problems import Problem, answer_problems
+from ctxlab.serve.auth import Guard
+from ctxlab.serve.http.errors import (
+    Problem,
+    answer_problems,
+)
 from ctxlab.serve.http.routes import routes
+from ctxlab.serve.http.service import Desk
+from ctxlab.serve.http.sse import TurnEvent
 
 __all__ = ["assemble"]
 

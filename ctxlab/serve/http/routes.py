@@ -12,10 +12,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from ctxlab.serve.http.desk import Desk
-from ctxlab.serve.http.events import EVENTS, EventStream, awaited
-from ctxlab.serve.http.problems import Refused, documented
-from ctxlab.serve.http.shapes import (
+from ctxlab.serve.http.errors import (
+    Refused,
+    documented,
+)
+from ctxlab.serve.http.schemas import (
     ChatAnswer,
     ChatRequest,
     Found,
@@ -31,8 +32,19 @@ from ctxlab.serve.http.shapes import (
     Words,
     utc,
 )
+from ctxlab.serve.http.service import Desk
+from ctxlab.serve.http.sse import (
+    EVENTS,
+    EventStream,
+    awaited,
+)
 from ctxlab.sessions.base import Status
-from ctxlab.sessions.contents import Contents, InteractionWithContext, contents, turn
+from ctxlab.sessions.table_of_contents import (
+    Contents,
+    InteractionWithContext,
+    contents,
+    turn,
+)
 
 __all__ = ["routes"]
 

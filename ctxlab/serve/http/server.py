@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.guard import BODY_SECONDS, MAX_BODY, token_or_new
+from ctxlab.serve.auth import (
+    BODY_SECONDS,
+    MAX_BODY,
+    token_or_new,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ctxlab.agent.loop import Agent
-    from ctxlab.client import Client
+    from ctxlab.llm.base import Client
     from ctxlab.sessions.base import Store
 
 __all__ = ["HOST", "PORT", "make_app", "serve"]
@@ -63,8 +67,8 @@ def make_app(
             f"the HTTP server needs {error.name}: pip install 'ctxlab[serve]'"
         ) from None
     from ctxlab.serve.http.app import assemble
-    from ctxlab.serve.http.desk import Desk
-    from ctxlab.sessions.summaries import Summaries
+    from ctxlab.serve.http.service import Desk
+    from ctxlab.sessions.background_summaries import Summaries
 
     def summaries_for(store: Store) -> Summaries:
         return Summaries(store, client, summary_model)
@@ -93,7 +97,7 @@ def serve(
     nothing that they began runs on. ``heard`` is told the address and the token once connections are
     taken. Raises ``SpecError`` where the address cannot be had.
     """
-    from ctxlab.serve.listening import listen
+    from ctxlab.serve.runner import listen
 
     try:
         listen(app, host, port, heard=lambda address: heard(address, app.state.token))
@@ -102,6 +106,6 @@ def serve(
 
 
 def _store(workspace: Path) -> Store:
-    from ctxlab.sessions.workspace.store import WorkspaceStore
+    from ctxlab.sessions.sqlite.store import WorkspaceStore
 
     return WorkspaceStore(workspace)

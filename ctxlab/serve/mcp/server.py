@@ -14,8 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.guard import MAX_BODY, Guard
-from ctxlab.serve.listening import listen
+from ctxlab.serve.auth import (
+    MAX_BODY,
+    Guard,
+)
+from ctxlab.serve.runner import listen
 from ctxlab.sessions.base import Library
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ def make_server(library: Library, *, current: str | None = None) -> Server[Any]:
     from mcp import types
 
     from ctxlab import __version__
-    from ctxlab.serve.mcp.calls import Caller
+    from ctxlab.serve.mcp.dispatch import Caller
     from ctxlab.serve.mcp.tools import SessionTools
 
     caller = Caller(SessionTools(library, current or os.environ.get(CURRENT)))

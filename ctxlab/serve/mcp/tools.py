@@ -12,8 +12,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from ctxlab.errors import SessionError, SpecError, UnknownSession
-from ctxlab.serve.mcp.answers import (
+from ctxlab.errors import (
+    SessionError,
+    SpecError,
+    UnknownSession,
+)
+from ctxlab.serve.mcp.pagination import page_of
+from ctxlab.serve.mcp.schemas import (
     ContentsPage,
     Found,
     FoundPage,
@@ -26,12 +31,20 @@ from ctxlab.serve.mcp.answers import (
     TurnAnswer,
     TurnsAnswer,
 )
-from ctxlab.serve.mcp.window import page_of
-from ctxlab.sessions import contents
-from ctxlab.sessions.base import Hit, Library, Session, Status
-from ctxlab.sessions.contents import InteractionWithContext, interaction_id, iso
-from ctxlab.sessions.shared import check_id
-from ctxlab.sessions.words import words_of
+from ctxlab.sessions import table_of_contents as contents
+from ctxlab.sessions.base import (
+    Hit,
+    Library,
+    Session,
+    Status,
+)
+from ctxlab.sessions.common import check_id
+from ctxlab.sessions.table_of_contents import (
+    InteractionWithContext,
+    interaction_id,
+    iso,
+)
+from ctxlab.sessions.text_search import words_of
 
 __all__ = ["CHARACTERS", "TOOLS", "SessionTools"]
 

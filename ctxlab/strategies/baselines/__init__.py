@@ -1,8 +1,8 @@
-"""What products and libraries do by default, each under its own name; a family is a file in this folder.
+"""What products and libraries do by default, each under its own name; a family is a file or folder here.
 
 A baseline is data: the strategy that it is, the version that it imitates, and where that can be read.
-Where the package installs, ``ctxlab.strategies.peers`` runs the real code, and ``nox -s peers`` compares
-the two message by message.
+Where the package installs, ``ctxlab.strategies.upstream`` runs the real code, and ``nox -s peers``
+compares the two message by message.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ from __future__ import annotations
 from importlib import import_module
 
 from ctxlab.errors import SpecError
-from ctxlab.strategies.baselines.base import Baseline, Named
+from ctxlab.strategies.baselines.base import (
+    Baseline,
+    Named,
+)
 
 __all__ = ["BASELINES", "Baseline", "Named"]
 
 _FAMILIES: tuple[str, ...] = (
     "adk",
     "ag2",
-    "agent_framework",
+    "agent_framework.strategies",
     "aider",
     "anthropic",
     "autogen",
     "claude_code",
-    "cline",
+    "cline.strategies",
     "codex",
     "complexity_trap",
-    "deepagents",
+    "deepagents.strategies",
     "gemini_cli",
     "goose",
     "inspect",
-    "langchain",
+    "langchain.strategies",
     "langmem",
     "letta",
-    "litellm",
+    "litellm.strategies",
     "llama_index",
     "openai_agents",
     "opencode",

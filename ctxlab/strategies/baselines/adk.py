@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import SUMMARY_TOKENS
+from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.common.wrapped_summary import SUMMARY_TOKENS
 
 __all__ = ["FAMILY", "adk_compaction", "adk_current_turn"]
 
@@ -26,9 +26,9 @@ class adk_current_turn(Base):
 
     Source: Google ADK, ``LlmAgent(include_contents="none")``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", "Hello"), Message("assistant", "Hi"), Message("user", "Bye")]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(3)
@@ -64,9 +64,9 @@ class adk_compaction(Base):
 
     Source: Google ADK, ``EventsCompactionConfig``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", f"Question {i}, which is long. " * 9) for i in range(4)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
+from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
-from ctxlab.history import Entry
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.blocks import block_after, block_before, prompt_end
+from ctxlab.strategies.helpers.message_blocks import (
+    block_after,
+    block_before,
+    prompt_end,
+)
 
 __all__ = ["FAMILY", "sliding_window", "token_budget"]
 

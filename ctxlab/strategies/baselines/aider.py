@@ -5,10 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import body, compact, window
+from ctxlab.strategies.baselines.common.threshold import (
+    body,
+    compact,
+    window,
+)
 
 __all__ = ["FAMILY", "chat_summary"]
 

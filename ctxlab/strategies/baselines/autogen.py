@@ -9,12 +9,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.blocks import block_after, blocks_back, prompt_end
+from ctxlab.strategies.helpers.message_blocks import (
+    block_after,
+    blocks_back,
+    prompt_end,
+)
 
 __all__ = ["FAMILY", "buffered", "head_and_tail", "token_limited"]
 

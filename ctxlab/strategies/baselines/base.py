@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import Base, Pipeline, Strategy
+from ctxlab.strategies.base import (
+    Base,
+    Pipeline,
+    Strategy,
+)
 
 __all__ = ["Baseline", "Named"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import fresh_start
+from ctxlab.strategies.baselines.common.threshold import fresh_start
 
 __all__ = ["FAMILY"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ctxlab.context import Context
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import (
+from ctxlab.strategies.baselines.common.threshold import (
     SUMMARY_TOKENS,
     body,
     is_said_by_user,
@@ -17,7 +17,7 @@ from ctxlab.strategies.baselines.compacting import (
     summary_of,
     window,
 )
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "user_messages"]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import SUMMARY_TOKENS, allowance
+from ctxlab.strategies.baselines.common.threshold import (
+    SUMMARY_TOKENS,
+    allowance,
+)
 from ctxlab.strategies.baselines.swe_agent import last_observations
-from ctxlab.strategies.summarize import fold_summary
+from ctxlab.strategies.summaries.fold import fold_summary
 
 __all__ = ["FAMILY", "turn_summary"]
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
-from ctxlab.jsontext import dump_json
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import (
+from ctxlab.strategies.baselines.common.threshold import (
     SUMMARY_TOKENS,
     body,
     compact,
     used,
     window,
 )
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "older_share"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import (
+from ctxlab.strategies.baselines.common.threshold import (
     SUMMARY_TOKENS,
     billed,
     body,

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import SUMMARY_TOKENS, wrapped_summary
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.baselines.common.wrapped_summary import (
+    SUMMARY_TOKENS,
+    wrapped_summary,
+)
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "inspect_edit", "inspect_summary", "inspect_trim"]
 
@@ -106,9 +112,9 @@ class inspect_edit(Base):
 
     Source: inspect_ai, ``CompactionEdit``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> run = [Message("user", "go")]
     >>> for id in ("c1", "c2"):
     ...     run.append(Message("assistant", None, tool_calls=(ToolCall(id, "read"),)))
@@ -160,9 +166,9 @@ class inspect_trim(Base):
 
     Source: inspect_ai, ``CompactionTrim``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", f"question {i}") for i in range(6)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))
@@ -240,9 +246,9 @@ class inspect_summary(Base):
 
     Source: inspect_ai, ``CompactionSummary``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", "Write a poem"), Message("assistant", "A rose. " * 60)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), [*talk, talk[0]]))
     >>> context.advance(3)

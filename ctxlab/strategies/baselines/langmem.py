@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
+from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
-from ctxlab.history import Entry
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.langchain_summary import understood
-from ctxlab.strategies.baselines.langchain_trim import newest_part
+from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.langchain.summarization import understood
+from ctxlab.strategies.baselines.langchain.trim import newest_part
 
 __all__ = ["FAMILY", "running_summary"]
 
@@ -30,9 +30,9 @@ class running_summary(Base):
 
     Source: langmem, ``summarize_messages``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(3)

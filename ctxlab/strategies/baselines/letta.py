@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import body, compact, ready, window
+from ctxlab.strategies.baselines.common.threshold import (
+    body,
+    compact,
+    ready,
+    window,
+)
 
 __all__ = ["FAMILY", "evict_share"]
 

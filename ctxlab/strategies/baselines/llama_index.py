@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
-from ctxlab.history import History
+from ctxlab.context.context import Context
+from ctxlab.context.history import History
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 __all__ = ["FAMILY", "memory"]
 
@@ -26,7 +26,7 @@ class memory(Base):
 
     Source: llama-index-core, ``Memory`` without memory blocks.
 
-    >>> from ctxlab.budget import Budget
+    >>> from ctxlab.context.budget import Budget
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(3)

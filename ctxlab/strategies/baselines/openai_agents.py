@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ctxlab.context import Context
-from ctxlab.conversation import Part
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
-from ctxlab.strategies.base import Base, results_of
+from ctxlab.messages.types import Part
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+)
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "tool_output_trimmer"]
 
@@ -27,10 +30,10 @@ class tool_output_trimmer(Base):
 
     Source: OpenAI Agents SDK, ``ToolOutputTrimmer``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.conversation import Message, ToolCall
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import Message, ToolCall
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> call = Message("assistant", None, tool_calls=(ToolCall("c1", "grep"),))
     >>> result = Message("tool", "match " * 200, tool_call_id="c1")
     >>> talk = [Message("user", "find it"), call, result, Message("user", "and?")]

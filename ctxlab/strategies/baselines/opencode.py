@@ -5,12 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import CLEARED, Message, ToolCall
-from ctxlab.history import Form
-from ctxlab.strategies.base import Base, results_of
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    CLEARED,
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+)
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.compacting import (
+from ctxlab.strategies.baselines.common.threshold import (
     SUMMARY_TOKENS,
     billed,
     body,
@@ -19,7 +26,7 @@ from ctxlab.strategies.baselines.compacting import (
     used,
     window,
 )
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "recent_tail"]
 

@@ -11,14 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ctxlab.branch import Branch
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.branch import Branch
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
 from ctxlab.errors import SpecError
-from ctxlab.history import Entry, Form
-from ctxlab.strategies.base import Base, results_of
+from ctxlab.messages.types import Message
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+)
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import wrapped_summary
+from ctxlab.strategies.baselines.common.wrapped_summary import wrapped_summary
 
 __all__ = ["FAMILY", "openhands_amortized", "openhands_masking", "openhands_summarizing"]
 
@@ -40,9 +46,9 @@ class openhands_summarizing(Base):
 
     Source: OpenHands SDK, ``LLMSummarizingCondenser``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", f"question number {i}") for i in range(11)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))
@@ -159,10 +165,10 @@ class openhands_masking(Base):
 
     Source: OpenHands V0, ``ObservationMaskingCondenser``, and how ``ConversationMemory`` shows it.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.conversation import ToolCall
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import ToolCall
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> run = [Message("user", "go")]
     >>> for id in ("c1", "c2"):
     ...     run.append(Message("assistant", None, tool_calls=(ToolCall(id, "read"),)))
@@ -207,9 +213,9 @@ class openhands_amortized(Base):
 
     Source: OpenHands V0, ``AmortizedForgettingCondenser``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", str(i)) for i in range(7)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))

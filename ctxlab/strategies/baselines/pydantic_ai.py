@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from ctxlab.context import Context
-from ctxlab.history import Entry, Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.wrapped import wrapped_summary
+from ctxlab.strategies.baselines.common.wrapped_summary import wrapped_summary
 
 __all__ = [
     "FAMILY",
@@ -44,10 +47,10 @@ class pydantic_ai_sliding(Base):
 
     Source: summarization-pydantic-ai, ``create_sliding_window_processor``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.conversation import Message
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import Message
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message(("user", "assistant")[i % 2], str(i)) for i in range(7)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))
@@ -85,10 +88,10 @@ class pydantic_ai_summarization(Base):
 
     Source: summarization-pydantic-ai, ``create_summarization_processor``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.conversation import Message
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import Message
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message(("user", "assistant")[i % 2], f"message {i}. " * 9) for i in range(7)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))
@@ -128,10 +131,10 @@ class pydantic_ai_manager(Base):
 
     Source: summarization-pydantic-ai, ``ContextManagerCapability``.
 
-    >>> from ctxlab.budget import Budget
-    >>> from ctxlab.conversation import Message
-    >>> from ctxlab.history import History
-    >>> from ctxlab.tokens import TokenCounter
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import Message
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message(("user", "assistant")[i % 2], f"message {i}. " * 9) for i in range(7)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(len(talk))

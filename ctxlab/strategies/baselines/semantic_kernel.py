@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
 from ctxlab.errors import SpecError
-from ctxlab.history import Entry, Form
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.unchecked_summary import written
 
 __all__ = ["FAMILY", "summarization", "truncation"]
 

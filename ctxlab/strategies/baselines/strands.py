@@ -13,14 +13,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ctxlab.context import Context
-from ctxlab.conversation import Message, Part, ToolCall
-from ctxlab.history import Form
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import (
+    Message,
+    Part,
+    ToolCall,
+)
 from ctxlab.strategies.base import Base
-from ctxlab.strategies.baselines.as_written import written
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.blocks import block_after, prompt_end
-from ctxlab.strategies.text import with_text
+from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.helpers.message_blocks import (
+    block_after,
+    prompt_end,
+)
+from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["FAMILY", "shorten", "sliding", "summarizing"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ctxlab.context import Context
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
 from ctxlab.strategies.base import Base
 from ctxlab.strategies.baselines.base import Baseline
 

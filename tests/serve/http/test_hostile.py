@@ -13,7 +13,7 @@ import httpx
 import pytest
 from http_serving import created, said, serving, sessions_at
 
-from ctxlab.sessions.workspace.store import FILE
+from ctxlab.sessions.sqlite.store import FILE
 
 
 @pytest.fixture

@@ -11,13 +11,16 @@ from http_serving import created, events_of, said, serving, sessions_at, until
 from talking import Call, Fault, Said, talking
 
 from ctxlab.agent.loop import Agent
-from ctxlab.agent.processes import Processes
-from ctxlab.agent.workspace import workspace_tools
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.errors import SpecError
 from ctxlab.llm import LiteLLMClient
-from ctxlab.sessions.workspace.store import WorkspaceStore
-from ctxlab.validity import check
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 MODEL = "openai/gpt-4o"
 

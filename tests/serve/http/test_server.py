@@ -21,7 +21,7 @@ from http_serving import (
 
 from ctxlab.errors import SpecError
 from ctxlab.serve.http import make_app
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 # --- chat -----------------------------------------------------------------------------------------
 

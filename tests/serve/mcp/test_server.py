@@ -24,14 +24,21 @@ from navigating import (
     text_of,
 )
 
-from ctxlab.conversation import Message
 from ctxlab.errors import SessionError
-from ctxlab.serve.mcp import CURRENT, make_server
-from ctxlab.serve.mcp.calls import Caller
-from ctxlab.serve.mcp.tools import CHARACTERS, TOOLS, SessionTools
+from ctxlab.messages.types import Message
+from ctxlab.serve.mcp import (
+    CURRENT,
+    make_server,
+)
+from ctxlab.serve.mcp.dispatch import Caller
+from ctxlab.serve.mcp.tools import (
+    CHARACTERS,
+    TOOLS,
+    SessionTools,
+)
 from ctxlab.sessions.base import Store
-from ctxlab.sessions.logs import Logs
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.log_library import Logs
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 
 @pytest.fixture(scope="module", params=["workspace", "chunks"])

@@ -38,13 +38,13 @@ from navigating import (
     stored,
 )
 
-from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
-from ctxlab.serve.guard import MAX_BODY
+from ctxlab.messages.types import Message
+from ctxlab.serve.auth import MAX_BODY
 from ctxlab.serve.mcp import serve_http
 from ctxlab.serve.mcp.tools import TOOLS
-from ctxlab.sessions.opening import open_library
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.open import open_library
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 
 RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("current_session", {}),
@@ -298,7 +298,7 @@ def test_standard_output_is_the_protocols_whatever_is_printed(tmp_path: Path) ->
     code = """
 import sys
 from ctxlab.serve.mcp import serve_stdio
-from ctxlab.sessions.workspace.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
 class Loud(WorkspaceStore):
     def sessions(self, *given, **more):
         print("looking"); sys.stdout.flush()
@@ -319,7 +319,7 @@ def test_a_server_loads_nothing_heavy(tmp_path: Path) -> None:
     code = """
 import sys, ctxlab.cli
 from ctxlab.serve.mcp import http_app, make_server
-from ctxlab.sessions.opening import open_library
+from ctxlab.sessions.open import open_library
 http_app(make_server(open_library(sys.argv[1])))
 heavy = {"litellm", "pandas", "matplotlib", "tiktoken", "openai", "PIL", "scipy"}
 print(*heavy & set(sys.modules))

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from replaying import run
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import parse
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 
 def calling(*ids: str) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_talk import COUNTER, firsts, last, played, said, steps, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 
 def test_earlier_turns_stay_under_their_budget() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, steps, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 CLEARED = "[tool result cleared]"
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import Message
+from ctxlab.messages.validation import check
 from ctxlab.strategies import parse
-from ctxlab.strategies.blocks import blocks_of
-from ctxlab.tokens import TokenCounter
-from ctxlab.validity import check
+from ctxlab.strategies.helpers.message_blocks import blocks_of
+from ctxlab.tokens.counter import TokenCounter
 
 Blocks = list[tuple[Message, ...]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 
 def test_what_the_user_said_stays_and_a_summary_follows_it() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from small_talk import firsts, last, played, task
 
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.history import Form
 from ctxlab.strategies import parse
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 
 def test_when_the_user_speaks_a_summary_a_note_and_his_words_stay() -> None:

@@ -6,9 +6,12 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import parse
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 REMOVED = "(Tool result removed)"
 

@@ -9,10 +9,10 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 from ctxlab.strategies import parse
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 FAMILIES = ("deepagents", "langchain", "langmem", "litellm", "llama_index")
 SPECS = [

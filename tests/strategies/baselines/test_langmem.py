@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from replaying import run
 
-from ctxlab.conversation import Message, Recording, ToolCall
 from ctxlab.errors import SpecError
+from ctxlab.evaluation.engine import Tape
 from ctxlab.llm import ScriptedClient
-from ctxlab.tape import Tape
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "system Summary of the conversation so far: "
 

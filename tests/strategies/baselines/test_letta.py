@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 
 def test_it_waits_for_the_whole_window_unless_told_otherwise() -> None:

@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 
 @given(

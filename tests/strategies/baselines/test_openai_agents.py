@@ -6,10 +6,13 @@ import pytest
 from generated import tape_of
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import parse
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 NAME = "openai_agents.tool_output_trimmer"
 

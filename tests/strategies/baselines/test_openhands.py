@@ -7,11 +7,14 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
 from ctxlab.strategies import parse
 from ctxlab.strategies.baselines.openhands import openhands_summarizing
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 
 def step(number: int, calls: int = 1) -> list[Message]:

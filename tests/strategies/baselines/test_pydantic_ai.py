@@ -6,8 +6,11 @@ from generated import conversations, limits, tape_of
 from hypothesis import given
 from replaying import run
 
-from ctxlab.conversation import Message, ToolCall
-from ctxlab.tokens import TokenCounter
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "Summary of previous conversation:"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 
 
 def test_above_nine_tenths_less_the_reply_one_summary_stands_for_everything() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import Message
 from ctxlab.strategies import parse
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 
 def test_up_to_target_and_threshold_nothing_goes() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.conversation import Message
+from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.strands import shorten
-from ctxlab.tokens import TokenCounter
+from ctxlab.tokens.counter import TokenCounter
 
 PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 

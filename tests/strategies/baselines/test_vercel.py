@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from small_talk import firsts, last, played, said, task
 
-from ctxlab.conversation import Message
 from ctxlab.errors import SpecError
+from ctxlab.messages.types import Message
 from ctxlab.strategies import parse
 
 

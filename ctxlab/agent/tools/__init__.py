@@ -1,0 +1,1 @@
+"""The tools of an agent and what runs them: typed functions, a workspace, processes."""

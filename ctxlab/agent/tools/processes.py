@@ -1,0 +1,368 @@
+"""Commands run as child processes that never outlive their time, an interruption, or the program.
+
+Each has a keeper (``ctxlab.agent.tools.process_supervisor``), a small process that ends the command
+with all that it
+began: when the time is up, when it is told to, and when this program ends, be it by ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ctxlab.agent.tools.environment import (
+    names_to_keep,
+    without_secrets,
+)
+from ctxlab.errors import CtxlabError
+
+__all__ = ["Finished", "Processes", "Running"]
+
+_KEEPER = Path(__file__).with_name("process_supervisor.py")
+_MARK = "CTXLAB_COMMAND"
+_SILENCE, _DRAIN = 0.1, 0.5
+"seconds of silence, and seconds at most, after which the output of a shell that ended is complete"
+_OVERDUE = 8.0
+"seconds that a keeper has for ending everything; one that takes longer was stopped by somebody"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What became of a command."""
+
+    exit_code: int | None
+    "as the shell gives it; ``-n``: ended by signal n; None: nobody knows, the keeper was killed"
+    output: str
+    "of stdout and stderr as they came; where it was too long, beginning and end"
+    timed_out: bool
+    "it was ended because its time was up"
+    process_id: str
+    "ours, such as ``p1``"
+    running: bool = False
+    "the shell ended and left processes in the background, which go on"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command of which something still runs."""
+
+    process_id: str
+    command: str
+    pid: int | None
+    "of its shell, which is its process group too; None: it is only being started"
+    started: float
+    "seconds since 1970"
+
+
+class Processes:
+    """Runs shell commands, several at once where several threads ask, and ends all it began.
+
+    A command runs in ``/bin/sh`` with a session of its own, without a terminal or standard input. It
+    inherits the environment of this program without keys, tokens and passwords (``without_secrets`` in
+    ``ctxlab.agent.tools.environment``, which says what that does not stop); ``keep_env``: names of
+    variables that it inherits nevertheless, such as ``["GITHUB_TOKEN"]``.
+
+    It is over when its shell is. What it left in the background goes on, is listed by ``running`` and
+    ended by ``kill_all``, which leaving the ``with`` block, the end of the program and the death of it
+    (``kill -9`` too) do as well. Processes are first asked to end (SIGTERM) and after half a second
+    ended (SIGKILL). On Linux those that made a session of their own are found too; elsewhere only as
+    long as their parents live. Out of reach are those that another program started on request (a
+    container engine, ``systemd-run``, ``at``).
+
+    >>> with Processes() as processes:
+    ...     processes.run("echo out; echo err >&2; exit 3", timeout=5.0)
+    Finished(exit_code=3, output='out\\nerr\\n', timed_out=False, process_id='p1', running=False)
+    """
+
+    def __init__(self, *, keep_env: Iterable[str] = ()) -> None:
+        self.keep_env = names_to_keep(keep_env)
+        self._numbers = count(1)
+        self._children: dict[str, _Child] = {}
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        weakref.finalize(self, _end_all, self._children, self._lock, self._owner)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+
+    def __repr__(self) -> str:
+        return f"<Processes: {len(self.running())} running>"
+
+    def run(
+        self,
+        command: str,
+        *,
+        cwd: str | Path | None = None,
+        timeout: float = 60.0,
+        limit_chars: int = 30_000,
+    ) -> Finished:
+        """Runs a command to its end, or for ``timeout`` seconds.
+
+        ``limit_chars``: of output kept; the middle of a longer one is left out, which is said. An
+        interruption (``KeyboardInterrupt``) ends the command with all it began and goes on. Raises
+        ``OSError`` where it cannot be started (no such folder, a command over 128 KiB) and
+        ``ValueError`` for a command with a null byte.
+        """
+        if os.name != "posix":
+            raise CtxlabError("commands are run on Linux and macOS only")
+        if "\0" in command:
+            raise ValueError("a command holds no null bytes")
+        environ = without_secrets(os.environ, self.keep_env)
+        child = _Child(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
+        with self._lock:
+            for name in [name for name, each in self._children.items() if each.gone.is_set()]:
+                del self._children[name]
+            self._children[child.name] = child
+        try:
+            child.start()
+            over = child.over.wait(max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+            if not over:
+                child.end()
+        except BaseException:
+            child.end()
+            raise
+        if child.error is not None:
+            raise child.error
+        left = not (child.alone or child.gone.wait(_SILENCE / 10))
+        return Finished(child.exit_code, child.output.text(), not over, child.name, left)
+
+    def running(self) -> list[Running]:
+        """The commands of which something runs, the oldest first."""
+        with self._lock:
+            children = list(self._children.values())
+        return [
+            Running(each.name, each.command, each.pid, each.started)
+            for each in children
+            if not (each.alone or each.gone.is_set())
+        ]
+
+    def kill_all(self) -> None:
+        """Ends all commands with all that they began, and returns once they are gone.
+
+        A ``run`` that waits in another thread returns, with the exit code of a killed process.
+        """
+        _end_all(self._children, self._lock, self._owner)
+
+
+def _end_all(children: dict[str, _Child], lock: threading.Lock, owner: int) -> None:
+    if os.getpid() != owner:  # a fork holds a copy, and the children are not its own
+        return
+    with lock:
+        mine = list(children.values())
+    for child in mine:
+        child.let_go()
+    for child in mine:
+        child.end()
+
+
+@dataclass(eq=False)
+class _Child:
+    """One command, its keeper, and the thread that listens to both.
+
+    The keeper is started by that thread too: no signal interrupts it between the start of a process
+    and the note of it.
+    """
+
+    name: str
+    command: str
+    cwd: str | Path | None
+    limit: int
+    environ: dict[str, str]
+    "of the keeper and of the command: what the keeper inherits, its children can read"
+    started: float = field(default_factory=time.time)
+    pid: int | None = None
+    exit_code: int | None = None
+    error: Exception | None = None
+    "it could not be started"
+    over: threading.Event = field(default_factory=threading.Event)
+    "the shell has ended and its output is there"
+    gone: threading.Event = field(default_factory=threading.Event)
+    "nothing of it runs, nor its keeper"
+    alone: bool = False
+    "nothing of it ran any more when its shell ended"
+
+    def __post_init__(self) -> None:
+        self.output = _Shortened(self.limit)
+        self._unwanted, self._leash = False, -1
+        self._lock = threading.Lock()
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._listen, name="ctxlab-process", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def let_go(self) -> None:
+        """Tells the keeper to end everything."""
+        with self._lock:
+            self._unwanted = True
+            if self._leash != -1:
+                os.close(self._leash)
+                self._leash = -1
+
+    def end(self) -> None:
+        """Ends everything, and returns once it is gone."""
+        self.let_go()
+        if self._thread.ident is None:  # interrupted before it began
+            self.gone.set()
+        elif not self.gone.wait(_OVERDUE):
+            with self._lock:
+                if self._keeper is not None and not self.gone.is_set():
+                    self._keeper.kill()  # and the shell, whose parent it is, with it
+            self.gone.wait(_OVERDUE)
+
+    def _listen(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # it is raised where it is awaited
+            self.error = error
+        finally:
+            self.output.close()
+            self.let_go()
+            self.over.set()
+            self.gone.set()
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._unwanted:
+                return
+            held, self._leash = os.pipe()
+        report, reporting = os.pipe()
+        output, written = os.pipe()
+        try:
+            spec = find_spec("psutil")
+            folder = str(Path(spec.origin).parents[1]) if spec and spec.origin else ""
+            arguments = [str(os.getpid()), str(reporting), folder, self.command]
+            mark = os.urandom(8).hex()
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_KEEPER), *arguments],
+                stdin=held, stdout=written, stderr=written, pass_fds=(reporting,),
+                cwd=self.cwd, env={**self.environ, _MARK: mark}, start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            for each in (report, output):
+                os.close(each)
+            raise
+        finally:
+            for each in (reporting, written, held):
+                os.close(each)
+        with self._lock:
+            self._keeper = keeper
+        try:
+            self._pump(report, output)
+        finally:
+            for each in (report, output):
+                os.close(each)
+            keeper.wait()
+            if keeper.returncode < 0:  # somebody killed it, so it ended nothing
+                _kill_marked(mark)
+
+    def _pump(self, report: int, output: int) -> None:
+        """Reads until the keeper is gone and the output has ended, or is held by who escaped it."""
+        reading = select.poll()
+        reading.register(report, select.POLLIN)
+        reading.register(output, select.POLLIN)
+        lines, kept, flows, until = b"", True, True, 0.0
+        while kept or flows:
+            # What comes long after the shell's end is not the shell's: somebody else holds the pipe.
+            last = not kept or (self.exit_code is not None and not self.over.is_set())
+            ready = [each for each, _ in reading.poll(_SILENCE * 1000 if last else None)]
+            if output in ready:
+                if piece := os.read(output, 1 << 16):
+                    self.output.add(piece)
+                else:
+                    reading.unregister(output)
+                    flows = False
+            if report in ready:
+                if not (piece := os.read(report, 4096)):
+                    reading.unregister(report)
+                    kept = False
+                lines = self._reported(lines + piece)
+                until = time.monotonic() + _DRAIN
+            if last and (not ready or not flows or time.monotonic() > until):
+                self.over.set()
+                if not kept:
+                    return
+
+    def _reported(self, lines: bytes) -> bytes:
+        """Notes what the keeper says; returns the line that is not whole yet."""
+        *whole, rest = lines.split(b"\n")
+        for line in whole:
+            # A command can write here too, through /proc, and then fools nobody but itself.
+            what, _, number = line.partition(b" ")
+            with suppress(ValueError):
+                if what == b"pid" and self.pid is None:
+                    self.pid = int(number)
+                elif what == b"alone":
+                    self.alone = True
+                elif what == b"exit":
+                    self.exit_code = int(number)
+        return rest[:99]
+
+
+def _kill_marked(mark: str) -> None:
+    """Kills what has a mark in its environment, as all has that a command began."""
+    psutil: Any = import_module("psutil")
+    latest, found = time.monotonic() + _OVERDUE / 4, True
+    while found and time.monotonic() < latest:
+        found = False
+        for each in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if each.environ().get(_MARK) == mark:
+                    found = True
+                    each.kill()
+
+
+class _Shortened:
+    """Text that comes in pieces, of which beginning and end are kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._limit = max(limit, 2)
+        self._head = ""
+        self._tail: list[str] = []
+        self._tail_size = 0
+        self._all = 0
+        self._lock = threading.Lock()
+
+    def add(self, piece: bytes) -> None:
+        self._take(self._decoder.decode(piece))
+
+    def close(self) -> None:
+        self._take(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        with self._lock:
+            tail = "".join(self._tail)[-(self._limit - self._limit // 2) :]
+            left_out = self._all - len(self._head) - len(tail)
+            if left_out <= 0:
+                return self._head + tail
+            return f"{self._head}\n[… {left_out:,} characters left out …]\n{tail}"
+
+    def _take(self, text: str) -> None:
+        with self._lock:
+            self._all += len(text)
+            room = self._limit // 2 - len(self._head)
+            self._head += text[:room]
+            if rest := text[room:]:
+                self._tail.append(rest)
+                self._tail_size += len(rest)
+                if self._tail_size > 4 * self._limit:
+                    self._tail = ["".join(self._tail)[-self._limit :]]
+                    self._tail_size = len(self._tail[0])

@@ -1,0 +1,252 @@
+"""The tools of an agent that works in a folder: list, search, read, write, run.
+
+The tools for files reach nothing outside of the folder (``ctxlab.agent.tools.safe_paths``).
+``run_command`` is
+another matter: it begins in the folder and inherits no keys and tokens of the environment
+(``ctxlab.agent.tools.environment``), but a shell can reach whatever the user can. Whoever wants it
+confined runs the agent in a container, or leaves the tool out.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import time
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ctxlab.agent.tools.file_walk import (
+    Walk,
+    matches,
+)
+from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.result import ToolResult
+from ctxlab.agent.tools.safe_paths import Root
+from ctxlab.agent.tools.text_files import (
+    NotText,
+    found_in,
+    lines_of,
+)
+from ctxlab.agent.tools.tool import (
+    Tool,
+    tool_of,
+)
+
+__all__ = ["workspace_tools"]
+
+_ENTRIES, _MATCHES, _LINES = 500, 200, 2000
+"as many a result holds at most"
+_SEARCHING = 10.0
+"seconds for going through files"
+_WRONG = {errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL}
+
+
+def workspace_tools(
+    root: str | Path, processes: Processes, *, timeout: float = 60.0, writable: bool = True
+) -> tuple[Tool, ...]:
+    """The five tools, or without ``writable`` the three that only read.
+
+    ``processes``: runs the commands; its ``keep_env`` names secrets that they inherit.
+    ``timeout``: seconds for a command; the model may ask for less. Failures are results: what leads out
+    of the folder or is no file is ``permission_denied``, a path that is wrong ``invalid_args``, a
+    command that took too long ``timeout``. A command that ends with another code than 0 is no failure,
+    for tests that fail are an answer; the code is in the result.
+
+    >>> import tempfile
+    >>> from ctxlab.agent.tools.tool import call
+    >>> with tempfile.TemporaryDirectory() as folder, Processes() as processes:
+    ...     tools = {tool.name: tool for tool in workspace_tools(folder, processes)}
+    ...     call(tools["write_file"], '{"path": "a.txt", "content": "one\\\\ntwo\\\\n"}').data
+    ...     call(tools["run_command"], '{"command": "cat a.txt"}').data
+    ...     call(tools["read_file"], '{"path": "../a.txt"}').error_type
+    'wrote a.txt: 8 bytes, a new file'
+    'one\\ntwo\\n[exit code 0]'
+    'permission_denied'
+    """
+    opened = Root(root)
+
+    @_told
+    def list_files(
+        folder: str = ".",
+        glob: Annotated[str, Field(max_length=500)] = "",
+        depth: Annotated[int, Field(ge=1)] = 3,
+    ) -> str:
+        """Lists files and folders of the workspace, sorted; hidden ones are left out.
+
+        Args:
+            folder: where to begin, from the root of the workspace
+            glob: only files that match, such as "*.py" or "src/**/*.md"
+            depth: levels of folders to go down
+        """
+        walk, more = Walk(depth, time.monotonic() + _SEARCHING), False
+        shown: list[str] = []
+        with opened.folder(folder) as number, closing(walk.through(number)) as below:
+            for path, _, entry in below:
+                if glob and (entry.kind == "folder" or not matches(path, glob)):
+                    continue
+                if len(shown) == _ENTRIES:
+                    more = True
+                    break
+                mark = {"folder": "/", "link": " (link)", "other": " (no regular file)"}
+                shown.append(_line(path) + mark.get(entry.kind, ""))
+        notes = walk.said()
+        if more:
+            notes.insert(0, f"only the first {_ENTRIES}: name a folder, a glob or less depth")
+        return _with_notes(shown or ["nothing found"], notes)
+
+    @_told
+    def search_files(
+        text: Annotated[str, Field(min_length=1)],
+        folder: str = ".",
+        glob: Annotated[str, Field(max_length=500)] = "",
+        regex: bool = False,
+        ignore_case: bool = False,
+    ) -> str:
+        """Searches the lines of all text files of the workspace; answers with path:line: text.
+
+        Args:
+            text: what a line holds, as it is unless regex is true
+            folder: where to begin, from the root of the workspace
+            glob: only in files that match, such as "*.py" or "src/**/*.md"
+            regex: text is a regular expression
+            ignore_case: capital and small letters are the same
+        """
+        until = time.monotonic() + _SEARCHING
+        find = found_in(text, regex, ignore_case, until)
+        walk, left_out = Walk(until=until), dict[str, int]()
+        shown: list[str] = []
+        with opened.folder(folder) as number, closing(walk.through(number)) as below:
+            for path, where, entry in below:
+                if entry.kind != "file" or (glob and not matches(path, glob)):
+                    continue
+                if len(shown) >= _MATCHES:
+                    break
+                try:
+                    with closing(find(where, entry.name)) as lines:
+                        for count, line in islice(lines, _MATCHES - len(shown)):
+                            shown.append(f"{_line(path)}:{count}: {line}")
+                except NotText as error:
+                    left_out[str(error)] = left_out.get(str(error), 0) + 1
+                except OSError as error:
+                    if isinstance(error, TimeoutError):
+                        raise
+                    left_out["could not be read"] = left_out.get("could not be read", 0) + 1
+        notes = [f"{count} files left out: {why}" for why, count in left_out.items()]
+        if len(shown) >= _MATCHES:
+            notes.insert(0, f"only the first {_MATCHES}: there may be more")
+        return _with_notes(shown or ["nothing found"], notes + walk.said())
+
+    @_told
+    def read_file(
+        path: str,
+        start: Annotated[int, Field(ge=1)] = 1,
+        end: int | None = None,
+        numbered: bool = False,
+    ) -> str:
+        """Reads a text file of the workspace, or lines of it.
+
+        Args:
+            path: from the root of the workspace
+            start: the first line, from 1
+            end: the last line; by default 2,000 lines are read
+            numbered: each line begins with its number
+        """
+        if end is not None and end < start:
+            raise ValueError(f"end is {end} and start is {start}: lines run from start to end")
+        stop = min(end or start + _LINES - 1, start + _LINES - 1)
+        with opened.file(path) as number:
+            lines, note = lines_of(number, start, stop, last=end)
+        if numbered:
+            lines = [f"{start + place:>6}\t{line}" for place, line in enumerate(lines)]
+        return _with_notes(["".join(lines)] if lines else [], [note] if note else [])
+
+    @_told
+    def write_file(path: str, content: str) -> str:
+        """Writes a whole file of the workspace, in place of what was there; makes folders.
+
+        Args:
+            path: from the root of the workspace
+            content: all of the new content
+        """
+        blob = content.encode()
+        replaced = opened.write(path, blob)
+        return f"wrote {path}: {len(blob):,} bytes, {'replaced' if replaced else 'a new file'}"
+
+    @_told
+    def run_command(
+        command: Annotated[str, Field(min_length=1)],
+        timeout: Annotated[float | None, Field(gt=0)] = None,
+    ) -> ToolResult:
+        """Runs a shell command in the root of the workspace; answers with output and exit code.
+
+        There is no input and no terminal. What it leaves in the background goes on.
+
+        Args:
+            command: for /bin/sh
+            timeout: seconds; less than the usual limit
+        """
+        seconds = min(timeout or longest, longest)
+        done = processes.run(command, cwd=opened.path, timeout=seconds)
+        if done.timed_out:
+            said = f"It took longer than {seconds:g} s and was ended. Its output:\n{done.output}"
+            return ToolResult(
+                ok=False, error=said, error_type="timeout", process_id=done.process_id
+            )
+        code = done.exit_code
+        ended = f"exit code {code}" if code is None or code >= 0 else f"ended by signal {-code}"
+        if done.running:
+            ended += f"; processes in the background go on as {done.process_id}"
+        return ToolResult(
+            ok=True, data=_with_notes([done.output], [ended]), process_id=done.process_id
+        )
+
+    longest = timeout
+    reading = (list_files, search_files, read_file)
+    return tuple(map(tool_of, (*reading, write_file, run_command) if writable else reading))
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool whose failures are named by their kind."""
+
+    @functools.wraps(function)
+    def told(**arguments: Any) -> Any:
+        try:
+            return function(**arguments)
+        except TimeoutError as error:
+            kind, said = "timeout", str(error)
+        except PermissionError as error:
+            kind, said = "permission_denied", _said(error)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            kind, said = "invalid_args", _said(error)
+        except OSError as error:
+            kind = "invalid_args" if error.errno in _WRONG else "execution_error"
+            said = _said(error)
+        except (ValueError, NotText) as error:
+            kind, said = "invalid_args", str(error)
+        return ToolResult(ok=False, error=said, error_type=kind)
+
+    return told
+
+
+def _said(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    reason = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason
+
+
+def _line(path: str) -> str:
+    """A path on one line."""
+    return path if path.isprintable() else path.encode("unicode_escape", "replace").decode()
+
+
+def _with_notes(parts: list[str], notes: list[str]) -> str:
+    text = "\n".join(parts)
+    if text and notes and not text.endswith("\n"):
+        text += "\n"
+    return text + "\n".join(f"[{note}]" for note in notes)

@@ -1,0 +1,108 @@
+"""``ctxlab convert`` writes recordings in another format and says what that has no place for."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ctxlab._utils.humanize import many
+from ctxlab.cli.options import (
+    FormatName,
+    NoProgress,
+    OnErrorPolicy,
+    Paths,
+    Sample,
+    Seed,
+    Where,
+    chosen,
+    hint_at_skipping,
+)
+from ctxlab.cli.output import (
+    note,
+    say_left_out,
+)
+from ctxlab.errors import CtxlabError
+
+if TYPE_CHECKING:
+    from ctxlab.messages.types import Recording
+
+__all__ = ["command"]
+
+
+def command(
+    paths: Paths,
+    out: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUT",
+            help="A file for all of them, packed if it ends with .gz, .bz2, .xz or .zst; a folder, "
+            "with / at its end if it is new, for a file each; - for standard output.",
+        ),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The format to write: native (which has a place for everything), openai, "
+            "anthropic or atif.",
+        ),
+    ] = "native",
+    where: Where = None,
+    sample: Sample = None,
+    seed: Seed = None,
+    format: FormatName = None,
+    on_error: OnErrorPolicy = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    no_progress: NoProgress = False,
+) -> None:
+    """Write recordings in another format, and say what it has no place for.
+
+    \b
+    Examples:
+      ctxlab convert ~/.claude/projects all.jsonl              one file, nothing lost
+      ctxlab convert logs/ chats.jsonl --to openai             a conversation a line
+      ctxlab convert logs/*.json trajectories/ --to atif       a file each
+      ctxlab convert run.jsonl - --to anthropic | jq .system   to standard output
+
+    Nothing is written where something fails, and a file that is read is never replaced.
+    """
+    from ctxlab._utils.progress import track
+    from ctxlab.formats import write
+    from ctxlab.formats.unsupported import counted
+    from ctxlab.formats.write import writer
+
+    writer(to)  # a name that is wrong is said before anything is read
+    spec = chosen(paths, where=where, sample=sample, seed=seed, format=format, on_error=on_error)
+    files: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    formats: Counter[str] = Counter()
+
+    if out == "-" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    target = sys.stdout if out == "-" else out
+    try:
+        with hint_at_skipping(spec.on_error):
+            found = spec.recordings(lambda path, reason: files.update([reason]))
+            shown = track(found, "converting", None, False if no_progress else None)
+            lost = write(_counting(shown, formats, rows), target, to, force=force)
+    except CtxlabError:
+        say_left_out(files, rows)
+        raise
+    told = ", ".join(counted(name, count) for name, count in lost.most_common())
+    done = f"{many(formats.total(), 'recording')} of {' and '.join(formats)} written as {to}"
+    note(f"{done}; lost: {told}" if told else done)
+    say_left_out(files, rows)
+
+
+def _counting(
+    recordings: Iterable[Recording], formats: Counter[str], rows: Counter[str]
+) -> Iterator[Recording]:
+    """The recordings, while it is counted what they are and what was left out of them."""
+    for recording in recordings:
+        formats[recording.format or "native"] += 1
+        rows.update(recording.skipped)
+        yield recording

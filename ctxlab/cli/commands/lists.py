@@ -1,0 +1,46 @@
+"""``ctxlab formats`` and ``ctxlab metrics`` print the name tables with a line on each."""
+
+from __future__ import annotations
+
+from ctxlab.cli.output import say
+
+__all__ = ["formats", "metrics"]
+
+
+def formats() -> None:
+    """List the formats of recordings that can be read, and which of them can be written."""
+    from ctxlab.cli.render.format import (
+        drawn,
+        table,
+    )
+    from ctxlab.formats import FORMATS
+
+    rows = [
+        ([name, "reads, writes" if known.dump else "reads", known.meaning], "")
+        for name, known in FORMATS.items()
+    ]
+    say(drawn(table(["format", "", "meaning"], rows, {0, 1, 2}, wraps=2)))
+
+
+def metrics() -> None:
+    """List what is measured: each column of a request and each score of the leaderboard."""
+    from rich.text import Text
+
+    from ctxlab.cli.render.format import (
+        drawn,
+        table,
+    )
+    from ctxlab.evaluation.metrics import METRICS
+
+    rows: list[tuple[list[str], str]] = []
+    for name, metric in METRICS.items():
+        rows.append(([name], "bold"))
+        rows += [(["  request", c.name, c.unit, c.meaning], "") for c in metric.columns]
+        rows += [(["  score", s.name, s.unit, s.meaning], "") for s in metric.scores]
+    legend = Text(
+        "request: a column of requests.parquet, a figure of every request. score: a column of the "
+        "leaderboard, over all requests; recalls have _low and _high beside them, the bounds of "
+        "their 95 % interval."
+    )
+    say(drawn(table(["metric", "name", "unit", "meaning"], rows, {0, 1, 2, 3}, wraps=3),
+              Text(), legend))  # fmt: skip

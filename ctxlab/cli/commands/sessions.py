@@ -1,0 +1,388 @@
+"""``ctxlab sessions`` lists, reads, searches, exports and deletes conversations that go on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ctxlab._utils.humanize import many
+from ctxlab.cli.options import AsJson
+from ctxlab.cli.output import (
+    note,
+    one_line,
+    say,
+)
+
+if TYPE_CHECKING:
+    from ctxlab.sessions.base import Session
+
+__all__ = [
+    "app",
+    "archive",
+    "delete",
+    "delete_all",
+    "export",
+    "list_all",
+    "migrate",
+    "search",
+    "show",
+    "toc",
+]
+
+_Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="A workspace, a folder of session-*.jsonl chunks, or logs [the current folder].",
+    ),
+]
+_Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Of a session, or so much of it as no other begins with."),
+]
+_Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Of sessions, or their beginnings.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def _begin(context: typer.Context) -> None:
+    """List, read, search, export and delete the sessions of ctxlab chat.
+
+    \b
+    Examples:
+      ctxlab sessions list --search delegation --since 7d
+      ctxlab sessions show 3f2a                       what it is and what its turns were about
+      ctxlab sessions show 3f2a --turn 5              a turn in full
+      ctxlab sessions search "retry logic"            in all that was said
+      ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
+      ctxlab sessions list --store ~/.claude/projects
+
+    They are kept in the folder that a chat was about, in .ctxlab/sessions.db. Times are local; --json
+    has them in UTC.
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("list", short_help="List the sessions, newest first.")
+def list_all(
+    store: _Store = None,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="WORDS", help="Only those so titled.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE",
+            help="Only those updated from then on: 2026-11-22, '2026-11-22 10:30', yesterday, 7d.",
+        ),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Only those last updated before then.")
+    ] = None,
+    agent: _Agent = None,
+    all: Annotated[bool, typer.Option("--all", help="The archived ones too.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List the sessions of a workspace, the one that was updated last first.
+
+    \b
+    Examples:
+      ctxlab sessions list --agent tester --search delegation
+      ctxlab sessions list --since 2026-11-01 --before 2026-11-08 --json
+    """
+    from pathlib import Path
+
+    from ctxlab.cli.dates import a_date
+    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render.sessions import (
+        as_dict,
+        sessions_table,
+    )
+    from ctxlab.cli.session_lookup import (
+        every,
+        opened,
+        short_ids,
+    )
+    from ctxlab.sessions.open import find_store
+
+    limits: dict[str, Any] = {
+        "since": None if since is None else a_date(since),
+        "before": None if before is None else a_date(before),
+        "agent": agent,
+    }
+    if store is None and find_store(".") is None:
+        note(f"no sessions in {Path().absolute()}; ctxlab chat begins one")
+        return say("[]") if json else None
+    with opened(store) as library:
+        known = every(library)
+        found = library.sessions(search, **limits)
+        if all:
+            found += library.sessions(search, status="archived", **limits)
+            found.sort(key=lambda session: session.updated, reverse=True)
+    if json:
+        return say(shown.as_json(map(as_dict, found)))
+    if found:
+        say(shown.drawn(sessions_table(found, short_ids(s.id for s in known))))
+    archived = sum(s.status == "archived" for s in known)
+    hidden = f", and {many(archived, 'archived one')} (--all)" if archived and not all else ""
+    of = f" of {len(known) - (0 if all else archived):,}" if search or any(limits.values()) else ""
+    note(f"{many(len(found), 'session')}{of}{hidden}")
+    return None
+
+
+@app.command("search", short_help="Search what was said.")
+def search(
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="Whole words; all must be there.")
+    ],
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="In this session alone, archived or not.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1)] = 20,
+    store: _Store = None,
+    json: AsJson = False,
+) -> None:
+    """Search what was said in all sessions, or in one: messages that hold all the words, best first.
+
+    Words are whole words: hello is found by hello and not by hel.
+    """
+    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render.sessions import (
+        hit_dict,
+        hits_table,
+    )
+    from ctxlab.cli.session_lookup import (
+        every,
+        opened,
+        session_of,
+        short_ids,
+    )
+    from ctxlab.errors import SpecError
+
+    if not "".join(words).strip():
+        raise SpecError("there is nothing to search for: the words are empty")
+    with opened(store) as library:
+        id = None if session is None else session_of(library, session).id
+        hits = library.search(" ".join(words), id, limit=limit)
+        ids = short_ids(s.id for s in every(library))
+    if json:
+        return say(shown.as_json(map(hit_dict, hits)))
+    if hits:
+        say(shown.drawn(hits_table(hits, ids)))
+    more = "; -n shows more" if len(hits) == limit else ""
+    if not hits:
+        more = "; only whole words are looked for"
+    note(f"{many(len(hits), 'message')} found{more}")
+    return None
+
+
+@app.command("show", short_help="Show what a session is, or turns of it in full.")
+def show(
+    id: _Id,
+    turn: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="A turn in full; 3-5 is several, 3- all from there on."),
+    ] = None,
+    store: _Store = None,
+    json: AsJson = False,
+) -> None:
+    """Show what is known of a session, the titles that it had, and its contents; or turns in full."""
+    from dataclasses import asdict
+
+    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render.sessions import (
+        as_dict,
+        facts,
+        turn_range,
+    )
+    from ctxlab.cli.render.transcript import (
+        printed,
+        turn_texts,
+    )
+    from ctxlab.cli.session_lookup import (
+        opened,
+        session_of,
+    )
+    from ctxlab.sessions.table_of_contents import contents
+    from ctxlab.sessions.table_of_contents import turn as a_turn
+
+    with opened(store) as library:
+        session = session_of(library, id)
+        if turn is None:
+            made = contents(library, session.id)
+            if json:
+                return say(shown.as_json([as_dict(session) | {"turns": made.total_turns}]))
+            return say(shown.drawn(facts(session, made)))
+        numbers = turn_range(turn, library.turns(session.id))
+        turns = (a_turn(library, session.id, number) for number in numbers)
+        if json:
+            return say(shown.as_json(map(asdict, turns)))
+        for text in turn_texts(turns):
+            say(printed(text))
+    return None
+
+
+@app.command("toc", short_help="Show the contents of a session, a line a turn.")
+def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
+    """Show the contents of a session: its turns, numbered from 1, in a line each."""
+    from dataclasses import asdict
+
+    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render.sessions import contents_text
+    from ctxlab.cli.render.transcript import printed
+    from ctxlab.cli.session_lookup import (
+        opened,
+        session_of,
+    )
+    from ctxlab.sessions.table_of_contents import contents
+
+    with opened(store) as library:
+        made = contents(library, session_of(library, id).id)
+    return say(shown.as_json([asdict(made)]) if json else printed(contents_text(made)))
+
+
+@app.command("export", short_help="Write sessions as recordings.")
+def export(
+    ids: _Ids,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="[standard output] A folder, written with / at the end or there already: a file each.",
+        ),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help="native, openai, anthropic or atif.")
+    ] = "native",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    store: _Store = None,
+) -> None:
+    """Write whole sessions as recordings, which ctxlab eval and others read.
+
+    Native, the default, loses nothing; of another format it is said what it has no place for.
+    """
+    from ctxlab.cli.session_lookup import (
+        named_by,
+        opened,
+    )
+    from ctxlab.formats import write
+    from ctxlab.formats.unsupported import counted
+    from ctxlab.formats.write import writer
+
+    writer(to)
+    if out is None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    with opened(store) as library:
+        found = named_by(library, ids)
+        recordings = (library.recording(session.id) for session in found)
+        lost = write(recordings, sys.stdout if out is None else out, to, force=force)
+    told = ", ".join(counted(name, count) for name, count in lost.most_common())
+    if told or out is not None:
+        done = f"{many(len(found), 'session')} written as {to}"
+        note(f"{done}; lost: {told}" if told else done)
+
+
+@app.command("archive", short_help="Put sessions out of sight.")
+def archive(
+    ids: _Ids,
+    undo: Annotated[bool, typer.Option("--undo", help="Bring them back.")] = False,
+    store: _Store = None,
+) -> None:
+    """Put sessions out of sight: they are neither listed nor searched, and can be resumed."""
+    from ctxlab.cli.session_lookup import (
+        named_by,
+        writable,
+    )
+
+    with writable(store) as library:
+        found = named_by(library, ids)
+        there = [session for session in found if undo and session.status != "archived"]
+        moved = [session for session in found if session not in there]
+        for session in moved:
+            library.mark(session.id, "closed" if undo else "archived")
+    if moved:
+        note(f"{'back' if undo else 'archived'}: {_titles(moved)}")
+    if there:
+        note(f"not archived, and left as it was: {_titles(there)}")
+
+
+@app.command("delete", short_help="Delete sessions.")
+def delete(ids: _Ids, store: _Store = None) -> None:
+    """Delete the sessions that are named, for good; none where one of them is not there."""
+    from ctxlab.cli.session_lookup import (
+        named_by,
+        writable,
+    )
+
+    with writable(store) as library:
+        found = named_by(library, ids)
+        for session in found:
+            library.delete(session.id)
+    note(f"deleted: {_titles(found)}")
+
+
+@app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
+def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) -> None:
+    """Delete all sessions for good, the archived ones too, or all of an agent.
+
+    It asks first; where nobody can be asked, it takes --yes.
+    """
+    from ctxlab.cli.session_lookup import (
+        every,
+        writable,
+    )
+    from ctxlab.errors import (
+        SessionError,
+        UnknownSession,
+    )
+
+    whose = f" of {one_line(agent)}" if agent else ""
+    with writable(store) as library:
+        found = every(library, agent)
+        if found and not yes:
+            if not sys.stdin.isatty():
+                what = many(len(found), "session")
+                raise SessionError(f"nothing was deleted: {what}{whose}; add --yes to delete them")
+            asked = f"Delete {many(len(found), 'session')}{whose} for good?"
+            typer.confirm(asked, abort=True, err=True)
+        count = 0
+        for session in found:
+            try:
+                library.delete(session.id)
+            except UnknownSession:
+                continue  # another process was quicker
+            count += 1
+    say(f"{many(count, 'session')}{whose} deleted")
+
+
+@app.command("migrate", short_help="Bring a folder of older session files up to date.")
+def migrate(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Of session-ID.jsonl files without a number.")
+    ],
+) -> None:
+    """Bring a folder of older session files up to date, after which --store FOLDER reads it.
+
+    What is a recording already is left alone; nothing is lost where it is interrupted.
+    """
+    from pathlib import Path
+
+    from ctxlab.sessions.jsonl.migrate import migrate as migrated
+
+    report = migrated(Path(folder).expanduser())
+    say(str(report))
+
+
+def _titles(sessions: list[Session]) -> str:
+    """The titles of a few sessions, and how many there are."""
+    titles = [one_line(session.title) or session.id for session in sessions[:3]]
+    more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""
+    return f"{', '.join(titles)}{more}"

@@ -1,0 +1,91 @@
+"""What fills a context window is shown as a bar, with a line of figures for each of its parts.
+
+Source: seed design "Robustness", 10.5: ``/context`` shows the tokens of the tool definitions too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from ctxlab.agent.context_breakdown import PARTS
+from ctxlab.cli.render.format import percent
+
+__all__ = ["cells", "meter"]
+
+_STYLES = {
+    "system": "blue",
+    "tools": "magenta",
+    "summary": "yellow",
+    "messages": "green",
+    "reserve": "cyan",
+    "free": "dim",
+}
+# A part is told from its neighbours by its sign, where there are no colours or nobody sees them.
+_SIGNS = dict(zip(PARTS, "█▓▒■░·", strict=True))
+_LETTERS = dict(zip(PARTS, "STUMR.", strict=True))
+_MEANINGS = {"reserve": "kept for the reply"}
+_WIDEST, _MEANT, _FIGURES = 80, 52, 36
+
+
+def cells(sizes: Sequence[int], count: int) -> list[int]:
+    """So many cells shared out by size; what is not nothing has one, as far as they go.
+
+    >>> cells([120, 900, 1, 0, 8979], 20)
+    [1, 1, 1, 0, 17]
+    """
+    total = sum(sizes)
+    if total <= 0 or count <= 0:
+        return [0] * len(sizes)
+    ideal = [size / total * count for size in sizes]
+    shared = [max(int(part), int(size > 0)) for part, size in zip(ideal, sizes, strict=True)]
+    while sum(shared) < count:
+        place = max(range(len(sizes)), key=lambda n: ideal[n] - shared[n])
+        shared[place] += 1
+    while sum(shared) > count:  # from whoever has most too many, the last of them first
+        place = max(range(len(sizes)), key=lambda n: (shared[n] > 1, shared[n] - ideal[n], n))
+        shared[place] -= 1
+    return shared
+
+
+def meter(parts: Mapping[str, int], columns: int, title: str = "") -> Text:
+    """A bar of the window and the tokens of each of its parts, with their share of it.
+
+    ``parts`` are those of ``Agent.parts``, with the ``limit``. What does not fit is said, and the bar
+    is then of the request. ``columns`` is the width to keep to: below 36 the shares are left out.
+    """
+    signs = _SIGNS if _can_be_shown("".join(_SIGNS.values())) else _LETTERS
+    limit = parts["limit"]
+    sizes = [max(0, parts.get(name, 0)) for name in PARTS]
+    used = sum(sizes[:-2])
+    head = f"{used:,} of {limit:,} tokens ({percent(used / limit) if limit else '–'} %)"
+    text = Text()
+    if title:
+        text.append(f"{title}\n", "dim")
+    text.append(f"{head}\n", "bold")
+    for name, count in zip(PARTS, cells(sizes, min(columns, _WIDEST)), strict=True):
+        text.append(signs[name] * count, _STYLES[name])
+    text.append("\n")
+    for name, size in zip(PARTS, sizes, strict=True):
+        text.append(signs[name], _STYLES[name])
+        text.append(f" {name:<9}{size:>11,}")
+        if columns >= _FIGURES:
+            text.append(f"{percent(size / limit) if limit else '–':>6} %")
+            if columns >= _MEANT and (meaning := _MEANINGS.get(name)):
+                text.append(f"  {meaning}", "dim")
+        text.append("\n")
+    if (over := used + sizes[-2] - limit) > 0:
+        text.append(f"{over:,} tokens more than the window and its reserve have room for\n", "red")
+    text.rstrip()
+    return text
+
+
+def _can_be_shown(signs: str) -> bool:
+    """Whether the encoding of standard output has these signs."""
+    try:
+        signs.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

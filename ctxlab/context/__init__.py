@@ -1,0 +1,1 @@
+"""What would be sent now, and every edit of it."""

@@ -1,0 +1,184 @@
+"""Turns number a conversation, so that a part of it can be named, listed in a line, and fetched again.
+
+A turn is a user's message with the reply to it. In an agent's run each further step, a call with its
+results, is a turn of its own. Turns count from 1; what stands before the first is part of none.
+
+Source: seed design "Session Table of Contents".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ctxlab.context.history import History
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+
+__all__ = [
+    "GET_TURN",
+    "LINE",
+    "Turns",
+    "headline",
+    "main_argument",
+    "number_from",
+    "turn_at",
+    "turn_span",
+    "turn_starts",
+]
+
+LINE = 100
+"""Characters of a turn's line at most."""
+
+GET_TURN: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_turn",
+        "description": "Gives a turn of this conversation in full, by its number in the contents.",
+        "parameters": {
+            "type": "object",
+            "properties": {"number": {"type": "integer", "description": "counted from 1"}},
+            "required": ["number"],
+        },
+    },
+}
+"""The tool by which an agent fetches what ``contents`` lists, in OpenAI's shape."""
+
+_MAIN = (
+    *("file_path", "path", "absolute_path", "notebook_path", "target_file", "file", "filename"),
+    *("command", "cmd", "query", "pattern", "url"),
+)
+_LEAST = 30
+
+
+class Turns:
+    """Numbers messages as they arrive, from wherever it was left.
+
+    >>> turns = Turns()
+    >>> [turns.add(Message(role)) for role in ("system", "user", "assistant", "tool", "assistant")]
+    [0, 1, 1, 1, 2]
+    """
+
+    def __init__(self, number: int = 0, replied: bool = True) -> None:
+        self.number = number
+        "of the turn that the last message belongs to; 0 before the first"
+        self.replied = replied
+        "the assistant has spoken in it: what it says next begins another"
+
+    def add(self, message: Message) -> int:
+        """The number of the turn that the next message belongs to."""
+        role = message.role
+        self.number += role == "user" or (role == "assistant" and self.replied)
+        if role in ("user", "assistant"):
+            self.replied = role == "assistant"
+        return self.number
+
+
+class _Known:
+    """Where the turns of a history begin, as far as it has been looked at."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.done = 0
+        self.turns = Turns()
+
+
+_TURNS: WeakKeyDictionary[History, _Known] = WeakKeyDictionary()
+
+
+def turn_starts(history: History) -> Sequence[int]:
+    """Positions at which turns begin, ascending; each message is looked at once a history.
+
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> said = (("user", "fix it"), ("assistant", "done"), ("user", "thanks"), ("assistant", "bye"))
+    >>> turn_starts(History(TokenCounter("gpt-4o"), [Message(*each) for each in said]))
+    [0, 2]
+    """
+    known = _TURNS.get(history)
+    if known is None:
+        known = _TURNS[history] = _Known()
+    for position in range(known.done, len(history)):
+        if known.turns.add(history[position]) > len(known.starts):
+            known.starts.append(position)
+    known.done = len(history)
+    return known.starts
+
+
+def number_from(history: History, position: int, turns: int) -> None:
+    """The message at ``position`` begins the turn after the first ``turns``, which are not all here.
+
+    For a conversation that is resumed from its newest part: its turns keep their numbers. To be said
+    before the turns of a history are asked for. What stands before ``position`` counts as the last of
+    the earlier turns.
+
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> said = (("user", "a summary"), ("user", "thanks"), ("assistant", "bye"))
+    >>> history = History(TokenCounter("gpt-4o"), [Message(*each) for each in said])
+    >>> number_from(history, 1, 40)
+    >>> turn_at(history, 2), turn_span(history, 41), turn_span(history, 42)
+    (41, (1, 3), (3, 3))
+    """
+    known = _TURNS[history] = _Known()
+    known.starts, known.done, known.turns = [0] * turns, position, Turns(turns)
+
+
+def turn_at(history: History, position: int) -> int:
+    """The number of the turn that a message belongs to; 0 before the first."""
+    return bisect_right(turn_starts(history), position)
+
+
+def turn_span(history: History, number: int) -> tuple[int, int]:
+    """Positions ``[start, stop)`` of a turn's messages; empty where there is no such turn."""
+    starts = turn_starts(history)
+    if not 1 <= number <= len(starts):
+        return (len(history), len(history))
+    return starts[number - 1], starts[number] if number < len(starts) else len(history)
+
+
+def headline(messages: Sequence[Message]) -> str:
+    """One line that says what a turn was about, at most ``LINE`` characters; no model is asked.
+
+    What was asked, and the tools that were called with their main arguments; else what was said.
+
+    >>> call = ToolCall("c1", "read", '{"limit": 20, "path": "src/io.py"}')
+    >>> headline([Message("user", "Fix the bug\\nin reading"), Message("assistant", tool_calls=(call,))])
+    'Fix the bug · read src/io.py'
+    >>> headline([Message("assistant", "All tests pass now.")])
+    'All tests pass now.'
+    """
+    asked = [line for m in messages if m.role == "user" and (line := _first_line(m))]
+    made = [call for m in messages for call in m.tool_calls]
+    calls = [_called(call, max(_LEAST, LINE // len(made))) for call in made]
+    said = [line for m in messages if m.role == "assistant" and (line := _first_line(m))]
+    asked = [_cut(asked[0], LINE * 2 // 3 if calls else LINE)] if asked else []
+    return _cut(" · ".join([*asked, *calls] or said[:1]) or "(nothing was said)", LINE)
+
+
+def main_argument(call: ToolCall) -> str:
+    """The argument that says most about a call: what it works on, else its first; empty for none.
+
+    >>> main_argument(ToolCall("c1", "read", '{"limit": 20, "path": "src/io.py"}'))
+    'src/io.py'
+    >>> main_argument(ToolCall("c2", "wait", '{"seconds": 5}')), main_argument(ToolCall("c3", "ls"))
+    ('5', '')
+    """
+    given = {path: str(leaf) for path, leaf in call.leaves() if leaf is not None}
+    return next((given[key] for key in _MAIN if given.get(key)), next(iter(given.values()), ""))
+
+
+def _first_line(message: Message) -> str:
+    """The first line that says something."""
+    return " ".join(message.text.lstrip()[: 4 * LINE].partition("\n")[0].split())
+
+
+def _called(call: ToolCall, limit: int) -> str:
+    main = " ".join(main_argument(call)[: 4 * LINE].split())
+    return _cut(f"{call.name} {main}".rstrip(), limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

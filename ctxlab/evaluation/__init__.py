@@ -1,0 +1,1 @@
+"""Replay recordings through strategies, measure every request, and compare what came of it."""

@@ -1,0 +1,185 @@
+"""A comparison is a table of differences with their intervals, and says in words what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ctxlab._utils.humanize import many
+from ctxlab._utils.tables import (
+    html,
+    latex,
+    markdown,
+)
+from ctxlab.evaluation.bootstrap import FEW
+
+__all__ = ["Comparison", "Configuration", "amount"]
+
+
+class Configuration(NamedTuple):
+    """A strategy, as text, under a limit."""
+
+    strategy: str
+    limit: float
+
+    def __str__(self) -> str:
+        share = f"{self.limit * 100:.4g}%"
+        window = share if self.limit <= 1 else f"{self.limit:,.0f}"
+        return f"{self.strategy} @ {window}"
+
+
+_VERBS = {
+    "better": "is better than",
+    "worse": "is worse than",
+    "higher": "is higher than",
+    "lower": "is lower than",
+    "equal here": "is the same here as",
+    "too few": "cannot be told by so few clusters from",
+    "unknown": "cannot be compared with",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Differences with their intervals; it shows itself as a table in a notebook."""
+
+    table: pd.DataFrame
+    """a row a pair × score: ``a`` and ``b`` with ``limit_a`` and ``limit_b``, ``score``, ``unit``,
+    ``value_a``, ``value_b``, ``difference`` (a − b; relative to b where ``relative``), ``low``,
+    ``high``, ``p``, ``p_holm``, ``effect``, ``wins``, ``ties``, ``losses`` (recordings in which a is
+    better), ``recordings``, ``clusters``, ``left_out`` (requests that count for one of the two only),
+    ``margin`` and ``finding``"""
+    level: float
+
+    HEADS = (
+        "a",
+        "b",
+        "score",
+        "a",
+        "b",
+        "a − b",
+        "{level} interval",
+        "p (Holm)",
+        "d",
+        "w/t/l",
+        "n",
+    )
+
+    @property
+    def heads(self) -> list[str]:
+        """Of the columns of ``rows``."""
+        heads = [head.format(level=f"{self.level:.0%}") for head in self.HEADS]
+        heads += ["finding"]
+        return ["kind", *heads] if "kind" in self.table else heads
+
+    def rows(self) -> list[list[str]]:
+        """The table as text, a list of cells a row."""
+        return [_cells(row) for row in self.table.itertuples()]
+
+    def sentences(self, scores: Sequence[str] = ()) -> list[str]:
+        """What was found, a sentence a row; of some scores alone where they are named."""
+        rows = self.table.itertuples()
+        return [_sentence(row, self.level) for row in rows if not scores or row.score in scores]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the columns mean, and what they do not say."""
+        said = [
+            "Paired by request; n: clusters (recordings of one task are one) that have anything to "
+            "say. Intervals are studentised bootstrap intervals over clusters: none below "
+            f"{FEW}, and none where all clusters are alike. p: two-sided sign-flip permutation test, "
+            "corrected over the rows of a score (Holm); d: difference in standard deviations between "
+            "clusters; w/t/l: recordings in which a is better, equal, worse. Better and worse are said "
+            "only where test and interval agree; too few: no outcome of the test could tell."
+        ]
+        if left_out := int(self.table["left_out"].max()):
+            said.append(
+                f"Up to {left_out:,} requests count for one of two strategies only, such as questions "
+                "without an answer, and are left out of both."
+            )
+        said.append(
+            "Off-policy replay; recall is availability, an upper bound on what a model recalls."
+        )
+        return said
+
+    def markdown(self) -> str:
+        """The table in Markdown, its notes below."""
+        return "\n\n".join([markdown(self.heads, self.rows()), *self.notes])
+
+    def latex(self) -> str:
+        """The table in LaTeX, for ``booktabs``."""
+        return latex(self.heads, self.rows())
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {len(self.table)} rows>"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{note}</p>" for note in self.notes)
+        return html(self.heads, self.rows()) + notes
+
+
+def amount(row: Any, value: float) -> str:
+    """A difference with its sign: points of a share, or per cent of the other."""
+    if np.isnan(value):
+        return "–"
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{value:+.1%}" if row.relative else f"{value:+.3f}"
+    return text.replace("-", "−")
+
+
+def _value(row: Any, value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    if row.unit == "share":
+        return f"{value:.3f}"
+    return (
+        f"${value:,.4g}"
+        if row.unit == "USD"
+        else f"{value:,.0f}"
+        if value >= 100
+        else f"{value:.3g}"
+    )
+
+
+def _interval(row: Any) -> str:
+    if np.isnan(row.low):
+        return "too few" if 0 < row.clusters < FEW else "–"
+    return f"{amount(row, row.low)} to {amount(row, row.high)}"
+
+
+def _p(value: float) -> str:
+    return (
+        "–" if np.isnan(value) else "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+    )
+
+
+def _cells(row: Any) -> list[str]:
+    a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
+    cells = [a, b, row.score, _value(row, row.value_a), _value(row, row.value_b)]
+    cells += [amount(row, row.difference), _interval(row), _p(row.p_holm)]
+    cells += ["–" if np.isnan(row.effect) else f"{row.effect:+.2f}".replace("-", "−")]
+    cells += [f"{row.wins}/{row.ties}/{row.losses}", str(row.clusters), row.finding]
+    return [row.kind, *cells] if hasattr(row, "kind") else cells
+
+
+def _sentence(row: Any, level: float) -> str:
+    a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
+    kind = f"{row.kind}: " if hasattr(row, "kind") else ""
+    bounds = f"{level:.0%} {_interval(row)}" if not np.isnan(row.low) else "no interval"
+    values = f"{_value(row, row.value_a)} against {_value(row, row.value_b)}"
+    word, _, rest = row.finding.partition("; ")
+    verb = _VERBS.get(word, "is not shown to differ from")
+    more = f"; {rest}" if rest else ""
+    clusters = many(row.clusters, "cluster")
+    return (
+        f"{kind}{row.score}: {a} {verb} {b}: {values}, {amount(row, row.difference)} "
+        f"({bounds}; p {_p(row.p_holm)}; {clusters}){more}."
+    )

@@ -1,0 +1,73 @@
+"""Fingerprint what a recording says, to tell whether two runs are over the same conversations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.messages.types import Recording
+from ctxlab.tokens.model_choice import ModelChoice
+
+__all__ = ["identities", "recording_digest"]
+
+
+def recording_digest(recording: Recording) -> str:
+    """Fingerprint all of a recording that is measured.
+
+    Parameters
+    ----------
+    recording : Recording
+        Its messages with their times and ids of calls, its tools, compactions and questions count; its
+        id, cluster, source and model do not.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+
+    Examples
+    --------
+    >>> one, other = Recording("a", ()), Recording("b", (), tools=({"name": "ls"},))
+    >>> recording_digest(one) == recording_digest(other)
+    False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in _pieces(recording):
+        digest.update(piece.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dict[str, str]]:
+    """What each recording says, its cluster, and the model by which it is counted and priced.
+
+    Runs with equal lists, in any order, are over the same recordings and model. The keys are
+    ``digest``, ``cluster`` and ``counted_as``, as a manifest has them of each recording.
+    """
+    return [
+        {
+            "digest": recording_digest(recording),
+            "cluster": recording.cluster or recording.id,
+            "counted_as": models.name_for(recording),
+        }
+        for recording in recordings
+    ]
+
+
+def _pieces(recording: Recording) -> Iterator[str]:
+    for message in recording.messages:
+        content = message.content
+        yield message.role
+        yield content if isinstance(content, str) else dump_json(content)
+        yield dump_json([message.time, message.tool_call_id, message.name])
+        for call in message.tool_calls:
+            yield call.id
+            yield call.name
+            yield call.arguments
+    yield dump_json(recording.tools)
+    for more in (recording.compactions, recording.probes):
+        if more:
+            yield dump_json(msgspec.to_builtins(more))

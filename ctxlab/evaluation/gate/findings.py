@@ -1,0 +1,178 @@
+"""A finding is one bound and what became of it: in figures, and in one sentence for whoever broke it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.gate.config import (
+    Bound,
+    Budget,
+)
+from ctxlab.evaluation.metrics.base import Score
+
+__all__ = ["Finding", "Outcome", "places", "score_in_words", "written"]
+
+Outcome: TypeAlias = Literal["worse", "unclear", "ok"]
+"""*worse* is a breach; *unclear*: neither known to hold nor known not to."""
+
+_WORDS = {
+    "recall_far": "far recall",
+    "recall_near": "near recall",
+    "tokens_mean": "token mean",
+    "tokens_peak": "token peak",
+    "tokens_total": "token total",
+    "messages_mean": "message mean",
+    "cost_usd": "cost",
+    "strategy_usd": "cost of own calls",
+    "strategy_tokens": "token total of own calls",
+    "strategy_calls": "number of own calls",
+    "fallbacks": "number of fallbacks",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One bound of one budget, what was found, and what follows."""
+
+    budget: Budget
+    bound: Bound
+    now: float
+    outcome: Outcome
+    before: float = math.nan
+    "in the baseline, where the bound is a margin"
+    strategy_before: str = ""
+    low: float = math.nan
+    "of the 95 % interval of now less before; nan where there is none"
+    high: float = math.nan
+    clusters: int = 0
+    "that the interval is drawn over, or that are too few for one"
+
+    @property
+    def score(self) -> Score:
+        """Of what."""
+        return self.bound.score
+
+    @property
+    def difference(self) -> float:
+        """Now less before."""
+        return self.now - self.before
+
+    @property
+    def margin(self) -> float:
+        """How much worse than before is within the bound, in the score's unit."""
+        return self.bound.margin(self.before)
+
+    @property
+    def rule(self) -> str:
+        """The bound as it stands in a table."""
+        if self.bound.kind == "margin":
+            if self.bound.relative:
+                return f"margin {self.bound.value * 100:.3g} %"
+            return f"margin {written(self.bound.value, self.score)}"
+        sign = "≤" if self.bound.kind == "max" else "≥"
+        return f"{sign} {written(self.bound.value, self.score)}"
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """Baseline, now and difference with its interval, as they stand in a table."""
+        if self.bound.kind != "margin":
+            digits = places(self.score, self.now, self.bound.value)
+            return "", written(self.now, self.score, digits), ""
+        digits = places(self.score, self.now, self.before)
+        before, now = (written(v, self.score, digits) for v in (self.before, self.now))
+        if self.now == self.before:
+            return before, now, "0"
+        by, *ends = (
+            written(v, self.score, digits, sign=True)
+            for v in (self.difference, self.low, self.high)
+        )
+        return before, now, by if math.isnan(self.low) else f"{by} ({ends[0]} to {ends[1]})"
+
+    @property
+    def sentence(self) -> str:
+        """What was found, whole: budget, score, figures and strategy; not what follows from it."""
+        said = self._against_baseline() if self.bound.kind == "margin" else self._by_itself()
+        name = self.budget.name or "the strategy"
+        strategy = self.budget.strategy
+        if self.strategy_before in ("", strategy):
+            return f"{self.budget.where}: {said}; {name} is {strategy}"
+        return (
+            f"{self.budget.where}: {said}; {name} is now {strategy} and was {self.strategy_before}"
+        )
+
+    def _by_itself(self) -> str:
+        digits = places(self.score, self.now, self.bound.value)
+        said = f"{score_in_words(self.score)} is {written(self.now, self.score, digits)}"
+        end = "maximum" if self.bound.kind == "max" else "minimum"
+        bound = written(self.bound.value, self.score)
+        if self.outcome == "ok":
+            return f"{said} ({end} {bound})"
+        side = "above" if self.bound.kind == "max" else "below"
+        return f"{said}, {side} its {end} of {bound}"
+
+    def _against_baseline(self) -> str:
+        words = score_in_words(self.score)
+        digits = places(self.score, self.now, self.before)
+        figures = [written(value, self.score, digits) for value in (self.before, self.now)]
+        margin = self.rule
+        if self.bound.relative:
+            margin = f"{margin}, which is {written(self.margin, self.score, digits)}"
+        if self.now == self.before:
+            return f"{words} is {figures[0]}, as before ({margin})"
+        verb = "fell" if self.now < self.before else "rose"
+        by = written(self.difference, self.score, digits, sign=True)
+        inside = f"{by}{self._interval(digits)}; {margin}"
+        return f"{words} {verb} from {figures[0]} to {figures[1]} ({inside})"
+
+    def _interval(self, digits: int) -> str:
+        if not math.isnan(self.low):
+            ends = [written(end, self.score, digits, sign=True) for end in (self.low, self.high)]
+            return f", 95 % {ends[0]} to {ends[1]}"
+        if self.score.how == "max":
+            return "; a maximum has no interval, so the figure decides"
+        if self.clusters >= FEW:
+            return f"; alike in all {self.clusters} clusters, so the figure decides"
+        return f"; too few clusters for an interval ({self.clusters}), so the figure decides"
+
+
+def score_in_words(score: Score) -> str:
+    """A score as it is called in a sentence.
+
+    >>> score_in_words(Score("recall_far", "", "share", "ratio", "far_seen"))
+    'far recall'
+    """
+    return _WORDS.get(score.name, score.name.replace("_", " "))
+
+
+def written(value: float, score: Score, digits: int | None = None, *, sign: bool = False) -> str:
+    """A figure in its unit, with so many places behind the point, or as many as it has.
+
+    >>> cost = Score("cost_usd", "", "USD", "sum", "cost_usd")
+    >>> written(-0.5, cost, 2, sign=True), written(0.125, cost)
+    ('−$0.50', '$0.125')
+    """
+    if math.isnan(value):
+        return "–"
+    text = f"{abs(value):,.10g}" if digits is None else f"{abs(value):,.{digits}f}"
+    if math.isinf(value):
+        text = "∞"
+    before = "−" if value < 0 else "+" if sign else ""
+    return f"{before}{'$' if score.unit == 'USD' else ''}{text}"
+
+
+def places(score: Score, one: float, other: float) -> int:
+    """Places behind the point that tell two figures apart, and that are usual in their unit.
+
+    >>> mean = Score("tokens_mean", "", "tokens", "ratio", "tokens")
+    >>> places(mean, 6412.3, 6000), places(mean, 6412.31, 6412.34), places(mean, 12.3, 12.3)
+    (0, 3, 1)
+    """
+    if score.unit in ("share", "USD"):
+        usual = 2
+    else:
+        usual = 0 if max(abs(one), abs(other)) >= 100 or one == int(one) else 1
+    apart = abs(one - other)
+    return min(max(usual, 1 - math.floor(math.log10(apart))), 9) if 0 < apart < 1 else usual

@@ -1,0 +1,118 @@
+"""A metric declares its columns as data and works them out from the traces of a recording.
+
+``measure`` is given all configurations of one recording at once, so that what they share is worked out
+once and the rest in arrays. A metric that must look at each request as it would be sent is written with
+``per_request``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.context.context import Context
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    Watcher,
+)
+
+__all__ = ["Array", "Column", "Metric", "PerRequest", "Score", "per_request"]
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of every request."""
+
+    name: str
+    meaning: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure of a run or of a whole configuration, made from columns of its requests.
+
+    ``how`` is ``sum``, ``max``, or ``ratio``: the sum of ``column`` over the sum of ``per``, where an
+    empty ``per`` counts requests. Sums of what was counted, never a mean of means: a recording weighs
+    as much as it says.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    how: Literal["sum", "max", "ratio"]
+    column: str
+    per: str = ""
+    interval: bool = False
+    "whether a bootstrap interval stands beside it"
+    better: Literal["higher", "lower", ""] = ""
+    "which way is better; empty where that depends"
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """What an evaluation measures."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """What it gives for each request."""
+        ...
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What it gives for a run and for the leaderboard."""
+        ...
+
+    @property
+    def watchers(self) -> Mapping[str, Watcher]:
+        """What must see each request as it is sent, by name; often nothing."""
+        ...
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """Each column as an array of shape ``(traces, requests)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class PerRequest:
+    """A metric from a function of the context that is sent."""
+
+    column: Column
+    function: Callable[[Context], float]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The one column."""
+        return (self.column,)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Its mean over requests."""
+        c = self.column
+        return (Score(f"{c.name}_mean", f"mean of: {c.meaning}", c.unit, "ratio", c.name),)
+
+    @property
+    def watchers(self) -> Mapping[str, Watcher]:
+        """The function itself."""
+        return {self.column.name: self.function}
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """What the function returned."""
+        name = self.column.name
+        return {name: np.array([trace.watched[name] for trace in traces], dtype=np.float64)}
+
+
+def per_request(name: str, meaning: str, unit: str) -> Callable[..., PerRequest]:
+    """Makes a metric of a function from a context, as it is sent, to a number."""
+
+    def wrap(function: Callable[[Context], float]) -> PerRequest:
+        return PerRequest(Column(name, meaning, unit), function)
+
+    return wrap

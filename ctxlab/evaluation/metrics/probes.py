@@ -1,0 +1,236 @@
+"""Questions about a recording: whether their evidence, and an answer, stand in what would be sent.
+
+No model is asked, so this is availability: an upper bound on what a model can answer. Each question is
+put where it belongs, mostly after the last message, and measured as the request that would then be sent.
+
+- **Evidence recall** is the share of a question's evidence messages that are in view, averaged over the
+  questions that name any, as LoCoMo's script measures what its retrieval found. A message is *in view*
+  where it is sent word for word, or where a summary of it, a line of contents, or a quote that was put
+  in says all of its text. One that is shortened or rewritten by itself is in view too where it held an
+  acceptable answer and still does. A stub or a line of contents that stands for it makes it *fetchable*.
+- **Answer containment** is the share of questions with an answer of which any acceptable one stands in
+  what is sent, as whole words (``ctxlab.evaluation.answer_matching``); the question itself does not
+  count. An answer that
+  must be worked out stands nowhere, so full history is below 1. A short one ("two", "yes") stands
+  somewhere by chance: how often, ``answer_chance`` says, which is the same share where none of the
+  evidence is in view, and so does the control ``nothing`` beside it.
+- A question without an answer (adversarial, abstention) is asked and its evidence counts, but for
+  containment it does not.
+
+Sources: LoCoMo (Maharana et al. 2024), ``task_eval/evaluation.py``; LongMemEval (Wu et al. 2024), whose
+retrieval is measured by the same share of evidence sessions or turns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
+from ctxlab.evaluation.answer_matching import worded
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    Watcher,
+)
+from ctxlab.evaluation.metrics.base import (
+    Array,
+    Column,
+    Score,
+)
+from ctxlab.messages.types import (
+    Message,
+    text_of,
+)
+
+__all__ = ["Found", "Probes", "found"]
+
+_START = attrgetter("start")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is found of every question, by configuration: shape ``(traces, probes)``."""
+
+    evidence: Array
+    "share of its evidence that is in view; 0 where it names none"
+    pointer: Array
+    "share that is not in view but can be fetched"
+    answer: npt.NDArray[np.bool_]
+    "whether an acceptable answer stands in what is sent"
+    tokens: Array
+    "of the request, the question included"
+
+
+class Probes:
+    """Whether what a recording's questions ask for is still there."""
+
+    columns = (
+        Column("questions", "questions that were put here", "questions"),
+        Column("evidenced", "of these, those that name evidence", "questions"),
+        Column("evidence_seen", "of these, in view (a question counts in parts)", "questions"),
+        Column("evidence_pointed", "of these, not in view but fetchable", "questions"),
+        Column("answerable", "questions that have an answer", "questions"),
+        Column("answer_seen", "of these, an answer stands in what is sent", "questions"),
+        Column(
+            "unseen", "answerable questions that name evidence, none of it in view", "questions"
+        ),
+        Column("unseen_answer", "of these, an answer stands in what is sent", "questions"),
+        Column("question_tokens", "tokens of the requests that put them", "tokens"),
+        Column("question_over", "questions whose request is too large", "questions"),
+        Column("question_own", "tokens of the strategy's own model calls for them", "tokens"),
+    )
+    scores = (
+        Score("questions", "questions that were put", "questions", "sum", "questions"),
+        Score("evidence_recall", "share of the evidence of questions that is in view", "share",
+              "ratio", "evidence_seen", "evidenced", interval=True, better="higher"),
+        Score("evidence_pointer_rate", "share that is not in view but can be fetched", "share",
+              "ratio", "evidence_pointed", "evidenced"),
+        Score("answer_containment", "share of questions of which an answer stands in what is sent",
+              "share", "ratio", "answer_seen", "answerable", interval=True, better="higher"),
+        Score("answer_chance", "the same where none of the evidence is in view", "share", "ratio",
+              "unseen_answer", "unseen"),
+        Score("question_tokens_mean", "tokens of a request that puts a question, mean", "tokens",
+              "ratio", "question_tokens", "questions", better="lower"),
+        Score("question_overflow_rate", "share of such requests that are too large", "share",
+              "ratio", "question_over", "questions", better="lower"),
+        Score("question_own", "tokens of the strategy's own calls for questions", "tokens", "sum",
+              "question_own", better="lower"),
+    )  # fmt: skip
+    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    asks: ClassVar[bool] = True
+    "it wants the questions of a recording put"
+
+    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+        """See ``columns``; a question counts at the request before which it is put, or at the last."""
+        probes, seen = tape.probes, found(tape, traces)
+        every = np.ones((len(traces), len(probes)))
+        named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
+        answered = np.array([bool(probe.answers) for probe in probes], dtype=bool)
+        room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
+        unseen = (seen.evidence == 0) & named & answered
+        own = [
+            [sum(call.prompt + call.completion for call in account.spent) for account in t.accounts]
+            for t in traces
+        ]
+        last = len(tape.requests) - 1
+        at = np.zeros((len(probes), len(tape.requests)))
+        for request, numbers in tape.asked.items():
+            at[numbers, min(request, last)] = 1
+        return {
+            "questions": every @ at,
+            "evidenced": every * named @ at,
+            "evidence_seen": seen.evidence @ at,
+            "evidence_pointed": seen.pointer @ at,
+            "answerable": every * answered @ at,
+            "answer_seen": (seen.answer & answered) @ at,
+            "unseen": unseen @ at,
+            "unseen_answer": (unseen & seen.answer) @ at,
+            "question_tokens": seen.tokens @ at,
+            "question_over": (seen.tokens > room[:, None]) @ at,
+            "question_own": np.array(own, dtype=np.float64).reshape(every.shape) @ at,
+        }
+
+
+def found(tape: Tape, traces: Sequence[Trace]) -> Found:
+    """What is in view of every question of a recording, in every trace."""
+    shape = len(traces), len(tape.probes)
+    evidence, pointer, tokens = (np.zeros(shape) for _ in range(3))
+    answer = np.zeros(shape, dtype=bool)
+    book = _Book(tape)
+    rows: dict[int, int] = {}
+    for row, trace in enumerate(traces):
+        # Traces that share a context are one replay under several budgets.
+        known = rows.setdefault(id(trace.context), row)
+        if known != row:
+            for array in (evidence, pointer, tokens, answer):
+                array[row] = array[known]
+            continue
+        for number, entries in enumerate(trace.asides):
+            tokens[row, number] = sum([entry.tokens for entry in entries]) + tape.fixed
+            edited = [entry for entry in entries if entry.form is not Form.VERBATIM]
+            evidence[row, number], pointer[row, number] = book.evidence(number, entries, edited)
+            answer[row, number] = book.answer(number, entries, edited)
+    return Found(evidence, pointer, answer, tokens)
+
+
+class _Book:
+    """What the traces of one recording share: which message holds which answer."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.answers = [
+            [words for text in probe.answers if (words := worded(text))] for probe in tape.probes
+        ]
+        said = [worded(text_of(message)) for message in tape.history] if tape.probes else []
+        self.places = [
+            [place for place, text in enumerate(said) if any(words in text for words in wanted)]
+            for wanted in self.answers
+        ]
+        "``places[i]``: the messages of the recording that hold an answer to question ``i``"
+        self._worded: dict[int, tuple[Message, str]] = {}
+
+    def holds(self, number: int, message: Message) -> bool:
+        """Whether a message that a strategy made holds an answer to a question."""
+        known = self._worded.get(id(message))
+        if known is None:  # it is kept beside the text, so that its id is not given to another
+            known = self._worded[id(message)] = message, worded(text_of(message))
+        return any(words in known[1] for words in self.answers[number])
+
+    def answer(self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]) -> bool:
+        """Whether an answer stands in what is sent, outside of the question."""
+        end = self.tape.place(number)
+        # From the newest on, for that is what is mostly there.
+        if any(_verbatim(entries, p) for p in reversed(self.places[number]) if p < end):
+            return True
+        # What stands for the question does not count; what was put in before it does.
+        others = (e.message for e in edited if e.start < end or e.start == e.stop)
+        return any(self.holds(number, message) for message in others)
+
+    def evidence(
+        self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
+    ) -> tuple[float, float]:
+        """The shares of a question's evidence that are in view, and else fetchable."""
+        places = self.tape.probes[number].evidence
+        seen = pointed = 0
+        for place in places:
+            if place >= self.tape.place(number):
+                continue  # it is not said yet
+            if _verbatim(entries, place) or self._stands_in(number, place, edited):
+                seen += 1
+            else:
+                pointed += any(e.form.fetchable and e.start <= place < e.stop for e in edited)
+        return (seen / len(places), pointed / len(places)) if places else (0.0, 0.0)
+
+    def _stands_in(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
+        """Whether an edited message says what that at ``place`` said."""
+        said = text_of(self.tape.history[place]).strip()
+        for entry in edited:
+            quoted = entry.start == entry.stop
+            if not (quoted or entry.start <= place < entry.stop):
+                continue
+            if said and said in text_of(entry.message):
+                return True
+            if (
+                not entry.wide
+                and place in self.places[number]
+                and self.holds(number, entry.message)
+            ):
+                return True
+        return False
+
+
+def _verbatim(entries: Sequence[Entry], place: int) -> bool:
+    """Whether the message at a position of the history is sent word for word."""
+    index = bisect_right(entries, place, key=_START) - 1
+    # What was inserted before a message begins where that does.
+    return index >= 0 and entries[index].form is Form.VERBATIM and entries[index].start == place

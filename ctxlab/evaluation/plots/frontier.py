@@ -1,0 +1,301 @@
+"""The frontier shows what each strategy costs against what it keeps, with its interval.
+
+A point is a strategy under a limit. The steps join the strategies than which no other is both
+cheaper and better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ctxlab.errors import (
+    SpecError,
+    UnknownName,
+)
+from ctxlab.evaluation.plots.colors import (
+    CYCLE,
+    GREY,
+    INK,
+    LIGHT,
+)
+from ctxlab.evaluation.plots.label_placement import (
+    Label,
+    place,
+)
+from ctxlab.evaluation.recommendation import (
+    control_of,
+    fits,
+)
+from ctxlab.evaluation.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["frontier"]
+
+_AXES = {
+    "tokens_mean": "tokens a request (mean)",
+    "tokens_peak": "tokens of the largest request",
+    "cost_usd": "input cost of all requests (USD)",
+    "recall": "recall (availability)",
+    "recall_near": "near recall (availability)",
+    "recall_far": "far recall (availability)",
+}
+_WIDE = 56
+"characters of a strategy from which on the key has one column"
+
+_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
+
+
+def frontier(
+    results: Results,
+    *,
+    limit: float | Iterable[float] | None = None,
+    x: str = "tokens_mean",
+    y: str = "recall_far",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws the leaderboard as a plane: ``x`` is what a strategy costs, ``y`` is what it keeps.
+
+    ``limit`` chooses among the limits of the evaluation; None shows all. ``x`` and ``y`` are
+    columns of the leaderboard; where ``y`` has an interval it is drawn. Hollow points cannot be
+    used as they are: some of their requests overflow, or more are invalid than of full history;
+    the steps leave them out. Controls are grey. The key stands outside the axes, so a figure
+    of one's own is best made with ``layout="constrained"``. Raises ``SpecError`` for a column or
+    limit that is not there.
+    """
+    if not isinstance(results, Results):
+        raise _refused(results)
+    import matplotlib.pyplot as plt
+
+    board = _board(results, limit, x, y)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(8, 5.8), layout="constrained")
+    numbers = _numbers(board)
+    best = _steps(board, x, y)
+    ax.step(best[x], best[y], where="post", color=LIGHT, lw=1.6, zorder=1)
+    bars = _points(ax, board, x, y)
+    _frame(ax, results, board, x, y)
+    _legend(ax, board, len(best) > 0)
+    _key(ax, numbers, _caption(results, board, y))
+    place(ax, _labels(board, best, numbers, x, y), bars)
+    return ax
+
+
+def _refused(given: object) -> SpecError:
+    kind = type(given).__name__
+    own = f"; those of this {kind} are its .results" if hasattr(given, "results") else ""
+    return SpecError(f"results: what ctxlab.evaluate gives is drawn here, not {kind}{own}")
+
+
+def _board(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:
+    """The rows that are shown, once each, with what the plot needs to know of them."""
+    board = results.leaderboard()
+    for column in (x, y):
+        if column not in board:
+            raise UnknownName("column of the leaderboard", column, board.columns)
+    if limit is not None:
+        wanted = set(limit) if isinstance(limit, Iterable) else {limit}
+        if missing := wanted - set(board["limit"]):
+            known = ", ".join(f"{value:g}" for value in board["limit"].unique())
+            raise SpecError(f"no limit {min(missing):g} was evaluated; there are {known}")
+        board = board[board["limit"].isin(wanted)]
+    board = board.assign(control=control_of(board), fits=fits(board)).dropna(subset=[x, y])
+    if board.empty:
+        raise SpecError(f"{y} is known for no strategy: these recordings hold nothing to measure")
+    # What is the same under several limits belongs to none of them.
+    shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
+    color = board["limit"].map(_colors(board)).mask(shared, INK)
+    return board.assign(color=color.mask(board["control"] != "", GREY))
+
+
+def _numbers(board: pd.DataFrame) -> dict[str, int]:
+    """What each strategy that is no control is called in the picture."""
+    names = board.loc[board["control"] == "", "strategy"].unique()
+    return {name: number for number, name in enumerate(names, 1)}
+
+
+def _steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """The usable strategies than which none costs no more and keeps more, cheapest first."""
+    usable = board[board["fits"] & (board["control"] == "")]
+    usable = usable.sort_values([x, y], ascending=[True, False], kind="stable")
+    before = usable[y].cummax().shift(fill_value=-np.inf)
+    return usable[usable[y] > before]
+
+
+def _points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
+    """Draws markers and intervals, and returns the intervals."""
+    bars = []
+    for row in board.sort_values("fits", kind="stable").to_dict("records"):
+        color = row["color"]
+        low, high = row.get(f"{y}_low", np.nan), row.get(f"{y}_high", np.nan)
+        if np.isfinite(low) and np.isfinite(high):
+            ax.vlines(row[x], low, high, color=color, lw=1.2, alpha=0.45, zorder=2)
+            bars.append((row[x], low, high))
+        hollow = not row["control"] and not row["fits"]
+        ax.plot(
+            row[x],
+            row[y],
+            marker=_MARKERS.get(row["control"], "o"),
+            ms=6,
+            mfc="white" if hollow else color,
+            mec=color,
+            mew=1.2,
+            ls="",
+            zorder=3,
+            gid=f"{row['strategy']} @ {row['limit']:g}",
+        )
+    return bars
+
+
+def _labels(
+    board: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
+) -> list[Label]:
+    """A number for each strategy, its name for a control; points that coincide share a label."""
+    several = board["limit"].nunique() > 1
+    labels: list[Label] = []
+    for control in (False, True):
+        some = board[(board["control"] != "") == control]
+        for _, rows in some.groupby([x, y], sort=False):
+            winner = bool(rows.index.isin(best.index).any())
+            if control:
+                name = ", ".join(dict.fromkeys(rows["control"]))
+                # A control that is the same under every limit needs no limit beside its name.
+                limits = rows["limit"].unique()
+                if several and len(limits) == 1:
+                    name += f" {_short(limits[0])}"
+            else:
+                name = ", ".join(dict.fromkeys(str(numbers[s]) for s in rows["strategy"]))
+            weight = "bold" if winner else "normal"
+            first = rows.iloc[0]
+            labels.append(Label(first[x], first[y], name, first["color"], weight))
+    return labels
+
+
+def _frame(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> None:
+    """Scales, axis labels, and room for what stands beside the points."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    meaning = {score.name: f"{score.meaning} ({score.unit})" for score in results.scores}
+    ax.set_xlabel(_AXES.get(x, meaning.get(x, x)))
+    ax.set_ylabel(_AXES.get(y, meaning.get(y, y)))
+    ax.margins(x=0.08, y=0.08)
+    if (board[x] > 0).all():
+        # Equal distances are equal savings, and full history does not push the rest together.
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value / 1000:g}k" if value >= 1000 else f"{value:g}")
+    )
+    ax.grid(color="#EEEEEE", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
+    """What colours, hollow points and bold numbers mean, above the axes."""
+    from matplotlib.lines import Line2D
+
+    looks = [
+        (f"limit {_short(limit)}", color, color, "o") for limit, color in _colors(board).items()
+    ]
+    used = board[board["control"] == ""]
+    if (used["color"] == INK).any():
+        looks.append(("several limits", INK, INK, "o"))
+    if not used["fits"].all():
+        looks.append(("overflows or is invalid", INK, "white", "o"))
+    if len(used) < len(board):
+        looks.append(("control", GREY, GREY, "D"))
+    names = [name for name, *_ in looks]
+    handles = [Line2D([], [], marker=m, ls="", mec=e, mfc=f) for _, e, f, m in looks]
+    if steps:
+        names.append("bold: none is cheaper and better")
+        handles.append(Line2D([], [], color=LIGHT, lw=1.6))
+    legend = ax.legend(
+        handles,
+        names,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.01),
+        # Six in a row would be wider than the figure.
+        ncols=4 if len(names) <= 4 else 3,
+        frameon=False,
+        fontsize=8,
+        handlelength=1.0,
+        handletextpad=0.5,
+        columnspacing=1.4,
+        borderaxespad=0,
+        borderpad=0,
+    )
+    ax.add_artist(legend)
+    legend.set_clip_on(False)  # what is clipped to the axes is given no room outside them
+
+
+def _key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
+    """Below the axes: the caption, and the strategy that each number stands for."""
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    names = [f"{number:>2}  {_plain(name)}" for name, number in numbers.items()]
+    key = ax.legend(
+        [Line2D([], [], ls="") for _ in names],
+        names,
+        title=caption,
+        title_fontsize=7,
+        alignment="left",
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans),
+        ncols=2 if max(map(len, names), default=0) < _WIDE else 1,
+        frameon=False,
+        fontsize=8,
+        handlelength=0,
+        handletextpad=0,
+        borderaxespad=0,
+        borderpad=0,
+    )
+    key.get_title().set_color(GREY)
+
+
+def _caption(results: Results, board: pd.DataFrame, y: str) -> str:
+    """What stands behind the points, and what they do not say."""
+    recordings = results.requests["recording"].nunique()
+    requests = int(board["requests"].max())
+    text = f"{recordings:,} recordings in {results.clusters:,} clusters, {requests:,} requests."
+    if f"{y}_low" in board and results.clusters > 1:
+        text += " Bars: 95 % bootstrap intervals over clusters."
+    text += "\nOff-policy replay."
+    if (board["limit"] <= 1).any():
+        text += " A limit in % is taken of each recording's own length."
+    if y.startswith("recall"):
+        text += " Recall is availability: an upper bound on what a model recalls."
+    return text
+
+
+def _colors(board: pd.DataFrame) -> dict[float, str]:
+    """A colour for each limit; a scale where there are more limits than colours."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    limits = sorted(board["limit"].unique())
+    if len(limits) <= len(CYCLE):
+        return dict(zip(limits, CYCLE, strict=False))
+    scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
+    return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
+
+
+def _plain(strategy: str) -> str:
+    """As one may write it too: without empty parentheses."""
+    return strategy.replace("()", "")
+
+
+def _short(value: float) -> str:
+    if value <= 1:
+        return f"{value:.0%}"
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

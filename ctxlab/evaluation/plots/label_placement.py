@@ -1,0 +1,129 @@
+"""Labels are put beside their points, one after the other, where the least is covered.
+
+Each label tries places around its point, near ones first, and takes the best one. What was given
+first has the choice; a label that had to go further away is tied to its point by a thin line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import cos, pi, sin
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.evaluation.plots.colors import GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+
+__all__ = ["Label", "place"]
+
+# In points, and in radians from the right; to the right and the left reads best.
+_DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
+_ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
+_TIED = 11.0
+
+_Array = npt.NDArray[np.float64]
+"""Pixels: points as x and y, boxes as left, bottom, right and top."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text for a point, in data coordinates."""
+
+    x: float
+    y: float
+    text: str
+    color: str = GREY
+    weight: str = "normal"
+
+
+def place(ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, float]]) -> None:
+    """Writes the labels on axes whose limits and layout are final.
+
+    ``bars`` are the vertical lines ``(x, low, high)`` that are better not covered, in data units.
+    """
+    if not labels:
+        return
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    pixel = figure.dpi / 72
+    points = ax.transData.transform([(label.x, label.y) for label in labels])
+    taken = np.concatenate([points - 4 * pixel, points + 4 * pixel], axis=1)
+    low = ax.transData.transform([(x, low) for x, low, _ in bars] or np.zeros((0, 2)))
+    high = ax.transData.transform([(x, high) for x, _, high in bars] or np.zeros((0, 2)))
+    thick = np.array([pixel, 0])
+    lines = np.concatenate([low - thick, high + thick], axis=1)
+    frame = np.array([ax.get_window_extent().extents])
+    for label, point in zip(labels, points, strict=True):
+        text = _write(ax, label)
+        extent = text.get_window_extent()
+        size = np.array([extent.width + 2 * pixel, extent.height + pixel])
+        best = (np.inf, np.zeros(2), np.zeros(4))
+        for rank, offset in enumerate(_offsets(size, pixel)):
+            corner = point + offset - size / 2
+            box = np.concatenate([corner, corner + size])
+            cost = 4 * _overlap(box, taken) + 0.5 * _overlap(box, lines)
+            cost += 20 * (size.prod() - _overlap(box, frame)) + 0.5 * rank * pixel * pixel
+            if cost < best[0]:
+                best = (cost, offset, box)
+        _, offset, box = best
+        text.set_position(tuple(offset / pixel))
+        taken = np.vstack([taken, box])
+        _tie(ax, label, offset / pixel, size / pixel)
+
+
+def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
+    """Where the middle of a label may be, seen from its point, in pixels; the best first."""
+    for distance in _DISTANCES:
+        for angle in _ANGLES:
+            # The label touches an ellipse round its point on the side that faces it.
+            yield np.array([cos(angle), sin(angle)]) * (distance * pixel + size / 2)
+
+
+def _write(ax: Axes, label: Label) -> Annotation:
+    from matplotlib.patheffects import withStroke
+
+    text = ax.annotate(
+        label.text,
+        (label.x, label.y),
+        xytext=(0, 0),
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=label.color,
+        weight=label.weight,
+        zorder=6,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
+    )
+    text.set_in_layout(False)
+    return text
+
+
+def _tie(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
+    """A thin line from a point to the nearest edge of its label, where that is not beside it."""
+    end = offset - np.clip(offset, -size / 2, size / 2)
+    if np.hypot(*end) <= _TIED:
+        return
+    line = ax.annotate(
+        "",
+        (label.x, label.y),
+        xytext=tuple(end),
+        textcoords="offset points",
+        arrowprops={"arrowstyle": "-", "lw": 0.6, "color": GREY, "shrinkA": 0, "shrinkB": 3},
+        zorder=4,
+    )
+    line.set_in_layout(False)
+
+
+def _overlap(box: _Array, others: _Array) -> float:
+    """The area that a box shares with others, summed, in square pixels."""
+    wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
+    high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])
+    return float((np.clip(wide, 0, None) * np.clip(high, 0, None)).sum())

@@ -1,0 +1,117 @@
+"""The cliff shows how much of what was planted is still in view after each round of compaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ctxlab.errors import (
+    SpecError,
+    UnknownName,
+)
+from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.plots.colors import (
+    CYCLE,
+    GREY,
+)
+from ctxlab.evaluation.recommendation import control_in
+from ctxlab.evaluation.survival import Survival
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["cliff"]
+
+_AXES = {
+    "round": "rounds of compaction since it was planted",
+    "distance": "tokens since it was planted",
+    "depth": "depth at which it was planted (share of the text)",
+}
+_LINES = ("-", "--", ":")
+_MARKS = ("o", "s", "^", "D")
+
+
+def cliff(
+    survival: Survival, by: str = "round", *, limit: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draws a line a strategy: the share of canaries in view against ``by``, with its interval.
+
+    ``by``: ``round`` or ``distance`` (of the canaries that went so far), or ``depth`` (at the end of
+    each recording). ``limit`` chooses one where several were evaluated. A hollow point rests on fewer
+    than five clusters and has no interval. Controls are grey. Raises ``SpecError`` for a limit that is
+    not there, and where one must be chosen; ``UnknownName`` for another breakdown.
+    """
+    if not isinstance(survival, Survival):
+        raise SpecError(
+            "survival: what ctxlab.survival_of gives is drawn here, not "
+            f"{type(survival).__name__}; ctxlab.frontier draws results"
+        )
+    import matplotlib.pyplot as plt
+
+    if by not in _AXES:
+        raise UnknownName("axis of survival", by, _AXES)
+    board = survival.by(by)
+    known = list(dict.fromkeys(board["limit"]))
+    if limit not in known and (limit is not None or len(known) > 1):
+        told = ", ".join(f"{value:g}" for value in known)
+        raise SpecError(f"limit: choose one of {told}")
+    chosen = known[0] if limit is None else limit
+    board = board[board["limit"] == chosen]
+    if ax is None:
+        _, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    values = list(dict.fromkeys(board[by].sort_values()))
+    figure = "survival_end" if by == "depth" else "survival"
+    usual = [s for s in board["strategy"].unique() if not control_in(s)]
+    for strategy, rows in board.groupby("strategy", sort=False):
+        number = usual.index(strategy) if strategy in usual else None
+        _line(ax, str(strategy), rows, [values.index(v) for v in rows[by]], figure, number)
+    ax.set_xticks(range(len(values)), [v if isinstance(v, str) else f"{v:g}" for v in values])
+    ax.set_ylim(-0.03, 1.03)
+    ax.set_xlabel(_AXES[by])
+    ax.set_ylabel("share of canaries in view (availability)")
+    ax.grid(color="#EEEEEE", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    window = f"{chosen:.0%} of each recording" if chosen <= 1 else f"{chosen:,.0f} tokens"
+    clusters = survival.results.clusters
+    title = (
+        f"{survival.planted:,} canaries, {clusters} clusters, within {window}; off-policy replay"
+    )
+    ax.set_title(title, loc="left", fontsize=9)
+    _key(ax)
+    return ax
+
+
+def _line(
+    ax: Axes, strategy: str, rows: pd.DataFrame, places: list[int], figure: str, number: int | None
+) -> None:
+    """One strategy; what it kept, the interval of each point, and hollow points where there is none."""
+    look: dict[str, Any] = {"color": GREY, "ls": ":", "lw": 1.0}
+    if number is not None:
+        color, again = CYCLE[number % len(CYCLE)], number // len(CYCLE)
+        look = {"color": color, "ls": _LINES[again % len(_LINES)], "lw": 1.6}
+    mark = _MARKS[(number or 0) // len(CYCLE) % len(_MARKS)] if number is not None else "."
+    share = rows[figure].to_numpy()
+    ax.plot(places, share, label=strategy.replace("()", ""), gid=strategy, **look)
+    few = (rows["clusters"] < FEW).to_numpy()
+    for place, value, hollow in zip(places, share, few, strict=True):
+        fill = "white" if hollow else look["color"]
+        ax.plot(place, value, mark, ms=5, mfc=fill, mec=look["color"], zorder=3)
+    if number is not None:
+        # Beside each other, or the intervals of two strategies cover one another.
+        beside = [place + 0.05 * (number % 6 - 2.5) for place in places]
+        low, high = rows[f"{figure}_low"].to_numpy(), rows[f"{figure}_high"].to_numpy()
+        ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)
+
+
+def _key(ax: Axes) -> None:
+    ax.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, -0.13),
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+        borderaxespad=0,
+        handlelength=2.2,
+    )

@@ -1,0 +1,342 @@
+"""Results are tidy frames: a row a request, a row a run, and the leaderboard made from the runs.
+
+They are saved as parquet beside a manifest that suffices to run the experiment again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxlab._utils.jsonio import (
+    dump_json,
+    parse_json,
+)
+from ctxlab.errors import (
+    ReadError,
+    SpecError,
+)
+from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.metrics.base import Score
+from ctxlab.evaluation.recommendation import verdict
+from ctxlab.tokens.model_choice import explain_models
+
+__all__ = ["FILES", "MANIFEST", "UNFINISHED", "Results", "Table", "replaced_together"]
+
+MANIFEST = "manifest.json"
+"""File of a saved run that says what it is."""
+
+FILES = (
+    MANIFEST,
+    *("requests.parquet", "runs.parquet", "answers.parquet", "frontier.parquet", "trials.parquet"),
+)
+"""Files that a saved run may have; an earlier run's are taken away where a run is saved."""
+
+UNFINISHED = ".saving-"
+"""How the folder begins in which a run is written until it is whole."""
+
+_IDS = ["recording", "cluster", "strategy", "limit", "budget"]
+
+
+class Table:
+    """Collects the columns of an experiment, recording by recording, as arrays."""
+
+    def __init__(self, columns: Sequence[str], labels: Sequence[tuple[str, float]]) -> None:
+        self.columns, self.labels = list(columns), list(labels)
+        self.recordings: list[dict[str, Any]] = []
+        self._names: set[str] = set()
+        self._budgets: list[list[int]] = []
+        self._figures: list[Mapping[str, np.ndarray[Any, Any]]] = []
+        self._which: list[int] = []
+
+    def describe(self, recording: dict[str, Any]) -> None:
+        """The recording that comes next; it is listed even if it makes no request.
+
+        A second use of a name gets ``#2`` behind it, as ``load`` does it; a byte of a file's name that
+        is no text is written out.
+        """
+        names = {key: _printable(recording[key]) for key in ("recording", "cluster")}
+        name, again = names["recording"], 1
+        while name in self._names:
+            again += 1
+            name = f"{names['recording']}#{again}"
+        self._names.add(name)
+        self.recordings.append({**recording, **names, "recording": name})
+
+    def add(self, budgets: list[int], figures: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Its columns, of shape ``(configurations, requests)``."""
+        self._which.append(len(self.recordings) - 1)
+        self._budgets.append(budgets)
+        self._figures.append(figures)
+
+    def requests(self) -> pd.DataFrame:
+        """One row a request: recording by recording, configuration by configuration."""
+        if not self._figures:
+            raise SpecError("there is nothing to measure: no recording holds a model call")
+        first = self.columns[0]
+        configurations = len(self.labels)
+        sizes = np.array([figures[first].shape[1] for figures in self._figures])
+        per_run = np.repeat(sizes, configurations)
+        which = np.repeat(self._which, configurations)
+        labels = np.tile(np.arange(configurations), len(sizes))
+        strategies = list(dict.fromkeys(strategy for strategy, _ in self.labels))
+        codes = np.array([strategies.index(strategy) for strategy, _ in self.labels])
+        ids = [r["recording"] for r in self.recordings]
+        clusters = list(dict.fromkeys(r["cluster"] for r in self.recordings))
+        members = np.array([clusters.index(r["cluster"]) for r in self.recordings])
+        limits = np.array([limit for _, limit in self.labels], dtype=np.float64)
+        frame = {
+            "recording": _labelled(np.repeat(which, per_run), ids),
+            "cluster": _labelled(np.repeat(members[which], per_run), clusters),
+            "strategy": _labelled(np.repeat(codes[labels], per_run), strategies),
+            "limit": np.repeat(limits[labels], per_run),
+            "budget": np.repeat(np.concatenate(self._budgets), per_run),
+            "request": np.concatenate([np.arange(size) for size in per_run]),
+        }
+        for name in self.columns:
+            frame[name] = np.concatenate([figures[name].ravel() for figures in self._figures])
+        return pd.DataFrame(frame)
+
+
+@dataclass
+class Results:
+    """What an evaluation found; it shows itself as the leaderboard in a notebook."""
+
+    requests: pd.DataFrame
+    "a row a request of a run: who and where, then every column of every metric"
+    scores: tuple[Score, ...]
+    "what each column of the leaderboard means"
+    manifest: dict[str, Any]
+    "what it takes to run it again: ``spec``, ``recordings``, ``versions``"
+
+    @classmethod
+    def of(cls, table: Table, scores: Sequence[Score], manifest: Mapping[str, Any]) -> Results:
+        """From what an evaluation collected. Raises ``SpecError`` for a score that hides a column."""
+        for score in scores:
+            if score.name in table.columns and (score.how, score.column) != ("sum", score.name):
+                raise SpecError(
+                    f"the score {score.name} is called as a column is: rename one of them"
+                )
+        whole = {**manifest, "recordings": table.recordings, "versions": _versions()}
+        # A score of two metrics, such as the cached share of tokens, needs both of them.
+        had = {*table.columns, ""}
+        measured = tuple(s for s in scores if s.column in had and s.per in had)
+        return cls(table.requests(), measured, whole)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row a recording × strategy × limit: sums of its requests' columns, and its scores."""
+        groups = self.requests.groupby(_IDS, observed=True, sort=False)
+        columns = [c for c in self.requests.columns if c not in (*_IDS, "request")]
+        sums = _sums(self.requests, _IDS, columns, self._money)
+        frame = sums.copy()
+        frame.insert(0, "requests", groups.size())
+        for score in self.scores:
+            if score.how == "max":
+                frame[score.name] = groups[score.column].max()
+            else:
+                frame[score.name] = _score(score, frame)
+        return frame.reset_index()
+
+    def leaderboard(self, *, samples: int = 2000, seed: int = 0) -> pd.DataFrame:
+        """A row a strategy × limit over all recordings, in the order of the experiment.
+
+        Rates are ratios of sums, so long recordings weigh more. Beside every recall stand the bounds of
+        its 95 % interval from a bootstrap that draws whole clusters, ``samples`` times; nan with fewer
+        than five clusters that have any (``ctxlab.evaluation.bootstrap``).
+        """
+        runs = self.runs
+        groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
+        numbers = runs.select_dtypes("number").columns.drop(["limit", "budget"])
+        sums = _sums(runs, ["limit", "strategy"], list(numbers), self._money)
+        frame = sums[["requests"]].copy()
+        for score in self.scores:
+            if score.how == "max":
+                frame[score.name] = groups[score.name].max()
+            else:
+                frame[score.name] = _score(score, sums)
+            if score.interval:
+                low, high = self._interval(score, list(frame.index), samples, seed)
+                frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+        frame = frame.reset_index()
+        frame.insert(0, "strategy", frame.pop("strategy").astype(str))
+        return frame
+
+    @property
+    def _money(self) -> set[str]:
+        """Columns in dollars."""
+        return {score.column for score in self.scores if score.unit == "USD"}
+
+    def _interval(
+        self, score: Score, order: list[tuple[float, str]], samples: int, seed: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        keys = ["limit", "strategy"]
+        sums = self.runs.pivot_table(
+            index="cluster", columns=keys, values=[score.column, score.per], aggfunc="sum",
+            observed=True, sort=False,
+        )  # fmt: skip
+        above, below = (sums[name][order].to_numpy() for name in (score.column, score.per))
+        return ratio_interval(above, below, samples=samples, seed=seed)
+
+    @property
+    def clusters(self) -> int:
+        """How many independent units the intervals are drawn over."""
+        return int(self.requests["cluster"].nunique())
+
+    @property
+    def far_clusters(self) -> int | None:
+        """In how many of them anything was used that had last been said long before."""
+        if "far_arguments" not in self.requests:
+            return None
+        used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
+        return int(used.nunique())
+
+    def equals(self, other: Results) -> bool:
+        """Whether both hold the same figures, scores and manifest.
+
+        ``calls`` of the manifest apart: what is answered from disk the second time is the same answer.
+        """
+        mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
+        same = self.scores == other.scores and mine == theirs
+        return same and self.requests.equals(other.requests)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; return the folder.
+
+        An earlier run in the folder is replaced, whatever it is of; where that fails it stays as it was.
+        Raises ``OSError`` where the folder cannot be written.
+        """
+        with replaced_together(Path(folder)) as beside:
+            self.write_files(beside)
+        return Path(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files of ``save`` into a folder that is there."""
+        self.requests.to_parquet(folder / "requests.parquet", index=False)
+        self.runs.to_parquet(folder / "runs.parquet", index=False)
+        scores = [vars(score) for score in self.scores]
+        text = dump_json({**self.manifest, "scores": scores})
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Results:
+        """What ``save`` wrote, equal to what was saved. Raises ``ReadError`` where it is not there."""
+        folder = Path(folder)
+        try:
+            manifest = parse_json((folder / MANIFEST).read_bytes())
+            requests = pd.read_parquet(folder / "requests.parquet")
+            scores = tuple(Score(**score) for score in manifest.pop("scores"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ReadError(folder, None, f"no saved evaluation: {error}") from None
+        return cls(requests, scores, manifest)
+
+    @property
+    def models(self) -> str:
+        """By which models the recordings were counted and priced, as a sentence."""
+        said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
+        return f"{said[:1].upper()}{said[1:]}."
+
+    def verdict(self, floor: float = 0.95) -> str:
+        """One sentence: the cheapest strategy that keeps ``floor`` of full history's far recall.
+
+        Or that none does; see ``ctxlab.evaluation.recommendation`` for what counts.
+        """
+        return verdict(self.leaderboard(), floor)
+
+    def _repr_html_(self) -> str:
+        shown = self.leaderboard()
+        bound = "Off-policy replay; recall is availability, an upper bound."
+        note = f"{self.verdict()} {bound} {self.models}"
+        return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+@contextmanager
+def replaced_together(folder: Path) -> Iterator[Path]:
+    """Give a folder to write files into, which then replace the run that ``folder`` holds.
+
+    The earlier run is put aside first and its files come back where anything fails. The manifest is the
+    last file to be put there: a process that is killed on the way leaves no manifest, and so no run.
+    """
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as work:
+            made, before = Path(work, "made"), Path(work, "before")
+            made.mkdir()
+            before.mkdir()
+            yield made
+            _replace(folder, made, before)
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _replace(folder: Path, made: Path, before: Path) -> None:
+    """Put the files of a run into a folder, in the place of those of an earlier one."""
+    put: list[Path] = []
+    try:
+        for name in FILES:
+            if (folder / name).is_file():
+                (folder / name).replace(before / name)
+        for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST):
+            file.replace(folder / file.name)
+            put.append(folder / file.name)
+    except BaseException:
+        for file in put:
+            file.unlink(missing_ok=True)
+        for file in before.iterdir():
+            file.replace(folder / file.name)
+        raise
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _labelled(codes: np.ndarray[Any, Any], names: list[Any]) -> pd.Categorical:
+    return pd.Categorical.from_codes(codes.tolist(), pd.Index(names))
+
+
+def _sums(
+    frame: pd.DataFrame, keys: list[str], columns: list[str], money: set[str]
+) -> pd.DataFrame:
+    """Columns summed by group; what is known of no request of a group stays unknown.
+
+    Money of which any part is unknown is unknown: less than all of a bill is no bill.
+    """
+    groups = frame.groupby(keys, observed=True, sort=False)
+    sums = groups[columns].sum(min_count=1)
+    for name in money & set(columns):
+        parts = frame[name].isna().groupby([frame[key] for key in keys], observed=True, sort=False)
+        sums[name] = sums[name].mask(parts.any())
+    return sums
+
+
+def _score(score: Score, sums: pd.DataFrame) -> pd.Series[float]:
+    if score.how == "sum":
+        return sums[score.column]
+    below = sums[score.per] if score.per else sums["requests"]
+    return sums[score.column] / below.where(below > 0)
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("ctxlab", "litellm", "numpy", "pandas", "tiktoken"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

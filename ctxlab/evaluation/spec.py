@@ -1,0 +1,340 @@
+"""An experiment is one small table: what to replay, through which strategies, within which limits.
+
+It is written in TOML, said on the command line, or read back from a saved run; all three are a
+``Spec``::
+
+    data = ["logs/", "bundled:support-desk"]    # files, folders, globs, addresses, named data sets
+    strategies = ["lineup", "mine.last_ten"]    # left out: the default lineup
+    limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's own length
+    model = "gpt-5"                             # left out: each recording's own, for tokens and prices
+    reserve = 1000                              # tokens kept free for the reply
+    where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
+    metrics = ["usage", "validity", "cost", "recall"]
+    calls = "auto"                              # for strategies that ask a model: auto, record, replay
+    floor = 0.95                                # far recall to keep, as a share of full history's
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from ctxlab._utils.humanize import read_limit
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.errors import (
+    ReadError,
+    SpecError,
+    UnknownName,
+)
+from ctxlab.evaluation.experiment import (
+    DEFAULT_LIMITS,
+    evaluate,
+)
+from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.results import Results
+from ctxlab.formats import (
+    FORMATS,
+    OnError,
+    OnSkip,
+    load,
+)
+from ctxlab.formats.filters import condition
+from ctxlab.formats.io.datasets import (
+    BUNDLED,
+    DATASET,
+    bundled,
+    homes,
+    named,
+)
+from ctxlab.formats.io.files import (
+    Place,
+    is_address,
+)
+from ctxlab.llm import (
+    CacheMode,
+    default_client,
+)
+from ctxlab.messages.types import Recording
+from ctxlab.strategies import models_asked
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.registry import (
+    LINEUP,
+    parse,
+)
+from ctxlab.tokens.model_choice import ModelChoice
+from ctxlab.tokens.profiles import Profile
+
+__all__ = ["Spec", "is_spec", "read_spec", "run"]
+
+_MANIFEST = "manifest.json"
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``run`` runs; its fields are the keys of an experiment file.
+
+    What is written in a short form is put into its long one. Raises ``SpecError``, which names the
+    field, for what makes no sense.
+
+    >>> Spec(data=("logs",), limits=("16k", "25%"), strategies=("full",)).limits
+    (16000, 0.25)
+    """
+
+    data: tuple[str, ...]
+    """files, folders, globs, addresses; ``bundled:NAME`` is a data set that comes with ctxlab, and
+    ``dataset:NAME`` one that ``ctxlab datasets`` fetches"""
+    folder: str = ""
+    "what relative ``data`` is relative to; empty: the current folder"
+    format: str | None = None
+    "read the data as this format, whatever it looks like"
+    on_error: OnError = "raise"
+    "what a broken line does: ``raise`` stops, ``skip`` leaves it out and counts it"
+    where: tuple[str, ...] = ()
+    "what a recording must be to be read, such as ``messages>=50`` or ``model=claude*``"
+    sample: int | None = None
+    "draw so many recordings of those; None reads all"
+    seed: int = 0
+    "of the sample"
+    strategies: tuple[str, ...] = LINEUP
+    "as text; ``lineup`` stands for the default lineup, ``baselines`` for what products do by default"
+    limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
+    "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
+    model: str | None = None
+    "whose tokenizer, prices and rules apply; None: each recording's own"
+    reserve: int = 0
+    "tokens kept free for the reply"
+    metrics: tuple[str, ...] = tuple(METRICS)
+    floor: float = 0.95
+    "what far recall a strategy must keep to be named, as a share of full history's"
+    profiles: tuple[Profile, ...] | None = None
+    "how families of models count; None: the project's own calibration, else the built-in one"
+    calls: CacheMode = "auto"
+    """where answers come from that strategies ask of a model: ``auto`` takes those of ``.ctxlab/calls``
+    and asks for the rest, ``replay`` asks nothing, ``record`` asks everything anew"""
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise SpecError("data: name at least one file or folder")
+        if "" in self.data:
+            raise SpecError("data: a path is empty; the current folder is written as .")
+        put = msgspec.structs.force_setattr
+        put(self, "strategies", _checked("strategies", _names(self.strategies), parse))
+        limits = [read_limit(limit) for limit in self.limits]
+        put(self, "limits", tuple(dict.fromkeys(limits)))
+        metrics = tuple(dict.fromkeys(self.metrics))
+        put(self, "metrics", _checked("metrics", metrics, lambda m: _known("metric", m, METRICS)))
+        for each in self.where:
+            condition(each)
+        if self.sample is not None and self.sample < 1:
+            raise SpecError(f"sample: draw at least one recording, not {self.sample}")
+        if not self.limits:
+            raise SpecError("limits: name at least one")
+        if self.format is not None:
+            _known("format", self.format, FORMATS)
+        if self.calls not in get_args(CacheMode):
+            raise SpecError(f"calls: {' or '.join(get_args(CacheMode))}, not {self.calls!r}")
+        if self.reserve < 0:
+            raise SpecError(f"reserve: tokens kept free are 0 or more, not {self.reserve}")
+        if not 0 <= self.floor <= 1:
+            raise SpecError(f"floor: a share from 0 to 1, not {self.floor:g}")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Models that its strategies call themselves."""
+        return models_asked(*map(parse, self.strategies))
+
+    @property
+    def paths(self) -> tuple[Place, ...]:
+        """Where the data is. Raises ``DataMissing`` for a named data set that is not there."""
+        return tuple(_place(path, self.folder) for path in self.data)
+
+    @property
+    def models(self) -> ModelChoice:
+        """By which models the recordings are counted and priced."""
+        return ModelChoice.of(self.model, self.profiles)
+
+    def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
+        """The recordings that were asked for, one at a time.
+
+        Raises what ``load`` raises, and ``SpecError`` where none meets the conditions.
+        """
+        found = load(
+            self.paths,
+            format=self.format,
+            on_error=self.on_error,
+            on_skip=on_skip,
+            where=self.where,
+            sample=self.sample,
+            seed=self.seed,
+        )
+        return _some(found)
+
+
+def read_spec(path: str | Path) -> Spec:
+    """The experiment in a TOML file, or the one that a saved run (its folder or manifest) repeats.
+
+    Relative ``data`` is relative to the file. Raises ``SpecError`` that names file and key, with
+    the nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
+    """
+    path = Path(path)
+    path = path / _MANIFEST if path.is_dir() else path
+    table = _table(path)
+    for key in table:
+        if key not in Spec.__struct_fields__:
+            raise SpecError(f"{path}: {UnknownName('key', key, Spec.__struct_fields__)}")
+    if "data" not in table:
+        raise SpecError(f"{path}: the key data is missing; it lists files and folders")
+    fields = {key: _listed(key, value) for key, value in table.items()}
+    folder = fields.get("folder", "")
+    if isinstance(folder, str):
+        fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
+    try:
+        return msgspec.convert(fields, Spec)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{path}: {_said(error)}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def is_spec(path: str | Path) -> bool:
+    """Whether a path is an experiment, not data: TOML, or the folder or manifest of a saved run."""
+    path = Path(path)
+    if path.is_dir():
+        return (path / _MANIFEST).is_file() and (path / "requests.parquet").is_file()
+    return path.suffix == ".toml" or path.name == _MANIFEST
+
+
+def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None) -> Results:
+    """Reads the data of an experiment, one recording at a time, and evaluates it.
+
+    ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names
+    the files that gave no recording. Raises what ``load`` and ``evaluate`` raise.
+    """
+    left_out: list[dict[str, str]] = []
+
+    def note(path: Path | str, reason: str) -> None:
+        left_out.append({"file": _as_given(path, spec), "reason": reason})
+        if on_skip is not None:
+            on_skip(path, reason)
+
+    results = evaluate(
+        spec.recordings(note),
+        spec.strategies,
+        [read_limit(limit) for limit in spec.limits],
+        spec.model,
+        reserve=spec.reserve,
+        metrics=spec.metrics,
+        progress=progress,
+        profile=spec.profiles,
+        client=default_client(mode=spec.calls) if spec.asked else None,
+    )
+    # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
+    results.manifest["spec"] = _plain(spec, results.manifest["spec"]["profiles"])
+    results.manifest["left_out"] = left_out
+    for recording in results.manifest["recordings"]:
+        recording["source"] = _as_given(recording["source"], spec)
+    return results
+
+
+def _some(recordings: Iterator[Recording]) -> Iterator[Recording]:
+    """``load`` itself fails where there is no recording: here conditions left none."""
+    first = next(recordings, None)
+    if first is None:
+        raise SpecError("no recording meets the conditions")
+    yield first
+    yield from recordings
+
+
+def _table(path: Path) -> Mapping[str, Any]:
+    """The keys of an experiment file or of a manifest's experiment."""
+    try:
+        text = path.read_bytes()
+        found = parse_json(text)["spec"] if path.suffix == ".json" else tomllib.loads(text.decode())
+        if not isinstance(found, dict):
+            raise TypeError
+    except OSError as error:
+        raise ReadError(path, None, error.strerror or str(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: not UTF-8 text") from None
+    except (ValueError, TypeError, KeyError):
+        raise SpecError(f"{path}: no manifest of a run: it has no spec") from None
+    return found
+
+
+def _listed(key: str, value: Any) -> Any:
+    """One value where a list belongs is a list of one."""
+    many = key in ("data", "where", "strategies", "limits", "metrics")
+    return [value] if many and isinstance(value, (str, int, float)) else value
+
+
+def _said(error: msgspec.ValidationError) -> str:
+    """What msgspec says, ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
+    reason, _, where = str(error).partition(" - at `$")
+    key = where.strip("`.").replace("[...]", "")
+    reason = reason.replace("`", "").replace("array", "list").replace(" | null", "")
+    return f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
+
+
+def _names(strategies: Iterable[str]) -> tuple[str, ...]:
+    sets = {"lineup": LINEUP, "baselines": tuple(BASELINES)}
+    every = (sets.get(text, (text,)) for text in strategies)
+    return tuple(dict.fromkeys(text for texts in every for text in texts))
+
+
+def _checked(key: str, names: tuple[str, ...], check: Callable[[str], object]) -> tuple[str, ...]:
+    if not names:
+        raise SpecError(f"{key}: name at least one")
+    for name in names:
+        try:
+            check(name)
+        except SpecError as error:
+            raise SpecError(f"{key}: {error}") from None
+    return names
+
+
+def _known(kind: str, name: str, table: Mapping[str, Any]) -> None:
+    if name not in table:
+        raise UnknownName(kind, name, table)
+
+
+def _place(path: str, folder: str) -> Place:
+    if is_address(path):
+        return path
+    if (known := named(path)) is not None:
+        return known
+    inside = not folder or os.path.abspath(folder) == os.getcwd()
+    return Path("" if inside else folder) / Path(path).expanduser()
+
+
+def _as_given(path: str | Path, spec: Spec) -> str:
+    """A file as it follows from ``data``, so that a run repeated elsewhere says the same."""
+    text = str(path)
+    if any(path.startswith(BUNDLED) for path in spec.data):
+        text = text.replace(os.path.join(bundled("datasets"), ""), BUNDLED, 1)
+    if any(path.startswith(DATASET) for path in spec.data):
+        for home in homes():
+            text = text.replace(os.path.join(home, ""), DATASET, 1)
+    return text.removeprefix(os.path.join(spec.folder, "")) if spec.folder else text
+
+
+def _plain(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """As JSON has it, with a folder that can be found from anywhere where one is needed.
+
+    ``profiles``: those that counted stand in it, so that a run repeated elsewhere counts the same.
+    """
+    found = all(
+        path.startswith((BUNDLED, DATASET))
+        or is_address(path)
+        or Path(path).expanduser().is_absolute()
+        for path in spec.data
+    )
+    folder = "" if found else os.path.abspath(spec.folder or ".")
+    fields = msgspec.to_builtins(spec) | {"folder": folder}
+    fields["profiles"] = list(profiles)
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

@@ -1,0 +1,235 @@
+"""A tuning is a frontier on recordings that it was not found on, and how much better it looked before.
+
+What was best of many was so by luck too: where it was chosen it looks better than it is. That is the
+optimism of a search, and it stands beside every figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.metrics.base import Array
+from ctxlab.evaluation.recommendation import (
+    control_of,
+    fits,
+    keeping,
+    verdict,
+    window_of,
+)
+from ctxlab.evaluation.results import (
+    Results,
+    replaced_together,
+)
+from ctxlab.evaluation.tuning.pareto import front
+from ctxlab.evaluation.tuning.trials import (
+    REFERENCE,
+    Trials,
+)
+
+__all__ = ["Tuning"]
+
+_Key: TypeAlias = tuple[float, str]
+"a limit, and a strategy as text"
+_Sums: TypeAlias = tuple[Array, Array]
+"above and below the line of a ratio, each of shape ``(clusters, configurations)``"
+
+
+@dataclass
+class Tuning:
+    """What a search found; it shows itself as the frontier in a notebook."""
+
+    results: Results
+    """of the frontier's strategies under the frontier's limits, and of controls, over what was held
+    out; it is compared, gated, drawn and saved as any other"""
+    found: Trials
+    "every trial on the part that was tuned on, as sums by cluster"
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """Clusters that the search has not seen; none where it was told to hold none out."""
+        return tuple(self.results.manifest["tuning"]["held_out"])
+
+    @property
+    def tuned_on(self) -> tuple[str, ...]:
+        """Clusters on which the frontier was found."""
+        return tuple(self.found.clusters)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row a configuration: its figures on what it was replayed over, and why it left.
+
+        ``rounds`` and ``clusters`` say how much that was; ``left`` is empty for the frontier. Full
+        history under every limit stands first.
+        """
+        return self.found.frame
+
+    @cached_property
+    def frontier(self) -> pd.DataFrame:
+        """A row a configuration of the frontier, measured on what was held out, in order of cost.
+
+        ``cost_share`` is the cost as a share of full history's on the same requests. It and what is kept
+        have 95 % intervals over clusters. ``tuned_…`` is the figure on the part that was tuned on, and
+        ``…_optimism`` that less the figure here, with its interval; nan where either part has none.
+        ``fits``: whether it fits its limit here too; ``dominated``: whether it does not, or another
+        one of the frontier keeps more for less here.
+        """
+        cost, kept = self.found.gauge.scores[:2]
+        here = self.board[control_of(self.board) == ""]
+        keys: list[_Key] = list(zip(here["limit"], here["strategy"], strict=True))
+        frame = here[["strategy", "limit", cost.name]].reset_index(drop=True)
+        for name, now, before in self._objective(keys):
+            frame = frame.assign(**self._figures(name, now, before))
+        frame["fits"] = fits(self.board)[here.index].to_numpy()
+        frame["dominated"] = ~front(frame[cost.name].where(frame["fits"]), frame[kept.name])
+        return frame.sort_values(cost.name, kind="stable").reset_index(drop=True)
+
+    @cached_property
+    def optimism(self) -> pd.DataFrame:
+        """The figures of all of the frontier together: where it was tuned, held out, and the difference.
+
+        A row each for the share of full history's cost and for what is kept; ``low`` and ``high`` bound
+        the difference, which is nan where either part has no interval.
+        """
+        keys: list[_Key] = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
+        rows = {}
+        for name, now, before in self._objective(keys):
+            found = self._figures(name, _together(now), _together(before))
+            rows[name] = {
+                "tuned": found[f"tuned_{name}"][0],
+                "held_out": found[name][0],
+                "optimism": found[f"{name}_optimism"][0],
+                "low": found[f"{name}_optimism_low"][0],
+                "high": found[f"{name}_optimism_high"][0],
+            }
+        return pd.DataFrame(rows).T
+
+    @cached_property
+    def board(self) -> pd.DataFrame:
+        """The leaderboard of what was held out: the frontier and the controls, and nothing else."""
+        board = self.results.leaderboard()
+        frontier = {(limit, repr(strategy)) for strategy, limit in self.found.frontier}
+        keys = zip(board["limit"], board["strategy"], strict=True)
+        chosen = np.array([key in frontier for key in keys]) | (control_of(board) != "").to_numpy()
+        return board[chosen].reset_index(drop=True)
+
+    def winner(self, floor: float = 0.95) -> tuple[str, float] | None:
+        """Strategy and limit that the verdict names as keeping ``floor``; None where it names none."""
+        best = keeping(self.board if self._by_far_recall else self.board.iloc[:0], floor)
+        return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
+
+    def verdict(self, floor: float = 0.95) -> str:
+        """One sentence: the cheapest of the frontier that keeps ``floor`` of full history's far recall.
+
+        It goes by what was held out, and so is a choice of a few by these figures. A second sentence
+        says what the other part alone would have chosen, where that is another: its figures here had no
+        part in any choice.
+        """
+        if not self._by_far_recall:
+            cost, kept = (score.name for score in self.found.gauge.scores[:2])
+            return f"A verdict goes by far recall; this is the frontier of {cost} against {kept}."
+        said = verdict(self.board, floor)
+        if not self.held_out:
+            return f"Nothing was held out, so these figures flatter what they chose. {said}"
+        said = f"On {len(self.held_out)} clusters held out: {said[:1].lower()}{said[1:]}"
+        tuned = self.trials
+        blind = keeping(tuned[tuned["left"].isin(["", REFERENCE])], floor)
+        if blind.empty or keeping(self.board, 0).empty:
+            return said
+        strategy, limit = blind[["strategy", "limit"]].iloc[0]
+        if (strategy, limit) == self.winner(floor):
+            return said
+        row = self.board.set_index(["strategy", "limit"]).loc[(strategy, limit)]
+        low, high = row["recall_far_low"], row["recall_far_high"]
+        bounds = "" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"
+        return (
+            f"{said} What was tuned on alone would have chosen {strategy} at {window_of(limit)}, which "
+            f"keeps {row['recall_far']:.2f}{bounds} here."
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``results`` as they are saved, and the frontier and the trials beside them."""
+        with replaced_together(Path(folder)) as beside:
+            self.results.write_files(beside)
+            self.frontier.to_parquet(beside / "frontier.parquet", index=False)
+            self.trials.to_parquet(beside / "trials.parquet", index=False)
+        return Path(folder)
+
+    def _repr_html_(self) -> str:
+        table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")
+        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
+        return f"{table}<p>{note}{self.results.models}</p>"
+
+    @property
+    def _by_far_recall(self) -> bool:
+        return self.found.gauge.scores[1].name == "recall_far"
+
+    def _objective(self, keys: Sequence[_Key]) -> Iterator[tuple[str, _Sums, _Sums]]:
+        """What is weighed: a name, and the sums of each key held out and where it was tuned."""
+        cost, kept = self.found.gauge.scores[:2]
+        whole: list[_Key] = [(limit, "full()") for limit, _ in keys]
+        now, before = self._now, self._before
+        spent = now(cost.column, keys), now(cost.column, whole)
+        yield "cost_share", spent, (before(0, 0, keys), before(0, 0, whole))
+        held = now(kept.column, keys), now(kept.per or "requests", keys)
+        yield kept.name, held, (before(1, 0, keys), before(1, 1, keys))
+
+    def _now(self, column: str, keys: Sequence[_Key]) -> Array:
+        """Sums of a column by cluster of what was held out."""
+        sums = self.results.runs.pivot_table(
+            index="cluster", columns=["limit", "strategy"], values=column, aggfunc="sum",
+            observed=True, sort=False,
+        )  # fmt: skip
+        return sums[list(keys)].to_numpy(dtype=np.float64)
+
+    def _before(self, score: int, side: int, keys: Sequence[_Key]) -> Array:
+        """Sums of a score by cluster of what was tuned on, above (0) or below (1) the line."""
+        places = {(float(of), repr(s)): i for i, (s, of) in enumerate(self.found.configurations)}
+        return self.found.sums[:, side, score, [places[key] for key in keys]]
+
+    def _figures(self, name: str, now: _Sums, before: _Sums) -> dict[str, Array]:
+        """A figure held out and where it was tuned, and the difference, with their intervals.
+
+        The two parts share no cluster, so the bounds of the difference follow from theirs: Zou and
+        Donner, Statistics in Medicine 27, 2008.
+        """
+        held, low, high = _ratios(now)
+        tuned, tuned_low, tuned_high = _ratios(before if self.held_out else _unknown(before))
+        gap = tuned - held
+        down = gap - np.hypot(tuned - tuned_low, high - held)
+        up = gap + np.hypot(tuned_high - tuned, held - low)
+        return {
+            name: held,
+            f"{name}_low": low,
+            f"{name}_high": high,
+            f"tuned_{name}": tuned,
+            f"{name}_optimism": np.where(np.isnan(down + up), np.nan, gap),
+            f"{name}_optimism_low": down,
+            f"{name}_optimism_high": up,
+        }
+
+
+def _ratios(sums: _Sums) -> tuple[Array, Array, Array]:
+    """Sum over sum of each configuration, and the bounds of its interval over clusters."""
+    above, below = sums
+    bottom = below.sum(axis=0)
+    value = np.divide(above.sum(axis=0), bottom, where=bottom > 0, out=np.full(len(bottom), np.nan))
+    return value, *ratio_interval(above, below)
+
+
+def _together(sums: _Sums) -> _Sums:
+    """All configurations as one."""
+    above, below = sums
+    return above.sum(axis=1, keepdims=True), below.sum(axis=1, keepdims=True)
+
+
+def _unknown(sums: _Sums) -> _Sums:
+    above, below = sums
+    return np.full_like(above, np.nan), np.full_like(below, np.nan)

@@ -1,0 +1,224 @@
+"""A space is a strategy as text in which what stands in square brackets is a list of alternatives.
+
+``observation_mask(keep=[1, 3, 10]) | panic`` stands for three strategies, and so does
+``observation_mask(keep=range(1, 10, 4)) | panic``. A step may have alternatives as a parameter may:
+``[observation_mask(keep=[3, 10]), tool_stubs(keep=3)] | panic`` stands for three as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+from ctxlab.errors import SpecError
+from ctxlab.strategies import (
+    Strategy,
+    parse,
+)
+from ctxlab.strategies.registry import read_tree
+
+__all__ = ["SPACES", "Configuration", "Space", "as_spaces", "draw"]
+
+Configuration: TypeAlias = tuple[Strategy, float]
+"""A strategy, and a limit: tokens, or a share of each recording's own length."""
+
+_SHRINK = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
+"what makes an idea fit that does not look at the budget: cut a little each time, or deeply and rarely"
+
+SPACES: dict[str, str] = {
+    "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
+    "hysteresis": (
+        "hysteresis([sliding_window, observation_mask(keep=[1, 3, 10]) | sliding_window], "
+        "trigger=[0.7, 0.9, 1.0], target=[0.2, 0.35, 0.5, 0.65]) | panic"
+    ),
+    "chunked_window": f"chunked_window(max_history=[10, 20, 40, 80, 160]) | {_SHRINK}",
+    "tool_stubs": f"tool_stubs(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK}",
+    "observation_mask": f"observation_mask(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK}",
+    "when_it_pays": f"when_it_pays(observation_mask(keep=[1, 3, 5, 10, 20])) | {_SHRINK}",
+    "tool_result_cap": f"tool_result_cap(chars=[1000, 2000, 4000, 8000, 16000]) | {_SHRINK}",
+    "rolling_summary": (
+        "rolling_summary(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], keep_recent=[5, 10, 20, 40]) "
+        "| panic"
+    ),
+    "contents": "contents(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], share=[0.05, 0.1, 0.2]) | panic",
+}
+"""What ``tune`` searches when nothing is said, by name: the ideas of the lineup, made to fit, none of
+which asks a model."""
+
+_MOST = 10_000
+"configurations that are searched without being drawn from"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The strategies that a text with alternatives stands for, each made when it is asked for.
+
+    They are numbered like an odometer: what stands last in the text varies fastest. Raises ``SpecError``
+    that names the place for what is no text of a strategy, for a list without alternatives and for a
+    range that is not one of whole numbers.
+
+    >>> space = Space("hysteresis(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
+    >>> len(space), space[1]
+    (4, hysteresis(observation_mask(keep=3), trigger=0.9))
+    >>> list(Space("[tool_stubs, sliding_window(messages=range(10, 31, 10))] | panic"))[1:3]
+    [sliding_window(messages=10) | panic(), sliding_window(messages=20) | panic()]
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        try:
+            len(self)
+        except RecursionError:
+            raise SpecError(f"the space {self.text[:60]!r}… is nested too deeply") from None
+        except OverflowError:
+            raise SpecError(f"the space {self.text!r} is too large to be numbered") from None
+
+    def __len__(self) -> int:
+        return self._size(self._tree)
+
+    def __getitem__(self, index: int) -> Strategy:
+        """The strategy at a place from 0. Raises ``SpecError`` where it makes no sense as a strategy."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        text = ast.unparse(self._pick(self._tree, index))
+        try:
+            return parse(text)
+        except SpecError as error:
+            where = "" if len(self) == 1 else f", which the space {self.text!r} holds"
+            raise SpecError(f"{text}{where}: {error}") from None
+
+    def __iter__(self) -> Iterator[Strategy]:
+        return (self[index] for index in range(len(self)))
+
+    @cached_property
+    def _tree(self) -> ast.expr:
+        return read_tree(self.text)
+
+    def _size(self, node: ast.expr) -> int:
+        values = self._range(node)
+        if values is not None:
+            return len(values)
+        sizes = [self._size(child) for child in _children(node)]
+        if isinstance(node, ast.List):
+            if not sizes:
+                raise self._wrong(node, "a list without alternatives")
+            return sum(sizes)
+        return prod(sizes)
+
+    def _pick(self, node: ast.expr, index: int) -> ast.expr:
+        """The tree with one alternative in each place."""
+        values = self._range(node)
+        if values is not None:
+            return ast.Constant(values[index])
+        children = _children(node)
+        if isinstance(node, ast.List):
+            for child in children:
+                if index < self._size(child):
+                    break
+                index -= self._size(child)
+            return self._pick(child, index)
+        picked: list[ast.expr] = []
+        for child in reversed(children):
+            index, place = divmod(index, self._size(child))
+            picked.insert(0, self._pick(child, place))
+        return _with_children(node, picked)
+
+    def _range(self, node: ast.expr) -> range | None:
+        """The numbers that ``range(…)`` stands for; None for anything else."""
+        if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "range"):
+            return None
+        try:
+            values = range(*map(ast.literal_eval, node.args))
+        except (ValueError, TypeError):
+            values = range(0)
+        if node.keywords or not values:
+            raise self._wrong(node, f"{ast.unparse(node)} holds no whole numbers")
+        return values
+
+    def _wrong(self, node: ast.expr, what: str) -> SpecError:
+        before = len(self.text) - len(self.text.lstrip())
+        where = f"character {before + node.col_offset + 1}"
+        return SpecError(f"{what}, at {where} of the space {self.text!r}")
+
+
+def as_spaces(spaces: str | Space | Iterable[str | Space]) -> list[Space]:
+    """Spaces as they are written: a name of ``SPACES``, a text, or a ``Space``; one or several.
+
+    Raises ``SpecError`` for anything else.
+
+    >>> [len(space) for space in as_spaces(["when_it_pays", "tool_stubs(keep=[1, 3]) | panic"])]
+    [15, 2]
+    """
+    one = isinstance(spaces, (str, Space)) or not isinstance(spaces, Iterable)
+    given: Iterable[Any] = [spaces] if one else spaces
+    texts = []
+    for each in given:
+        if not isinstance(each, (str, Space)):
+            raise SpecError(
+                f"spaces: a space is text, such as 'tool_stubs(keep=[1, 3]) | panic', not {each!r}; a "
+                "strategy of your own is named by its dotted path: 'mine.last_ten'"
+            )
+        texts.append(each.text if isinstance(each, Space) else SPACES.get(each, each))
+    return [Space(text) for text in dict.fromkeys(texts)]
+
+
+def draw(
+    spaces: Sequence[Space], limits: Sequence[float], trials: int | None = None, seed: int = 0
+) -> list[Configuration]:
+    """The configurations of spaces under limits, each once; ``trials`` draws so many of them.
+
+    Every space has an equal part in the draw, and what a small one cannot use goes to the larger ones.
+    Raises ``SpecError`` where there are over 10,000 and none are drawn.
+    """
+    sizes = [len(space) * len(limits) for space in spaces]
+    if trials is None and sum(sizes) > _MOST:
+        raise SpecError(
+            f"the spaces hold {sum(sizes):,} configurations: say how many trials to draw of them"
+        )
+    if trials is not None and trials < 1:
+        raise SpecError(f"trials: draw at least one configuration, not {trials}")
+    chance = random.Random(seed)
+    found: dict[Configuration, None] = {}
+    for space, size, share in zip(spaces, sizes, _shares(sizes, trials), strict=True):
+        places = range(size) if share == size else sorted(chance.sample(range(size), share))
+        for place in places:
+            of, index = divmod(place, len(space))
+            found[space[index], limits[of]] = None
+    return list(found)
+
+
+def _shares(sizes: Sequence[int], trials: int | None) -> list[int]:
+    """How many to draw from each of so many, as equally as their sizes allow."""
+    shares = list(sizes)
+    left = sum(sizes) if trials is None else trials
+    for rank, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[place] = min(sizes[place], left // (len(sizes) - rank))
+        left -= shares[place]
+    return shares
+
+
+def _children(node: ast.expr) -> list[ast.expr]:
+    """The parts of an expression in which alternatives may stand, in the order of the text."""
+    if isinstance(node, ast.List):
+        return node.elts
+    if isinstance(node, ast.Call):
+        return [*node.args, *(keyword.value for keyword in node.keywords)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return [node.left, node.right]
+    return []
+
+
+def _with_children(node: ast.expr, children: list[ast.expr]) -> ast.expr:
+    if isinstance(node, ast.Call):
+        named = zip(node.keywords, children[len(node.args) :], strict=True)
+        keywords = [ast.keyword(keyword.arg, value) for keyword, value in named]
+        return ast.Call(node.func, children[: len(node.args)], keywords)
+    if isinstance(node, ast.BinOp) and children:
+        return ast.BinOp(children[0], node.op, children[1])
+    return node

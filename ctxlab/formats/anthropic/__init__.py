@@ -1,0 +1,1 @@
+"""Requests and logs of Anthropic's Messages API."""

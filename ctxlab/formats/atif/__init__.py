@@ -1,0 +1,1 @@
+"""The Agent Trajectory Interchange Format."""

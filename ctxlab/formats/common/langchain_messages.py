@@ -1,0 +1,173 @@
+"""LangChain writes one message in three forms; all become the same message.
+
+The forms are the constructor (``{lc, type: "constructor", id: [..., "AIMessage"], kwargs}``), ``{type,
+data}``, and the flat dump with ``type`` (or, as LangChain itself accepts, ``role``) among its fields.
+Tool calls are said up to three times: in ``tool_calls``, as blocks of the content, and in
+``additional_kwargs`` as the provider wrote them; they are taken once. Calls whose arguments are no
+JSON stand in ``invalid_tool_calls``. The older ``function_call`` and its result go by their name.
+The reader of LangChain's files takes them so, and those of traces, in which they stand among others.
+
+Source: langchain-core 1.8.2: ``load.dumpd``, ``messages_to_dict``, ``messages.content``,
+``messages.block_translators``; langsmith 0.15.0 for the details that it adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.common.api_content import (
+    Content,
+    call,
+    read_blocks,
+)
+from ctxlab.formats.common.usage import (
+    anthropic_usage,
+    langchain_usage,
+    openai_usage,
+)
+from ctxlab.formats.optional_fields import (
+    first_text,
+    text,
+    within,
+)
+from ctxlab.formats.required_fields import (
+    a_list,
+    an_object,
+)
+from ctxlab.messages.types import (
+    ROLES,
+    Message,
+    Role,
+    ToolCall,
+    Usage,
+)
+
+__all__ = ["is_langchain_message", "message_from_langchain"]
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "function": "tool",
+    "developer": "system",
+    "model": "assistant",
+} | {role: role for role in ROLES}
+
+
+def is_langchain_message(value: Any) -> bool:
+    """Whether a value is a message in one of the three forms, told by what only LangChain writes.
+
+    >>> is_langchain_message({"type": "human", "data": {"content": "hi"}})
+    True
+    >>> is_langchain_message({"role": "user", "content": "hi"})
+    False
+    """
+    if not isinstance(value, dict):
+        return False
+    if "lc" in value:
+        return _kind(_last(value.get("id"))) in (*_ROLES, "chat")
+    wrapped = isinstance(value.get("data"), dict) or "content" in value
+    return wrapped and _kind(value.get("type")) in (*_ROLES, "chat")
+
+
+def message_from_langchain(value: Any, leave_out: LeaveOut) -> Message:
+    """One message; ``ValueError`` says what is wrong with it.
+
+    ``leave_out`` is told of each block that becomes nothing.
+
+    >>> call = {"name": "ls", "args": {"path": "."}, "id": "c", "type": "tool_call"}
+    >>> form = {"type": "ai", "data": {"content": "", "tool_calls": [call]}}
+    >>> message_from_langchain(form, print).tool_calls
+    (ToolCall(id='c', name='ls', arguments='{"path":"."}'),)
+    """
+    kind, fields = _unwrapped(value)
+    role = cast(Role, _ROLES[kind])
+    content = fields.get("content")
+    held = read_blocks(content, leave_out) if isinstance(content, list) else Content()
+    for _ in held.results:
+        leave_out("result within another message")
+    if isinstance(content, list):
+        said = held.said
+    else:
+        said = content if content is None or isinstance(content, str) else dump_json(content)
+    if fields.get("artifact") is not None:
+        leave_out("artifact of a tool result")
+    extra = {"is_error": True} if fields.get("status") == "error" else {}
+    name = text(fields.get("name"))
+    if role != "assistant":
+        id = text(fields.get("tool_call_id")) or (name if kind == "function" else None)
+        answered = id if role == "tool" else None
+        return Message(role, said or "", tool_call_id=answered, name=name, extra=extra)
+    thought = (
+        within(fields, "additional_kwargs", "reasoning_content"),
+        *map(fields.get, ("reasoning_content", "reasoning")),
+    )
+    return Message(
+        role,
+        said,
+        tool_calls=_calls(fields) or held.calls,
+        name=name,
+        reasoning="\n".join(held.thoughts) or first_text(thought),
+        usage=_usage(fields),
+        extra=extra,
+    )
+
+
+def _unwrapped(value: Any) -> tuple[str, dict[str, Any]]:
+    """A message's kind, which is one of ``_ROLES``, and its fields, whatever it is wrapped in."""
+    value = an_object(value, "a message")
+    if "lc" in value:
+        kind, fields = _last(value.get("id")), value.get("kwargs")
+    elif isinstance(value.get("data"), dict):
+        kind, fields = value.get("type"), value["data"]
+    else:
+        kind, fields = value.get("type") or value.get("role"), value
+    if not isinstance(fields, dict):
+        raise ValueError(f"a message of type {kind!r} has fields, not {type(fields).__name__}")
+    named = _kind(kind)
+    if named == "chat":
+        named = _kind(fields.get("role"))
+    if named not in _ROLES:
+        raise ValueError(f"a message has a type that LangChain knows, not {kind!r}")
+    return named, fields
+
+
+def _kind(name: Any) -> str:
+    """``human`` for ``human``, ``HumanMessage`` and ``HumanMessageChunk``."""
+    if not isinstance(name, str):
+        return ""
+    return name.removesuffix("Chunk").removesuffix("Message").lower()
+
+
+def _last(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) and value else None
+
+
+def _calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
+    """The calls from where they are said first; those of the content stand in for none."""
+    told = [*_listed(fields, "tool_calls"), *_listed(fields, "invalid_tool_calls")]
+    raw = fields.get("additional_kwargs")
+    for given in (raw, fields):
+        if not told and isinstance(given, dict):
+            told = _listed(given, "tool_calls") or _function(given.get("function_call"))
+    return tuple(map(call, told))
+
+
+def _function(value: Any) -> list[Any]:
+    """The one call of OpenAI's first shape, which has no id: its result is named like it."""
+    return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
+
+
+def _listed(fields: dict[str, Any], key: str) -> list[Any]:
+    return a_list(fields.get(key) or [], key)
+
+
+def _usage(fields: dict[str, Any]) -> Usage | None:
+    """The standard counts, else what the provider's answer said."""
+    told = fields.get("response_metadata")
+    return (
+        langchain_usage(fields.get("usage_metadata"))
+        or openai_usage(within(told, "token_usage") or None)
+        or anthropic_usage(within(told, "usage") or None)
+    )

@@ -1,0 +1,132 @@
+"""A UI message of the Vercel AI SDK is split into the messages that its model was sent.
+
+A UI message holds ``parts``. An assistant's may hold several steps: ``step-start`` begins one (in
+version 4 the number ``step`` of a tool invocation tells it). Each step becomes an assistant's message
+with its calls, and the results of these. A tool's part is a call and its result in one: ``tool-NAME``,
+``dynamic-tool`` or, in version 4, ``tool-invocation``. Version 4 says the text and the calls of a
+message again under ``content`` and ``toolInvocations``; they are read only where there are no parts.
+
+A call whose input was still streaming is counted as left out. A call that was denied has the reason as
+its result, as the SDK sends it.
+
+Source: github.com/vercel/ai ``packages/ai/src/ui/ui-messages.ts`` at 0103ba5 and
+``convert-to-model-messages.ts`` at 004d06c (versions 5 and 6); version 4.3 ``@ai-sdk/ui-utils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.optional_fields import (
+    iso_time,
+    listed,
+    text,
+    whole_number,
+    within,
+)
+
+__all__ = ["is_ui_message", "is_ui_tool", "model_rows"]
+
+_DONE = ("output-available", "output-error", "output-denied", "result")
+_UNFINISHED = ("input-streaming", "partial-call")
+_MARKS = ("step-start", "dynamic-tool", "tool-invocation")
+
+
+def is_ui_message(row: Any) -> bool:
+    """Whether a row is an assistant's UI message with steps or calls.
+
+    >>> is_ui_message({"role": "assistant", "parts": [{"type": "step-start"}]})
+    True
+    >>> is_ui_message({"role": "assistant", "parts": [{"type": "tool_call", "name": "ls"}]})
+    False
+    """
+    if within(row, "role") != "assistant":
+        return False
+    parts = row.get("parts")
+    if isinstance(parts, list):
+        return any(within(part, "type") in _MARKS or is_ui_tool(part) for part in parts)
+    return bool(listed(row.get("toolInvocations"))) and "tool_calls" not in row
+
+
+def is_ui_tool(part: Any) -> bool:
+    """Whether a part is a call of a tool that the part is named after.
+
+    >>> is_ui_tool({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
+    True
+    """
+    kind = within(part, "type")
+    return isinstance(kind, str) and kind.startswith("tool-") and isinstance(part.get("state"), str)
+
+
+def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, Any]]:
+    """Return the rows of an assistant's UI message as the SDK sends them to a model.
+
+    Parameters
+    ----------
+    row : dict[str, Any]
+        A UI message for which ``is_ui_message`` holds.
+    leave_out : LeaveOut
+        Told of each call that was cut off.
+
+    Yields
+    ------
+    dict[str, Any]
+        A row of the assistant or of its tools, in the SDK's shape of model messages.
+    """
+    said: list[Any] = []
+    results: list[dict[str, Any]] = []
+    step = 0
+    for part in _parts(row):
+        kind, invocation = within(part, "type"), within(part, "toolInvocation")
+        now = whole_number(within(invocation, "step")) or step
+        if kind == "step-start" or now != step:
+            yield from _step(row, said, results)
+            said, results, step = [], [], now
+        if kind != "tool-invocation" and kind != "dynamic-tool" and not is_ui_tool(part):
+            said += [part] if kind != "step-start" else []
+            continue
+        body = invocation if isinstance(invocation, dict) else part
+        state, output = body.get("state"), _output(body)
+        if state in _UNFINISHED:
+            leave_out("tool call that was cut off")
+            continue
+        name = text(body.get("toolName")) or str(kind).removeprefix("tool-")
+        held = [body[key] for key in ("input", "args", "rawInput") if body.get(key) is not None]
+        its = {"toolCallId": body.get("toolCallId"), "toolName": name}
+        said.append({"type": "tool-call", **its, "input": held[0] if held else {}})
+        if state in _DONE:
+            results.append({"type": "tool-result", **its, "output": output})
+    yield from _step(row, said, results)
+
+
+def _parts(row: dict[str, Any]) -> list[Any]:
+    parts = row.get("parts")
+    if isinstance(parts, list):
+        return parts
+    said = text(row.get("content"))
+    calls = listed(row.get("toolInvocations"))
+    invoked = [{"type": "tool-invocation", "toolInvocation": each} for each in calls]
+    return [*invoked, *([{"type": "text", "text": said}] if said else [])]
+
+
+def _step(row: dict[str, Any], said: list[Any], results: list[Any]) -> Iterator[dict[str, Any]]:
+    if said:
+        yield {"role": "assistant", "content": said} | _time(row)
+    if results:
+        yield {"role": "tool", "content": results}
+
+
+def _time(row: dict[str, Any]) -> dict[str, Any]:
+    return {"createdAt": row["createdAt"]} if iso_time(row.get("createdAt")) else {}
+
+
+def _output(body: dict[str, Any]) -> dict[str, Any]:
+    """The output of a tool in the shape of a model message's result."""
+    if body.get("state") == "output-error":
+        return {"type": "error-text", "value": text(body.get("errorText")) or ""}
+    if body.get("state") == "output-denied":
+        return {"type": "execution-denied", "reason": within(body, "approval", "reason")}
+    value = body.get("output", body.get("result"))
+    return {"type": "text" if isinstance(value, str) else "json", "value": value}

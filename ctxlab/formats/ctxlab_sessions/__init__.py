@@ -1,0 +1,1 @@
+"""Sessions of ctxlab's own stores, read as recordings."""

@@ -1,0 +1,183 @@
+"""Inspect writes a log an evaluation, and each sample in it is a conversation.
+
+- ``.json`` is one object ``{version, status, eval, plan, results, stats, samples}``. ``.eval`` is a
+  zip archive: ``header.json`` (``_journal/start.json`` until the end), a member
+  ``samples/<id>_epoch_<n>.json`` each, and summaries that are not read.
+- The conversation is the sample's ``messages``: the whole of it, also where the model was sent less.
+  Its ``events`` give usage, times, tools and compactions (``inspect_calls``), and say the messages
+  once more, which is not read. Older logs have them under ``transcript``.
+- Texts and pictures may stand as ``attachment://<hash>`` under ``attachments``; the messages that
+  events were sent as ranges of a pool (``events_data.messages``, before ``message_pool``).
+- A summary that Inspect put into the conversation (``metadata.summary``) is a compaction and no
+  message.
+- The epochs of a sample share a cluster, in all logs of a task. ``meta`` keeps the values of the
+  scores, and why a sample ended early.
+
+Inspect's own reader is not used: to import it loads 1,400 modules and replaces functions of
+``zipfile`` for the whole process, and it leaves references into a ``message_pool`` as they are.
+
+Source: github.com/UKGovernmentBEIS/inspect_ai 0.3.41 to 0.3.285, ``src/inspect_ai/log``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+from zipfile import ZipFile
+
+from msgspec.structs import replace
+
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.errors import ReadError
+from ctxlab.formats.base import (
+    Format,
+    Source,
+)
+from ctxlab.formats.inspect.messages import (
+    Attachments,
+    message,
+)
+from ctxlab.formats.inspect.model_events import calls_of
+from ctxlab.formats.io.files import opened
+from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.zip_archive import (
+    first_member,
+    member,
+    opened_zip,
+)
+from ctxlab.formats.optional_fields import (
+    text,
+    within,
+)
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Recording,
+)
+
+__all__ = ["FORMAT", "read", "sniff"]
+
+_Waiting: TypeAlias = tuple[int, Any, Callable[[], Any]]
+"""A sample that is not read yet: its number, the evaluation it is of, and what reads it."""
+
+_HEADERS = ("header.json", "_journal/start.json")
+_SAMPLE = re.compile(r"samples/.+_epoch_\d+\.json")
+_CHUNKED = re.compile(r"samples/.+_epoch_\d+/sample\.json")
+
+
+def sniff(head: Head) -> bool:
+    """Whether a file is a log by its first keys, or an archive by its first member."""
+    first = first_member(head.start)
+    if first is not None:
+        return first.startswith((*_HEADERS, "samples/"))
+    spec = within(head.value, "eval")
+    return text(within(spec, "task")) is not None and (
+        "run_id" in spec or "task_id" in spec or "created" in spec
+    )
+
+
+def read(source: Source) -> Iterator[Recording]:
+    """One recording a sample and epoch, in the order of the log."""
+    with opened(source.path) as file:
+        packed = first_member(file.read(64)) is not None
+    for number, spec, load in _packed(source) if packed else _plain(source):
+        with source.guard(number, "sample"):
+            yield from _recording(number, load(), spec, source)
+
+
+FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
+
+
+def _plain(source: Source) -> Iterator[_Waiting]:
+    log = source.value()
+    samples = within(log, "samples")
+    if not isinstance(samples, list):
+        raise ReadError(source.path, None, "an Inspect log has its samples in a list")
+    for number, sample in enumerate(samples):
+        yield number, within(log, "eval"), partial(_same, sample)
+
+
+def _packed(source: Source) -> Iterator[_Waiting]:
+    with opened_zip(source.path) as archive:
+        # A log that was edited may hold a name twice, of which the later counts.
+        names = list(dict.fromkeys(archive.namelist()))
+        header = next((name for name in _HEADERS if name in names), None)
+        spec = None
+        with source.guard(1, "header"):
+            if header is not None:
+                spec = within(parse_json(member(archive, header)), "eval")
+        for _ in filter(_CHUNKED.fullmatch, names):
+            source.skip("sample in chunks, which Inspect's own reader does not know either")
+        for number, name in enumerate(filter(_SAMPLE.fullmatch, names)):
+            yield number, spec, partial(_unpacked, archive, name)
+
+
+def _same(sample: Any) -> Any:
+    return sample
+
+
+def _unpacked(archive: ZipFile, name: str) -> Any:
+    return parse_json(member(archive, name))
+
+
+def _recording(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
+    """The conversation of a sample; none where it has no messages."""
+    rows = within(sample, "messages")
+    if not isinstance(rows, list):
+        raise ValueError("a sample has a list of messages")
+    held = sample.get("attachments") or within(sample, "transcript", "content")
+    attachments = Attachments(held, source.skip)
+    messages: list[Message] = []
+    ids: list[str | None] = []
+    compactions: dict[int, Compaction] = {}
+    for position, row in enumerate(rows):
+        with source.guard(position, f"sample {number}, message"):
+            each = message(row, attachments, source.skip)
+            if within(row, "metadata", "summary") and each.role == "user":
+                compactions[len(messages)] = Compaction(len(messages), summary=each.text)
+                continue
+            messages.append(each)
+            ids.append(text(row.get("id")))
+    if not messages:
+        source.skip("sample without messages", number)
+        return
+    tools: tuple[dict[str, Any], ...] = ()
+    with source.guard(number, "events of sample"):
+        calls = calls_of(sample, messages, ids, Attachments(held), source.skip)
+        tools = calls.tools
+        for place, (usage, time) in calls.answers.items():
+            messages[place] = messages[place].replace(usage=usage, time=time)
+        for place, compaction in calls.compactions.items():
+            # Its own summary is the exact one: what was sent may have been joined to a neighbour.
+            told = compactions.get(place)
+            compactions[place] = replace(compaction, summary=told.summary) if told else compaction
+    id, task = sample.get("id"), text(within(spec, "task"))
+    yield Recording(
+        id=f"{source.name}/{id}_epoch_{sample.get('epoch', 1)}",
+        messages=tuple(messages),
+        tools=tools,
+        model=text(within(sample, "output", "model")) or text(within(spec, "model")),
+        compactions=tuple(compactions[place] for place in sorted(compactions)),
+        cluster=f"{task or source.name}/{id}",
+        meta=_meta(sample, task),
+    )
+
+
+def _meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
+    meta: dict[str, Any] = {"task": task} if task else {}
+    meta |= {"sample": sample.get("id"), "epoch": sample.get("epoch", 1)}
+    scores = sample.get("scores") or {"score": sample.get("score")}
+    if isinstance(scores, dict):
+        values = {
+            name: score["value"]
+            for name, score in scores.items()
+            if within(score, "value") is not None
+        }
+        meta |= {"scores": values} if values else {}
+    if error := text(within(sample, "error", "message")):
+        meta["error"] = error
+    if limit := text(within(sample, "limit", "type")):
+        meta["limit"] = limit
+    return meta

@@ -1,0 +1,1 @@
+"""Files, addresses, archives and published data sets."""

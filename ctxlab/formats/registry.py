@@ -1,0 +1,74 @@
+"""The formats that ctxlab knows stand in one table; a new one is a new file and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ctxlab.errors import SpecError
+from ctxlab.formats.base import Format
+from ctxlab.formats.io.files import Place
+from ctxlab.formats.io.head import Head
+
+__all__ = ["FORMATS", "recognise", "register", "sniff"]
+
+_MODULES = (
+    "native",
+    "ctxlab_sessions.chunks",
+    "ctxlab_sessions.sqlite",
+    "tau_bench",
+    "tau2_bench",
+    "locomo",
+    "longmemeval",
+    "mini_swe_agent",
+    "claude_code.reader",
+    "inspect.reader",
+    "atif.reader",
+    "anthropic.reader",
+    "openai_chat",
+    "messages",
+    "strands",
+    "sharegpt",
+    "langsmith",
+    "langfuse",
+    "otel.reader",
+    "langchain",
+    "pi.reader",
+    "gemini_cli.reader",
+    "codex.reader",
+    "openhands.completions",
+    "openhands.events",
+    "swe_agent",
+)
+
+FORMATS: dict[str, Format] = {}
+"""Name → format, in the order in which a file is offered to them."""
+
+
+def register(format: Format) -> Format:
+    """Adds a format to the table; ``SpecError`` where its name is taken.
+
+    >>> register(FORMATS["native"])
+    Traceback (most recent call last):
+    ctxlab.errors.SpecError: a format called 'native' is already known
+    """
+    if format.name in FORMATS:
+        raise SpecError(f"a format called {format.name!r} is already known")
+    FORMATS[format.name] = format
+    return format
+
+
+def sniff(path: Place) -> Format | None:
+    """The format of a file by its content, never by its name; None where no reader knows it.
+
+    Raises ``ReadError`` where the file cannot be opened.
+    """
+    return recognise(Head.of(path))
+
+
+def recognise(head: Head) -> Format | None:
+    """The first format that knows a file which begins like this."""
+    return next((format for format in FORMATS.values() if format.sniff(head)), None)
+
+
+for _name in _MODULES:
+    register(import_module(f"ctxlab.formats.{_name}").FORMAT)

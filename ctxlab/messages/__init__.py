@@ -1,0 +1,1 @@
+"""Messages and recordings: their types, formats, validity and entities."""

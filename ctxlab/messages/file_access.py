@@ -1,0 +1,261 @@
+"""A tool call says which file it is about, by its name and its arguments; nothing is executed or opened.
+
+The tables are those of the agents that people run: Claude Code, pi, OpenHands, SWE-agent, Codex,
+mini-swe-agent, Gemini CLI, Cline, Cursor, and servers that speak MCP. What is not clear is not guessed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+
+__all__ = ["Touch", "Verb", "failed", "plain_name", "touches"]
+
+Verb: TypeAlias = Literal["read", "write", "edit", "list"]
+
+
+class Touch(NamedTuple):
+    """What a call does to which file; a folder where the verb is ``list``."""
+
+    path: str
+    "as the call writes it, without ``./``, doubled or backward slashes"
+    verb: Verb
+    "``write`` makes all of the content anew, ``edit`` changes some of it"
+    part: tuple[int, int | None] | None = None
+    "lines that a read asks for, from and to; None: all, or up to what the tool shows"
+
+
+_TOOLS: dict[Verb, str] = {
+    "read": "read read_file read_text_file view view_file open open_file cat notebook_read",
+    "write": "write write_file write_to_file create create_file new_file save_file",
+    "edit": "edit edit_file multi_edit multiedit notebook_edit edit_notebook replace replace_in_file "
+    "str_replace search_replace search_and_replace insert insert_content append append_to_file "
+    "apply_diff undo_edit update_file edit_block patch_file",
+    "list": "ls list list_dir list_directory list_files tree",
+}
+_VERBS: dict[str, Verb] = {name: verb for verb, names in _TOOLS.items() for name in names.split()}
+_PATHS = (
+    *("file_path", "absolute_path", "notebook_path", "target_file", "filepath", "path", "filename"),
+    *(
+        "file",
+        "file_name",
+        "abs_path",
+        "relative_path",
+        "relative_workspace_path",
+        "target_notebook",
+    ),
+)
+_FROM = ("offset", "start_line", "line_start", "line_number", "start_line_one_indexed")
+_TO = ("end_line", "line_end", "end_line_one_indexed_inclusive")
+_FOLDERS = ("dir_path", "directory", "cwd", "workdir")
+_COMMANDS = ("command", "cmd", "script")
+_WHOLE = frozenset({"cat", "nl", "less", "more", "bat"})
+_PATCHED = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
+_HEREDOC = re.compile(r"^(?:cat|tee)\b[^|;&`$]*<<-?\s*['\"]?\w+['\"]?[^|;&`$]*$")
+_TARGET = re.compile(r"(>>?|^tee(?: -a)?)\s*([^\s<>|;&]+)")
+_CD = re.compile(r"cd ([^\s;&|`$]+) *&& *")
+_QUIET = re.compile(r"\s*2>\s*(/dev/null|&1)\s*$")
+_LINES = re.compile(r"(\d+)(?:,(\d+))?p")
+_STRANGE = re.compile(r"[*?$`{}()<>|;&\n]")
+_FAILURES = re.compile(
+    r"\s*(<tool_use_error>|error\b|traceback\b|exception\b|fatal:|command failed|invalid `path`"
+    r"|no replacement was performed|no such file|file not found|file does not exist"
+    r"|(cat|sed|head|tail|nl|ls|bash|sh)(: line \d+)?: )",
+    re.IGNORECASE,
+)
+
+
+def failed(message: Message) -> bool:
+    """Whether a tool result says that the call did not do what it was to do."""
+    return bool(message.extra.get("is_error") or _FAILURES.match(message.text[:80]))
+
+
+@lru_cache(maxsize=1 << 14)
+def touches(call: ToolCall) -> Touch | None:
+    """The file that a tool call is about; None where it is about none, or that is not clear.
+
+    Of a patch for several files it is the first. Shell commands count where they plainly read one file,
+    list a folder, or write one: ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``, ``cat > F <<EOF``.
+
+    >>> touches(ToolCall("c1", "Edit", '{"file_path": "./src/io.py", "old_string": "a"}'))
+    Touch(path='src/io.py', verb='edit', part=None)
+    >>> touches(ToolCall("c2", "bash", '{"command": "cd /repo && head -n 20 io.py"}'))
+    Touch(path='/repo/io.py', verb='read', part=(1, 20))
+    >>> touches(ToolCall("c3", "bash", '{"command": "make test"}'))
+    """
+    try:
+        given = parse_json(call.arguments) if call.arguments else {}
+    except ValueError:
+        given = call.arguments
+    name = plain_name(call.name)
+    if not isinstance(given, dict):
+        return _patch(given) if isinstance(given, str) and name == "apply_patch" else None
+    if name == "apply_patch":
+        return next((t for v in given.values() if isinstance(v, str) and (t := _patch(v))), None)
+    path, folder = _first(given, _PATHS), _first(given, _FOLDERS)
+    if _VERBS.get(name) == "list":
+        path = path or folder
+    command = next((c for key in _COMMANDS if (c := given.get(key))), None)
+    verb = _VERBS.get(command if isinstance(command, str) and path else name)
+    if path and verb:
+        if verb == "read" and path.endswith("/"):
+            verb = "list"
+        return Touch(_normal(path), verb, _part(given) if verb == "read" else None)
+    if not command or path:
+        return None
+    touch = _shell(command)
+    if touch and folder:
+        touch = touch._replace(path=_normal(posixpath.join(folder, touch.path)))
+    return touch
+
+
+def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """The first of the keys that holds a path; an address is none."""
+    found = (p for key in keys if isinstance(p := given.get(key), str) and p.strip())
+    return next((path for path in found if "://" not in path), None)
+
+
+def plain_name(name: str) -> str:
+    """A tool's name as the table has it: ``mcp__files__readFile`` is ``read_file``."""
+    last = re.split(r"__|[./:]", name)[-1]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).replace("-", "_").lower()
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(path.strip().strip("\"'").replace("\\", "/"))
+
+
+def _part(given: Mapping[str, Any]) -> tuple[int, int | None] | None:
+    """The lines that a read asks for."""
+    view = given.get("view_range")
+    if isinstance(view, list) and len(view) == 2:
+        first, last = _number(view[0]), _number(view[1])
+        return (first or 1, last if last and last > 0 else None)
+    start = next((n for key in _FROM if (n := _number(given.get(key))) is not None), None)
+    last = next((n for key in _TO if (n := _number(given.get(key))) is not None), None)
+    limit = _number(given.get("limit"))
+    if last is None and limit is not None:
+        last = (1 if start is None else start) + limit - 1
+    if last is None and start in (None, 0, 1):
+        return None
+    return (1 if start is None else start, last)
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _patch(text: str) -> Touch | None:
+    """The first file of a patch in Codex's format."""
+    found = _PATCHED.search(text)
+    if found is None:
+        return None
+    return Touch(_normal(found[2]), "write" if found[1] == "Add" else "edit")
+
+
+def _shell(command: Any) -> Touch | None:
+    """What a shell command does to a file, where that is plain."""
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        is_script = len(command) == 3 and command[1] in ("-c", "-lc")
+        command = command[2] if is_script else shlex.join(command)
+    if not isinstance(command, str):
+        return None
+    text, folder = command.strip(), ""
+    while moved := _CD.match(text):
+        folder, text = posixpath.join(folder, moved[1].strip("\"'")), text[moved.end() :]
+    if text.startswith("apply_patch"):
+        touch = _patch(text)
+    else:
+        touch = _written(text) or _asked(_QUIET.sub("", text))
+    return touch and touch._replace(path=_normal(posixpath.join(folder, touch.path)))
+
+
+def _written(text: str) -> Touch | None:
+    """A file that is written from what stands in the command."""
+    first = text.partition("\n")[0]
+    if _HEREDOC.match(first) and (found := _TARGET.search(first)):
+        return Touch(_normal(found[2]), "edit" if found[1] in (">>", "tee -a") else "write")
+    return None
+
+
+def _asked(text: str) -> Touch | None:
+    """A file that a command on one line shows or edits."""
+    if "\n" in text or len(text) > 2000:
+        return None
+    try:
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        words = list(lexer)
+    except ValueError:
+        return None
+    if words[:1] in (["echo"], ["printf"]) and len(words) > 2 and words[-2] in (">", ">>"):
+        redirected = sum(set(word) <= set("<>|;&") for word in words) == 1
+        verb: Verb = "write" if words[-2] == ">" else "edit"
+        return Touch(words[-1], verb) if redirected and not _STRANGE.search(words[-1]) else None
+    if "|" in words:  # nl -ba F | sed -n 1,80p
+        cut = words.index("|")
+        touch, shown = _simple(words[:cut]), _simple(words[cut + 1 :])
+        if not (touch and shown) or touch[2] or shown[0] or {touch[1], shown[1]} != {"read"}:
+            return None
+        touch = (touch[0], touch[1], shown[2])
+    else:
+        touch = _simple(words)
+    if touch is None or not touch[0] or _STRANGE.search(touch[0]):
+        return None
+    return Touch(*touch)
+
+
+def _simple(words: Sequence[str]) -> tuple[str, Verb, tuple[int, int | None] | None] | None:
+    """Path (empty where it is what is piped in), verb and part of a command without pipes."""
+    if not words or any(word and set(word) <= set("();<>|&") for word in words):
+        return None
+    name, rest = words[0], [word for word in words[1:] if word]
+    options = [word for word in rest if word.startswith("-") and word != "-"]
+    others = [word for word in rest if word not in options]
+    if name in _WHOLE and len(others) <= 1:
+        return (others[0] if others else "", "read", None)
+    if name in ("head", "tail"):
+        count = 10
+        if options == ["-n"] and others and others[0].isdigit():
+            count, others = int(others.pop(0)), others
+        elif len(options) == 1 and (found := re.fullmatch(r"(?:-n?|--lines=)(\d+)", options[0])):
+            count = int(found[1])
+        elif options:
+            return None
+        if len(others) > 1:
+            return None
+        return (
+            others[0] if others else "",
+            "read",
+            (1, count) if name == "head" else (-count, None),
+        )
+    if name == "sed" and options == ["-n"] and others and (found := _LINES.fullmatch(others[0])):
+        if len(others) > 2:
+            return None
+        return (
+            others[1] if len(others) > 1 else "",
+            "read",
+            (int(found[1]), int(found[2] or found[1])),
+        )
+    if name == "sed" and any(re.match(r"-i|--in-place", word) for word in options):
+        return (others[-1], "edit", None) if len(others) == 2 else None
+    if name == "ls" and len(others) <= 1:
+        return (others[0] if others else ".", "list", None)
+    if name == "open" and 1 <= len(others) <= 2:
+        line = _number(others[1]) if len(others) == 2 else None
+        return (others[0], "read", (line, None) if line else None)
+    if name == "create" and len(others) == 1:
+        return (others[0], "write", None)
+    return None

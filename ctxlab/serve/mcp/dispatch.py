@@ -1,0 +1,125 @@
+"""A call of a tool is checked against its schema and always answered: by data, or by one sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, get_type_hints
+
+from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ArgsKwargs
+
+from ctxlab._utils.jsonio import well_formed
+from ctxlab.errors import (
+    CtxlabError,
+    SpecError,
+    UnknownSession,
+    UnknownTurn,
+)
+from ctxlab.serve.mcp.tools import (
+    TOOLS,
+    SessionTools,
+)
+
+__all__ = ["Caller"]
+
+_ECHO = 60
+"""Characters of what was given that a refusal repeats."""
+
+
+class Caller:
+    """Names, schemas and functions of the tools."""
+
+    def __init__(self, tools: SessionTools) -> None:
+        self._functions = tools.functions()
+        self.listed = [
+            _tool(name, getattr(SessionTools, name), adapter)
+            for name, adapter in self._functions.items()
+        ]
+        "as a client is told of them"
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """What a tool answers; never raises.
+
+        An unexpected failure is logged here, for its text may name files of this machine.
+        """
+        try:
+            answer = self._answer(name, arguments)
+        except Exception as error:
+            refusal = _clean(_refusal(name, error))
+            return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
+        text = TextContent(type="text", text=_clean(answer.text()))
+        return CallToolResult(content=[text], structured_content=_clean(asdict(answer)))
+
+    def _answer(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        if name not in self._functions:
+            raise SpecError(f"there is no tool {_shown(name)}; there are {', '.join(TOOLS)}")
+        given = {key: value for key, value in arguments.items() if value is not None}
+        return self._functions[name].validate_python(ArgsKwargs((), given))
+
+
+def _tool(name: str, function: Any, adapter: TypeAdapter[Any]) -> Tool:
+    answers = get_type_hints(function)["return"]
+    title = name.replace("_", " ").capitalize()
+    return Tool(
+        name=name,
+        title=title,
+        description=" ".join((function.__doc__ or "").split()),
+        input_schema=adapter.json_schema(),
+        output_schema=TypeAdapter(answers).json_schema(mode="serialization"),
+        annotations=ToolAnnotations(
+            title=title,
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _refusal(name: str, error: Exception) -> str:
+    """One sentence that says what is wrong and what to do, and names no file of this machine."""
+    if isinstance(error, UnknownSession):
+        return (
+            f"{name}: no session {_shown(error.id)} is stored; list_sessions shows those that are"
+        )
+    if isinstance(error, UnknownTurn):
+        there = f"they count from 1 to {error.turns:,}" if error.turns else "it has none yet"
+        return f"{name}: session {_shown(error.id)} has no turn {error.turn}: {there}"
+    if isinstance(error, ValidationError):
+        return f"{name}: {'; '.join(_wrong(each) for each in error.errors())}"
+    if isinstance(error, SpecError):
+        return f"{name}: {' '.join(str(error).split())}"
+    logging.getLogger(__name__).error("%s failed", name, exc_info=error)
+    what = "cannot be read" if isinstance(error, CtxlabError) else "was not answered"
+    return f"{name}: this {what} ({type(error).__name__}); the log of the server says why"
+
+
+def _wrong(error: Mapping[str, Any]) -> str:
+    where = ".".join(str(each) for each in error["loc"])[:_ECHO]
+    if error["type"] == "unexpected_keyword_argument":
+        return f"it takes no argument {_shown(where)}"
+    if error["type"].startswith("missing"):
+        return f"the argument {where} is missing"
+    message = str(error["msg"])
+    return f"{where}: {message[:1].lower()}{message[1:]}, not {_shown(error['input'])}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _ECHO else f"{text[:_ECHO]}…"
+
+
+def _clean(value: Any) -> Any:
+    """Plain data whose texts can be sent as UTF-8: halves of characters, which logs hold, are marked.
+
+    >>> _clean({"a": ["\\ud83d!"]})
+    {'a': ['�!']}
+    """
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _clean(each) for key, each in value.items()}
+    return [_clean(each) for each in value] if isinstance(value, list) else value

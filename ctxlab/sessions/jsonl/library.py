@@ -1,0 +1,274 @@
+"""The sessions of a folder of chunks are read without a lock, from the chunk that holds what is sought.
+
+Headers of chunks say at which message and in which turn they begin, so that a message or a turn is found
+by halving, and a session's end by its newest chunk alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxlab._utils.jsonio import parse_json
+from ctxlab.context.turns import Turns
+from ctxlab.errors import (
+    ReadError,
+    SessionError,
+    UnknownSession,
+)
+from ctxlab.formats.ctxlab_sessions.chunks import Header
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+from ctxlab.sessions.base import (
+    Hit,
+    Session,
+    Status,
+)
+from ctxlab.sessions.common import (
+    Fsync,
+    chosen,
+    is_id,
+    recorded,
+)
+from ctxlab.sessions.jsonl.chunk_format import (
+    Tail,
+    batches,
+    header,
+)
+from ctxlab.sessions.jsonl.files import (
+    Files,
+    first_line,
+)
+from ctxlab.sessions.jsonl.metadata import (
+    Meta,
+    read_meta,
+    session_from,
+)
+from ctxlab.sessions.text_search import search_words
+
+__all__ = ["ChunkLibrary"]
+
+_LOG = logging.getLogger("ctxlab.sessions")
+
+
+class ChunkLibrary:
+    """The reading half of ``ChunkedStore``."""
+
+    def __init__(self, folder: str | Path, fsync: Fsync = "always") -> None:
+        self.folder = Path(folder).expanduser()
+        self._files = Files(self.folder, fsync)
+        self._ends: dict[str, tuple[tuple[int, int, int], int]] = {}
+
+    def sessions(
+        self,
+        query: str | None = None,
+        *,
+        since: float | None = None,
+        before: float | None = None,
+        status: Status | None = None,
+        agent: str | None = None,
+    ) -> list[Session]:
+        """The sessions, the one that was updated last first; see ``Library.sessions``.
+
+        One whose files are broken is left out, and that is logged.
+        """
+        all_of = chosen(self._all(), query, since=since, before=before, status=status, agent=agent)
+        return sorted(all_of, key=lambda session: (-session.updated, session.id))
+
+    def _all(self) -> Iterator[Session]:
+        for id in self._ids():
+            try:
+                yield self.get(id)
+            except UnknownSession:
+                pass  # deleted meanwhile
+            except (ReadError, SessionError) as error:
+                _LOG.warning("session %r is left out: %s", id, error)
+
+    def get(self, id: str) -> Session:
+        """One of them; its meta and its newest chunk are read."""
+        meta = self._meta(id)
+        with self._there(id):
+            path = self._files.chunk(id, self._newest(id, meta))
+            stat = path.stat()
+            mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            known = self._ends.get(id)
+            if known is None or known[0] != mark:
+                known = self._ends[id] = mark, Tail.of(path).position
+            return session_from(id, meta, known[1], stat.st_mtime, self._tools(id))
+
+    def read(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+        """The messages at positions ``[start, stop)``; raises ``ReadError`` for a broken line."""
+        meta = self._meta(id)
+        start = max(0, start)
+        said = self._chunk(id, meta, lambda header: header.first <= start)
+        end = None if stop is None else max(stop - said.first, 0)
+        return islice(self._from(id, said.chunk, meta.born), start - said.first, end)
+
+    def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+        """The position of a turn's first message, and its messages; see ``Library.turn``."""
+        said = self._chunk(id, self._meta(id), lambda header: header.turn < number)
+        turns, position = Turns(said.turn, said.replied), said.first
+        found: list[Message] = []
+        for message in self._from(id, said.chunk) if number > 0 else ():
+            now = turns.add(message)
+            if now > number:
+                break
+            if now == number:
+                found.append(message)
+            else:
+                position += 1
+        return (position, tuple(found)) if found else (self.get(id).messages, ())
+
+    def turns(self, id: str) -> int:
+        """How many turns there are."""
+        meta = self._meta(id)
+        with self._there(id):
+            return Tail.of(self._files.chunk(id, self._newest(id, meta))).turn
+
+    def lines(self, id: str) -> dict[int, str]:
+        """The one-line summaries that were kept; of several for a turn the newest."""
+        self._meta(id)
+        found: dict[int, str] = {}
+        path = self._files.lines(id)
+        if not path.exists():
+            return found
+        with self._there(id), path.open("rb") as file:
+            for number, text in enumerate(file, start=1):
+                if not text.endswith(b"\n"):
+                    break  # not finished
+                try:
+                    row = parse_json(text)
+                    if number > 1:
+                        found[int(row["turn"])] = str(row["line"])
+                except (ValueError, TypeError, KeyError):
+                    raise ReadError(path, number, "is no line of a turn") from None
+        return found
+
+    def search(
+        self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
+    ) -> list[Hit]:
+        """Messages that hold all the words of a query, see ``Library.search``."""
+        if id is not None:
+            return search_words([(id, self.read(id))], query, limit, offset)
+        ids = (session.id for session in self.sessions() if not session.system)
+        return search_words(((each, self._readable(each)) for each in ids), query, limit, offset)
+
+    def recording(self, id: str) -> Recording:
+        """All of a session, as ``ctxlab.load`` reads its folder."""
+        return recorded(self.get(id), self.read(id), self.lines(id))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def _ids(self) -> list[str]:
+        start, end = "session-", ".meta.json"
+        try:
+            with os.scandir(self.folder) as entries:
+                names = {entry.name for entry in entries}
+        except FileNotFoundError:
+            return []  # nothing was stored yet
+        except OSError as error:
+            raise SessionError(f"{self.folder}: {error.strerror or error}") from None
+        ids = (name[len(start) : -len(end)] for name in names if name.endswith(end))
+        return sorted(id for id in ids if is_id(id) and f"{start}{id}{end}" in names)
+
+    def _meta(self, id: str) -> Meta:
+        """The meta of a session that is there."""
+        meta = self._stored(id)
+        if meta is None or meta.deleted:
+            raise UnknownSession(id, self.folder)
+        return meta
+
+    def _stored(self, id: str) -> Meta | None:
+        if not is_id(id):
+            return None
+        try:
+            return read_meta(self._files.beside(id, "meta"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SessionError(f"{error.filename}: {error.strerror}") from None
+
+    def _newest(self, id: str, meta: Meta) -> int:
+        """The number of the newest chunk."""
+        number = meta.chunk
+        while self._files.chunk(id, number + 1).exists():
+            number += 1
+        return number
+
+    def _chunk(self, id: str, meta: Meta, holds: Callable[[Header], bool]) -> Header:
+        """The header of the last chunk for which something holds that ceased to hold at some chunk."""
+        with self._there(id):
+            low, high = 1, self._newest(id, meta)
+            while low < high:
+                middle = (low + high + 1) // 2
+                if holds(header(self._files.chunk(id, middle))):
+                    low = middle
+                else:
+                    high = middle - 1
+            return header(self._files.chunk(id, low))
+
+    def _from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
+        """All messages from a chunk on, those included that are appended meanwhile.
+
+        ``born``: of the session that is read; one of the same id may have come in its place.
+        """
+        given = 0
+        while True:
+            path, following = self._files.chunk(id, number), self._files.chunk(id, number + 1)
+            sealed = following.exists()
+            with self._there(id):
+                if born and self._meta(id).born != born:
+                    raise UnknownSession(id, self.folder)
+                header(path)  # else its first message would be taken for one
+                place = 0
+                for batch in batches(path, sealed=sealed):
+                    for line in batch:
+                        if place >= given:
+                            yield line.value
+                        place += 1
+                given = max(given, place)
+            if sealed:
+                number, given = number + 1, 0
+            elif not following.exists():
+                return
+
+    def _readable(self, id: str) -> Iterator[Message]:
+        """The messages of one of many sessions; where it is broken it ends, and that is logged."""
+        try:
+            yield from self.read(id)
+        except UnknownSession:
+            return
+        except (ReadError, SessionError) as error:
+            _LOG.warning("session %r is searched up to where it is broken: %s", id, error)
+
+    def _tools(self, id: str) -> tuple[dict[str, Any], ...]:
+        path = self._files.beside(id, "tools")
+        if not path.exists():
+            return ()
+        try:
+            tools = first_line(path, "session-tools")["tools"]
+            return msgspec.convert(tools, tuple[dict[str, Any], ...])
+        except (KeyError, msgspec.ValidationError):
+            raise ReadError(path, 1, "holds no tools") from None
+
+    @contextmanager
+    def _there(self, id: str) -> Iterator[None]:
+        """A file that is gone means that its session was deleted; another failure is told."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not self._files.beside(id, "meta").exists():
+                raise UnknownSession(id, self.folder) from None
+            raise ReadError(error.filename, None, "is missing: a file of a session") from None
+        except OSError as error:
+            raise SessionError(f"{error.filename}: {error.strerror or error}") from None

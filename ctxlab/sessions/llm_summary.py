@@ -1,0 +1,36 @@
+"""A model may write the rolling summary of a session; where it fails, the engine writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import History
+from ctxlab.llm import LenientClient
+from ctxlab.llm.base import Client
+from ctxlab.messages.types import Message
+from ctxlab.sessions.resume_window import Write
+from ctxlab.strategies.summaries.fold import summarize
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import find_model
+
+__all__ = ["written_by"]
+
+_CHARS = 4  # a token of English prose
+
+
+def written_by(client: Client, model: str) -> Write:
+    """Extends a summary by asking a model; what it fails to write is extracted from the messages.
+
+    Whoever calls it waits for the model. It raises nothing where the model cannot be asked.
+    """
+    lenient = LenientClient(client)
+
+    def write(previous: str, messages: Sequence[Message], limit: int) -> str:
+        history = History(TokenCounter(model))
+        history.client = lenient
+        context = Context(Budget(find_model(model).limit), history)
+        return summarize(context, previous, messages, limit // _CHARS, model)
+
+    return write

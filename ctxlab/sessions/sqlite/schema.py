@@ -1,0 +1,186 @@
+"""The tables of a workspace's sessions have a version, and an older database is brought up to it.
+
+``PRAGMA user_version`` says the version. Version 1 is the table of seed design "Workspace-scoped
+sessions" alone; version 2 adds the whole transcript, so that each session is a recording, and what
+``Session`` has beyond. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from ctxlab._utils.jsonio import (
+    dump_json,
+    parse_json,
+)
+from ctxlab.context.turns import Turns
+from ctxlab.errors import SessionError
+from ctxlab.messages.openai_format import row_from_message
+from ctxlab.sessions.message_units import paired
+from ctxlab.sessions.trim import message_of
+
+__all__ = ["APPLICATION", "MIGRATIONS", "VERSION", "migrate"]
+
+APPLICATION = 0x4354584C
+"""``PRAGMA application_id`` of a database of ours: the letters CTXL."""
+
+_LOG = logging.getLogger("ctxlab.sessions")
+
+_SEED = """
+CREATE TABLE chat_sessions (
+    session_id TEXT PRIMARY KEY,
+    title TEXT,
+    model TEXT,
+    status TEXT CHECK(status IN ('active', 'closed', 'archived')),
+    created_at INTEGER,
+    updated_at INTEGER,
+    summary TEXT,
+    recent_messages TEXT,
+    plan_steps TEXT,
+    current_step_index INTEGER,
+    awaiting_continuation INTEGER,
+    paused INTEGER
+);
+"""
+
+_WHOLE = """
+ALTER TABLE chat_sessions ADD COLUMN agent TEXT;
+ALTER TABLE chat_sessions ADD COLUMN file TEXT;
+ALTER TABLE chat_sessions ADD COLUMN strategy TEXT;
+ALTER TABLE chat_sessions ADD COLUMN system INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chat_sessions ADD COLUMN tools TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE chat_sessions ADD COLUMN meta TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE chat_sessions ADD COLUMN owner TEXT;
+ALTER TABLE chat_sessions ADD COLUMN messages INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chat_sessions ADD COLUMN turns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chat_sessions ADD COLUMN replied INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE chat_sessions ADD COLUMN window_stop INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL REFERENCES chat_sessions ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    row TEXT NOT NULL,
+    indexed INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (session_id, position)
+);
+CREATE INDEX messages_turn ON messages (session_id, turn, position);
+CREATE INDEX messages_unindexed ON messages (id) WHERE indexed = 0;
+CREATE TABLE lines (
+    session_id TEXT NOT NULL REFERENCES chat_sessions ON DELETE CASCADE,
+    turn INTEGER NOT NULL,
+    line TEXT NOT NULL,
+    PRIMARY KEY (session_id, turn)
+) WITHOUT ROWID;
+CREATE TABLE titles (
+    session_id TEXT NOT NULL REFERENCES chat_sessions ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    changed_at INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    interaction_id TEXT NOT NULL,
+    PRIMARY KEY (session_id, place)
+) WITHOUT ROWID;
+"""
+
+# A session of a system is made beside the one that the user is in.
+_ONE_ACTIVE = """
+UPDATE chat_sessions SET status = 'closed' WHERE status IS NULL OR status = 'active' AND rowid <> (
+    SELECT rowid FROM chat_sessions WHERE status = 'active' ORDER BY updated_at DESC, rowid DESC
+);
+CREATE UNIQUE INDEX one_active ON chat_sessions (status) WHERE status = 'active' AND NOT system;
+"""
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Brings a database up to ``VERSION``, all of it or nothing.
+
+    Raises ``SessionError`` for one that a newer ctxlab wrote, and for one that is not of sessions.
+    """
+    if _version(connection, path) == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it while this one waited.
+        for number in range(_version(connection, path), VERSION):
+            for step in MIGRATIONS[number]:
+                if callable(step):
+                    step(connection)
+                else:
+                    _run(connection, step)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """``executescript`` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise SessionError(
+            f"{path}: version {version} of the sessions, which a newer ctxlab wrote; this one knows "
+            f"{VERSION}: install the newer one"
+        )
+    if version > 1:
+        return int(version)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    if tables and "chat_sessions" not in tables:
+        raise SessionError(f"{path}: a database of something else: it holds no chat_sessions")
+    return 1 if tables else 0
+
+
+def _in_milliseconds(connection: sqlite3.Connection) -> None:
+    """A database that counted seconds."""
+    for column in ("created_at", "updated_at"):
+        connection.execute(
+            f"UPDATE chat_sessions SET {column} = CAST({column} * 1000 AS INTEGER) "
+            f"WHERE {column} < 100000000000"
+        )
+
+
+def _begin_transcripts(connection: sqlite3.Connection) -> None:
+    """Of an old session the window is all that there is: its transcript begins with it."""
+    kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
+    for id, text in kept:
+        try:
+            messages = paired(message_of(row) for row in parse_json(text or "[]"))
+        except (TypeError, ValueError) as error:
+            _LOG.warning("session %r: its recent messages cannot be read: %s", id, error)
+            continue
+        turns = Turns()
+        for position, message in enumerate(messages):
+            connection.execute(
+                "INSERT INTO messages (session_id, position, turn, row) VALUES (?, ?, ?, ?)",
+                (id, position, turns.add(message), dump_json(row_from_message(message))),
+            )
+        connection.execute(
+            "UPDATE chat_sessions SET messages = ?, window_stop = ?, turns = ?, replied = ? "
+            "WHERE session_id = ?",
+            (len(messages), len(messages), turns.number, turns.replied, id),
+        )
+
+
+MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (
+    (_SEED,),
+    (_WHOLE, _ONE_ACTIVE, _in_milliseconds, _begin_transcripts),
+)
+"""``MIGRATIONS[n]`` makes version ``n + 1`` of version ``n``."""
+
+VERSION = len(MIGRATIONS)
+"""The version that this ctxlab writes."""

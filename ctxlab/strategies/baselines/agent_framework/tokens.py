@@ -1,0 +1,113 @@
+"""What Microsoft Agent Framework measures: a message as JSON, and as a summariser is told of it.
+
+The estimate is the characters of the message as JSON, by four.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
+from ctxlab.messages.types import Message
+from ctxlab.strategies.baselines.agent_framework.groups import Group
+from ctxlab.strategies.helpers.message_blocks import block_after
+
+__all__ = ["Estimates", "tokens_of", "told"]
+
+
+class Estimates:
+    """The package's estimate for a context, kept up while messages are only appended."""
+
+    def __init__(self, version: int, of: dict[int, tuple[Entry, int]]) -> None:
+        self.version, self.of, self.total, self._index = version, of, 0, 0
+
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """What was appended since."""
+        while self._index < len(entries):
+            self.total += self._estimate(entries, self._index)
+            self._index = block_after(entries, self._index)
+
+    def between(self, entries: Sequence[Entry], group: Group) -> int:
+        """Of one group."""
+        index, total = group.start, 0
+        while index < group.stop:
+            total += self._estimate(entries, index)
+            index = block_after(entries, index)
+        return total
+
+    def _estimate(self, entries: Sequence[Entry], index: int) -> int:
+        first = entries[index]
+        entry, tokens = self.of.get(first.start, (None, 0))
+        if entry is not first:
+            tokens = tokens_of(_written(entries[index : block_after(entries, index)]))
+            self.of[first.start] = first, tokens
+        return tokens
+
+
+def tokens_of(text: str) -> int:
+    """Tokens of a text: a token has four characters."""
+    return max(1, len(text) // 4)
+
+
+def _written(block: Sequence[Entry]) -> str:
+    """A message of the package as the JSON that it measures; its id is the position."""
+    first = block[0]
+    message_id = f"msg_{first.start}"
+    if first.form is Form.SUMMARY:
+        message_id = f"tool_summary_group_{message_id}"
+    contents = [content for entry in block for content in _contents(entry.message)]
+    whole = {"contents": contents, "message_id": message_id, "role": first.message.role}
+    return json.dumps(whole, ensure_ascii=False, sort_keys=True)
+
+
+def _contents(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "tool":
+        result = {"type": "function_result", "result": message.text}
+        yield {**result, "call_id": message.tool_call_id or "", "additional_properties": {}}
+        return
+    parts = message.content
+    if not isinstance(parts, tuple):
+        parts = () if parts is None else ({"type": "text", "text": parts},)
+    for part in parts:
+        if part.get("type") == "image_url":
+            url = str(part.get("image_url", {}).get("url", ""))
+            kind, _, data = url.removeprefix("data:").partition(";base64,")
+            yield {
+                "type": "data" if data else "uri",
+                "uri": url,
+                "media_type": kind if data else "image/png",
+                "additional_properties": {},
+            }
+        else:
+            text = str(part.get("text") or "")
+            yield {"type": "text", "text": text, "additional_properties": {}}
+    for call in message.tool_calls:
+        made = {"type": "function_call", "name": call.name, "arguments": call.arguments}
+        yield {**made, "call_id": call.id, "hosted": False, "additional_properties": {}}
+
+
+def told(number: int, block: Sequence[Entry]) -> str:
+    """A message of the package as its summariser is told of it."""
+    parts: list[str] = []
+    for entry in block:
+        message = entry.message
+        suffix = f" [call_id={message.tool_call_id}]" if message.tool_call_id else ""
+        if message.role == "tool":
+            parts.append(f"function_result: {message.text}{suffix}")
+            continue
+        if isinstance(message.content, tuple):
+            texts = [str(part.get("text") or "") for part in message.content]
+        else:
+            texts = [message.text]
+        if said := " ".join(text for text in texts if text):
+            parts.append(said)
+        for call in message.tool_calls:
+            suffix = f" [call_id={call.id}]" if call.id else ""
+            parts.append(f"function_call {call.name}({call.arguments}){suffix}")
+    kinds = (str(content["type"]) for entry in block for content in _contents(entry.message))
+    return f"{number}. [{block[0].message.role}] {'; '.join(parts) or ', '.join(kinds)}"

@@ -1,0 +1,178 @@
+"""Cline without a model keeps all that the user said, and of the rest lists of files and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    Entry,
+    Form,
+)
+from ctxlab.messages.types import Message
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.common.threshold import (
+    body,
+    is_said_by_user,
+    ready,
+    rejected,
+    window,
+)
+
+__all__ = ["INPUT", "digest", "user_digest"]
+
+INPUT = 0.9
+"""Of the window, where a model does not say how much input it takes."""
+
+_MOST = 50
+_PATHS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
+
+
+@dataclass(frozen=True, repr=False)
+class user_digest(Base):
+    """All that the user said stays; of what the agent did, a list of files and commands.
+
+    The newest turn keeps its newest steps and earlier turns their last answer, as far as they fit. Each
+    gap becomes a note with the last three texts of the agent in it. No model is called.
+
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 9, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *8 * step]
+    >>> sent = build_messages(None, talk, strategy=user_digest(), limit=300, reserve=0)
+    >>> [m["role"] for m in sent], sent[1]["content"]
+    (['user', 'user', 'assistant', 'tool', 'assistant', 'tool'], 'Tool activity left out here.')
+    """
+
+    threshold_ratio: float = 0.9
+    "share of the input tokens at which it compacts; they are 0.9 of the window"
+    target_ratio: float = 0.5
+    "share of the input tokens that it aims at"
+
+    def __call__(self, context: Context, /) -> Context:
+        limit = INPUT * window(context)
+        if not ready(context, self, self.threshold_ratio * limit):
+            return context
+        turns, always = _turns(context, self)
+        room = self.target_ratio * limit - always - context.budget.fixed
+        before = context.tokens
+        left: list[tuple[_Turn, int]] = []
+        for turn in reversed(turns):
+            stop, room = _gap(context, turn, room)
+            gone = 0
+            if stop and stop != turn.vain:
+                going = context.entries[turn.begin : stop]
+                message = digest(going)
+                if context.history.counter.message(message) < sum(e.tokens for e in going):
+                    context.fold(turn.begin, stop, message)
+                    gone = stop - turn.begin - 1
+                    always += context.entries[turn.begin].tokens
+                    always -= sum(e.tokens for e in going if e.form is Form.SUMMARY)
+                else:
+                    turn = turn._replace(vain=stop)
+            left.append((turn, gone))
+        _keep(context, self, left[::-1], always)
+        if context.tokens == before:
+            rejected(context, self)
+        else:
+            context.report("digest")
+        return context
+
+
+class _Turn(NamedTuple):
+    """The entries ``[begin, end)`` after a message of the user's, up to the next one."""
+
+    begin: int
+    end: int
+    vain: int = 0
+    "where a digest would end that is no shorter than what it stands for"
+
+
+def _turns(context: Context, owner: Base) -> tuple[list[_Turn], int]:
+    """Turns that may become shorter, the newest last, and the tokens of what stays in any case.
+
+    Turns of which nothing but a digest is left are looked at once, however many there are.
+    """
+    version, seen, known, always = context.notes.get((owner, "turns"), (None, 0, (), 0))
+    if version != context.version:  # another strategy has edited: nothing stands where it stood
+        seen, known, always = 0, (), 0
+    turns: list[_Turn] = list(known)
+    entries, first = context.entries, body(context)
+    for index in range(seen, len(entries)):
+        said = is_said_by_user(entries[index])
+        if said or entries[index].form is Form.SUMMARY:
+            always += entries[index].tokens
+        if said and index >= first:
+            turns[-1:] = [turn._replace(end=index) for turn in turns[-1:]]
+            turns.append(_Turn(index + 1, len(entries)))
+    turns[-1:] = [turn._replace(end=len(entries)) for turn in turns[-1:]]
+    return turns, always
+
+
+def _gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
+    """Where the part of a turn ends that does not fit, 0 if all fits; and the room left."""
+    entries, begin, end = context.entries, turn.begin, turn.end
+    while begin < end and entries[begin].form is Form.SUMMARY:
+        begin += 1  # the note of what was left out before
+    newest = end == len(entries)
+    kept, most = end, end - begin if newest else 1
+    while kept > begin and end - kept < most and room >= entries[kept - 1].tokens:
+        kept -= 1
+        room -= entries[kept].tokens
+    kept = context.next_cut(kept)
+    if not newest and kept < end and entries[kept].message.role != "assistant":
+        kept = end
+    return (min(kept, end) if begin < kept else 0), room
+
+
+def _keep(context: Context, owner: Base, left: Sequence[tuple[_Turn, int]], always: int) -> None:
+    """Notes where the turns stand now, of each of which so many entries are gone."""
+    turns: list[_Turn] = []
+    shift = 0
+    for turn, gone in left:
+        begin, vain = turn.begin - shift, turn.vain and turn.vain - shift
+        shift += gone
+        end = turn.end - shift
+        part = context.entries[begin:end]
+        closed = all(entry.form is Form.SUMMARY for entry in part) and (
+            len(part) < 2 or context.is_cut(end)
+        )
+        if not closed or end == len(context.entries):
+            turns.append(_Turn(begin, end, 0 if gone else vain))
+    context.notes[owner, "turns"] = context.version, len(context.entries), tuple(turns), always
+
+
+def digest(entries: Sequence[Entry]) -> Message:
+    """What an agent did, in a few lines: files, commands, and its last three texts.
+
+    A digest among the entries goes into it. The newest ``_MOST`` files and commands stay.
+
+    >>> digest([Entry(Message("assistant", "Done."), 4, Form.VERBATIM, 1, 2)]).text
+    'Tool activity left out here.\\nDone.'
+    """
+    files: dict[str, None] = {}
+    commands: dict[str, None] = {}
+    texts: list[str] = []
+    for entry in entries:
+        message = entry.message
+        for known, found in ((files, "files"), (commands, "commands")):
+            known.update(dict.fromkeys(message.extra.get(found, ())))
+        texts += message.extra.get("texts", ())
+        for call in message.tool_calls:
+            for path, leaf in call.leaves():
+                key = path.rsplit(".", 1)[-1].split("[", 1)[0]
+                if isinstance(leaf, str) and leaf:
+                    if key in _PATHS:
+                        files[f"{call.name} {leaf}"] = None
+                    elif key in ("command", "commands", "cmd"):
+                        commands[leaf] = None
+        if message.role == "assistant" and message.text:
+            texts.append(message.text)
+    extra = {"files": [*files][-_MOST:], "commands": [*commands][-_MOST:], "texts": texts[-3:]}
+    lines = ["Tool activity left out here."]
+    lines += ["Files: " + ", ".join(extra["files"])] if files else []
+    lines += ["Commands:", *extra["commands"]] if commands else []
+    return Message("user", "\n".join((*lines, *extra["texts"])), extra=extra)

@@ -1,0 +1,97 @@
+"""Cline summarises up to a message of the user's, and never within the newest turn."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ctxlab.context.context import Context
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.cline.basic import (
+    INPUT,
+    user_digest,
+)
+from ctxlab.strategies.baselines.common.threshold import (
+    body,
+    compact,
+    is_said_by_user,
+    ready,
+    window,
+)
+
+__all__ = ["FAMILY", "earlier_turns"]
+
+
+@dataclass(frozen=True, repr=False)
+class earlier_turns(Base):
+    """Everything before the user's last message becomes a summary, but for the newest tokens.
+
+    It cuts where the user speaks. While an agent works on its first request there is no such place, and
+    nothing is done.
+
+    >>> from ctxlab import build_messages
+    >>> roles = ("user", "assistant")
+    >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
+    >>> turns = earlier_turns(preserve_recent_tokens=100)
+    >>> sent = build_messages(None, talk[:23], strategy=turns, limit=900, reserve=0)
+    >>> [m["content"][:14] for m in sent]
+    ['Summary of the', 'user 10 word w', 'assistant 10 w', 'user 11 word w']
+    """
+
+    threshold_ratio: float = 0.9
+    "share of the input tokens at which it compacts; they are 0.9 of the window"
+    preserve_recent_tokens: int = 20_000
+    "newest tokens that stay at least; no more than what it aims at"
+    target_ratio: float = 0.7
+    "share of the trigger that it aims at"
+    summary_tokens: int = 4_096
+    "of the summary at most, and at most a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: its lines are extracted and no model is called"
+
+    def __call__(self, context: Context, /) -> Context:
+        trigger = self.threshold_ratio * INPUT * window(context)
+        start = body(context)
+        newest = bisect_left(context.history.users, context.length) - 1
+        if newest < 0 or not ready(context, self, trigger):
+            return context
+        cut = context.index_from(context.history.users[newest])
+        room = min(self.preserve_recent_tokens, self.target_ratio * trigger)
+        index = len(context.entries)
+        while index > start and room > 0:
+            index -= 1
+            room -= context.entries[index].tokens
+        cut = min(cut, index)
+        while cut > start and not (is_said_by_user(context.entries[cut]) and context.is_cut(cut)):
+            cut -= 1
+        if cut > start:
+            compact(context, self, start, cut, self.summary_tokens, self.model)
+        return context
+
+
+_DOCUMENT = "https://github.com/cline/cline/tree/main/sdk/packages/core/src/extensions/context"
+_READ = "Cline SDK, its description of compaction and compaction-shared.ts at 03297ec; "
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        "cline",
+        earlier_turns(),
+        _READ + "strategy agentic, its default",
+        _DOCUMENT,
+        "At 0.81 of the window everything before the user's last message becomes a summary, but for"
+        " the newest 20,000 tokens. Where the user has spoken once it does nothing: Cline then cuts"
+        " texts to make the request fit, which is not imitated. Its tokens are characters / 3; lists"
+        " of files in the summary are the extractive writer's or the model's here.",
+    ),
+    Baseline(
+        "cline.basic",
+        user_digest(),
+        _READ + "strategy basic",
+        _DOCUMENT,
+        "Without a model: all that the user said, the newest steps, and a digest of the rest. The"
+        " digest is attached to the user's message there and follows it here; that it aims at 0.5 of"
+        " the input is Cline's rule for five turns or more. It lists 50 files and commands here. Since"
+        " all that the user said stays, the request outgrows any window in the end.",
+    ),
+)

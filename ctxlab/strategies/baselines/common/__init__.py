@@ -1,0 +1,1 @@
+"""What baselines of several products share."""

@@ -1,0 +1,1 @@
+"""The defaults of LangChain."""

@@ -1,0 +1,95 @@
+"""LangChain's ``ClearToolUsesEdit``: the content of old tool results is cleared, the calls stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.messages.types import ToolCall
+from ctxlab.strategies.base import (
+    Base,
+    results_of,
+)
+from ctxlab.strategies.baselines.langchain.summarization import (
+    leading,
+    understood,
+)
+from ctxlab.strategies.helpers.text import with_text
+
+__all__ = ["clear_tool_uses"]
+
+
+@dataclass(frozen=True, repr=False)
+class clear_tool_uses(Base):
+    """Beyond a trigger, all tool results but the newest ``keep`` say only that they were cleared.
+
+    The product edits a copy before each request and measures the conversation as it was said: once
+    beyond the trigger it clears at every request, and with ``clear_at_least`` it clears the same
+    oldest results again and then stops.
+
+    Source: langchain, ``ContextEditingMiddleware`` with ``ClearToolUsesEdit``.
+
+    >>> from ctxlab import Message, ToolCall
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> said = [Message("user", "Look"), Message("assistant", tool_calls=(ToolCall("a", "ls"),))]
+    >>> said.append(Message("tool", "many files", tool_call_id="a"))
+    >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(3)
+    >>> clear_tool_uses(trigger=10, keep=0)(context).messages[2].text
+    '[cleared]'
+    """
+
+    trigger: int = 100_000
+    "tokens of the conversation, the system prompt left out, beyond which it clears"
+    clear_at_least: int = 0
+    "tokens after which it stops to clear; 0: it clears all it may"
+    keep: int = 3
+    "newest tool results that stay"
+    clear_tool_inputs: bool = False
+    "the arguments of a call go with its result"
+    exclude_tools: tuple[str, ...] = ()
+    "names of tools whose results stay"
+    placeholder: str = "[cleared]"
+    "what stands in place of a result"
+
+    def __call__(self, context: Context, /) -> Context:
+        results = results_of(context)
+        done: int
+        done, saved = context.notes.get(self, (-1, 0))
+        if done < 0:
+            head = sum(entry.tokens for entry in context.entries[: leading(context)])
+            if context.tokens - head <= self.trigger:
+                return context
+            done = 0
+        while done + self.keep < len(results) and results[done + self.keep] < context.length:
+            if 0 < self.clear_at_least <= saved:
+                break
+            before = context.tokens
+            self._clear(context, results[done])
+            saved += before - context.tokens
+            done += 1
+        context.notes[self] = done, saved
+        return context
+
+    def _clear(self, context: Context, position: int) -> None:
+        index = context.find(position)
+        if index is None or context.entries[index].message.role != "tool":
+            return
+        result = context.entries[index].message
+        caller = index - 1
+        while caller >= 0 and context.entries[caller].message.role != "assistant":
+            caller -= 1
+        calls = context.entries[caller].message.tool_calls if caller >= 0 else ()
+        call = next((c for c in calls if c.id == result.tool_call_id and understood(c)), None)
+        if call is None or (result.name or call.name) in self.exclude_tools:
+            return
+        context.replace(index, with_text(result, self.placeholder), Form.STUB)
+        if self.clear_tool_inputs:
+            message = context.entries[caller].message
+            emptied = tuple(
+                ToolCall(c.id, c.name) if c.id == call.id and understood(c) else c for c in calls
+            )
+            context.replace(caller, message.replace(tool_calls=emptied), Form.TRUNCATED)

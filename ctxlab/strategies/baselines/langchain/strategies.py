@@ -1,0 +1,72 @@
+"""LangChain: a function that trims, and the two middlewares of its agents that shorten a context."""
+
+from __future__ import annotations
+
+from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.langchain.clearing import clear_tool_uses
+from ctxlab.strategies.baselines.langchain.summarization import summarization
+from ctxlab.strategies.baselines.langchain.trim import trim_messages
+
+__all__ = ["FAMILY"]
+
+_GITHUB = "https://github.com/langchain-ai/langchain/blob"
+_MIDDLEWARE = f"{_GITHUB}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"
+
+FAMILY: tuple[Baseline, ...] = (
+    Baseline(
+        name="langchain.trim_messages",
+        strategy=trim_messages(),
+        imitates="langchain-core 1.7.2",
+        source=f"{_GITHUB}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
+        says=(
+            "Keeps the newest messages that fit, without the system prompt and wherever that cuts: "
+            "results are parted from their calls. With start_on='human' an agent's run may end up empty."
+        ),
+        package="langchain-core",
+        checks=(
+            "",
+            "max_tokens=4000",
+            "max_tokens=6000, start_on='human', include_system=True",
+            "max_tokens=3000, start_on='ai', include_system=True",
+        ),
+    ),
+    Baseline(
+        name="langchain.summarization",
+        strategy=summarization(),
+        imitates="langchain 1.4.7",
+        source=f"{_MIDDLEWARE}/summarization.py",
+        says=(
+            "Never summarises unless a trigger is given; then keeps 20 messages. The summariser sees "
+            "the last 4,000 tokens of what goes, from a user's message on; where the user said "
+            "nothing there, a placeholder stands for the summary. The product measures with a token "
+            "counter that can be given, here ctxlab's, and a model that fails ends its run; "
+            "here the extractive summary stands in."
+        ),
+        package="langchain",
+        checks=(
+            "trigger=('messages', 30), model='gpt-5-mini'",
+            "trigger=('fraction', 0.5), keep=('fraction', 0.2), model='gpt-5-mini'",
+            "trigger=(('tokens', 5000), ('messages', 40)), keep=('tokens', 2000), "
+            "trim_tokens_to_summarize=None, model='gpt-5-mini'",
+            "trigger=('tokens', 3000), keep=('messages', 6), model='gpt-5-mini'",
+        ),
+    ),
+    Baseline(
+        name="langchain.clear_tool_uses",
+        strategy=clear_tool_uses(),
+        imitates="langchain 1.4.7",
+        source=f"{_MIDDLEWARE}/context_editing.py",
+        says=(
+            "Clears all tool results but the last 3 beyond 100,000 tokens, measured before clearing. "
+            "With clear_at_least it clears the same oldest results at each request and no more, "
+            "since the edit does not last."
+        ),
+        package="langchain",
+        checks=(
+            "trigger=3000",
+            "trigger=2000, keep=0, clear_tool_inputs=True",
+            "trigger=4000, keep=1, clear_at_least=1500",
+            "trigger=1000, keep=2, exclude_tools=('Read', 'bash'), placeholder='gone'",
+        ),
+    ),
+)

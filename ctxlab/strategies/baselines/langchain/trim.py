@@ -1,0 +1,115 @@
+"""LangChain's ``trim_messages``: the newest messages that fit, wherever that cuts.
+
+It is a strategy of its own, and it chooses what LangChain's and LangMem's summarisers get to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxlab.context.context import Context
+from ctxlab.messages.types import Message
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.helpers.text import with_text
+from ctxlab.tokens.counter import TokenCounter
+
+__all__ = ["newest_part", "trim_messages"]
+
+_TYPES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+
+
+@dataclass(frozen=True, repr=False)
+class trim_messages(Base):
+    """The newest messages that fit stay, though that part a tool call from its results.
+
+    The system prompt and the task go like any other message unless they are asked to stay.
+
+    Source: langchain-core, ``trim_messages`` with ``strategy="last"``.
+
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> said = [Message("system", "Be brief"), Message("user", "Hello"), Message("user", "Bye")]
+    >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(3)
+    >>> [m.content for m in trim_messages(max_tokens=12)(context).messages]
+    ['Hello', 'Bye']
+    """
+
+    max_tokens: int | None = None
+    "tokens that stay; None: what the budget allows"
+    start_on: str | None = None
+    "``human``, ``ai``, ``tool`` or ``system``: what stands before the first of these goes too"
+    include_system: bool = False
+    "a system message at the very beginning stays"
+
+    def __call__(self, context: Context, /) -> Context:
+        entries, tokens = context.entries, context.tokens
+        room = context.available if self.max_tokens is None else self.max_tokens
+        start = 0
+        if self.include_system and entries and entries[0].start == 0:
+            start = int(entries[0].message.role == "system")
+        if start:
+            room, tokens = max(0, room - entries[0].tokens), tokens - entries[0].tokens
+        stop = start
+        while stop < len(entries) and tokens > room:
+            tokens -= entries[stop].tokens
+            stop += 1
+        if self.start_on is not None:
+            wanted = _TYPES.get(self.start_on, self.start_on)
+            while stop < len(entries) and entries[stop].message.role != wanted:
+                stop += 1
+        if stop > start:
+            context.drop(start, stop)
+        return context
+
+
+def newest_part(
+    messages: Sequence[Message], room: int, counter: TokenCounter, keep_system: bool = False
+) -> list[Message]:
+    """The newest messages in ``room`` tokens, from the first of the user's on; empty if none is his.
+
+    The message at the cut stands with as many of its last lines as fit. ``keep_system`` keeps a
+    system message that begins the messages.
+
+    >>> said = [Message("user", "one\\ntwo\\nthree"), Message("assistant", "yes")]
+    >>> [m.content for m in newest_part(said, 13, TokenCounter("gpt-4o"))]
+    ['two\\nthree', 'yes']
+    """
+    first = list(messages[: keep_system and messages[0].role == "system"])
+    rest = messages[len(first) :]
+    if first:
+        room = max(0, room - counter.message(first[0]))
+    start = len(rest)
+    while start and (tokens := counter.message(rest[start - 1])) <= room:
+        room -= tokens
+        start -= 1
+    kept = list(rest[start:])
+    if start and (part := _last_part(rest[start - 1], room, counter)):
+        kept.insert(0, part)
+    begin = next((i for i, message in enumerate(kept) if message.role == "user"), len(kept))
+    return [*first, *kept[begin:]]
+
+
+def _last_part(message: Message, room: int, counter: TokenCounter) -> Message | None:
+    content = message.content
+    if isinstance(content, tuple):
+        for dropped in range(1, len(content)):
+            shorter = message.replace(content=content[dropped:])
+            if counter.message(shorter) <= room:
+                return shorter
+        content = str(content[-1].get("text") or "") if content else ""
+    if not content:
+        return None
+    lines = content.split("\n")
+    lines = [line + "\n" for line in lines[:-1]] + lines[-1:]
+    lines.reverse()
+    fewest, most = 0, len(lines)
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        # The lines are counted in the reverse order, as they are there.
+        if counter.message(with_text(message, "".join(lines[:middle]))) <= room:
+            fewest = middle
+        else:
+            most = middle - 1
+    return with_text(message, "".join(reversed(lines[:fewest]))) if fewest else None

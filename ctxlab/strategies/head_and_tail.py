@@ -1,0 +1,41 @@
+"""The beginning says what it is all about and the end where it stands; what lies between can go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context.context import Context
+from ctxlab.strategies.base import Base
+
+__all__ = ["first_and_last"]
+
+
+@dataclass(frozen=True, repr=False)
+class first_and_last(Base):
+    """The oldest and the newest messages by count; pairs stay whole.
+
+    The beginning never changes, so a prompt cache serves at least that.
+
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> sent = build_messages(None, talk, strategy=first_and_last(first=2, last=2))
+    >>> [message["content"] for message in sent]
+    ['line 0', 'line 1', 'line 98', 'line 99']
+
+    Source: AutoGen's ``HeadAndTailChatCompletionContext``, made safe.
+    """
+
+    first: int = 6
+    "oldest messages that stay at most; the system prompt and the task stay in any case"
+    last: int = 20
+    "newest messages that stay at most; the newest step stays in any case"
+
+    def __call__(self, context: Context, /) -> Context:
+        history = context.history
+        if context.length <= self.first:
+            return context
+        start = max(context.head, context.index_from(history.starts[self.first]))
+        stop = min(context.tail, context.next_cut(max(start, len(context.entries) - self.last)))
+        if stop > start:
+            context.drop(start, stop)
+        return context

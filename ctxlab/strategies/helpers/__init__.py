@@ -1,0 +1,1 @@
+"""What several strategies share: message blocks, ranking, texts."""

@@ -1,0 +1,227 @@
+"""Two ways to say which of many texts are about the same as another: shared words, and near vectors.
+
+Both hold a sliding range of a conversation: what comes is added once, what is too old goes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab._utils.jsonio import well_formed
+from ctxlab.errors import DataMissing
+from ctxlab.messages.entities import entities_in
+from ctxlab.messages.types import (
+    Message,
+    text_of,
+)
+
+__all__ = ["Vectors", "Words", "excerpt", "terms_of"]
+
+_TERMS = 32
+_LOOKED_AT = 4000
+_SHORTEST_WORD = 4
+_INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
+_DELETE = "DELETE FROM said WHERE rowid < ?"
+_LAZY = 250  # texts that may be forgotten before they are deleted
+
+
+class Words:
+    """BM25 over what is held, by SQLite's full-text index; the terms of a query may be phrases.
+
+    Raises ``DataMissing`` where Python's SQLite was built without FTS5.
+
+    >>> words = Words()
+    >>> words.add([(1, "the parser fails in src/io.py"), (2, "all is well"), (3, "src and io")])
+    >>> words.best(["src/io.py"], 5), words.best(["io", "well"], 1)
+    ([1], [2])
+    """
+
+    def __init__(self, connection: sqlite3.Connection | None = None) -> None:
+        self._first = self._deleted = 0
+        self._waiting: list[tuple[int, str]] | None = None
+        "of a copy: what is added to it"
+        # Contexts may go from thread to thread, one at a time.
+        self._table = connection or sqlite3.connect(":memory:", check_same_thread=False)
+        try:
+            self._table.execute(
+                "CREATE VIRTUAL TABLE said USING fts5(text, tokenize=\"unicode61 tokenchars '_'\")"
+            )
+        except sqlite3.OperationalError as error:
+            raise DataMissing(
+                f"retrieval needs SQLite's FTS5 ({error}): use a Python whose sqlite3 has it, "
+                "or retrieval(embedding=…)"
+            ) from None
+
+    def add(self, texts: Iterable[tuple[int, str]]) -> None:
+        """``(number, text)`` of what is new; numbers ascend."""
+        rows = ((number, _plain(text)) for number, text in texts)
+        if self._waiting is None:
+            self._table.executemany(_INSERT, rows)
+        else:
+            self._waiting += rows
+
+    def forget(self, before: int) -> None:
+        """What has a smaller number goes."""
+        self._first = before
+        if before - self._deleted < _LAZY:
+            return
+        self._deleted = before
+        if self._waiting is not None:
+            return
+        self._table.execute(_DELETE, (before,))
+        # What was deleted is searched until the parts of the index are merged.
+        self._table.execute("INSERT INTO said (said) VALUES ('optimize')")
+
+    def best(self, terms: Sequence[str], k: int) -> list[int]:
+        """Numbers of the ``k`` texts nearest to the terms, best first; rare terms weigh more."""
+        quoted = ('"' + _plain(term).replace('"', '""') + '"' for term in terms)
+        query = " OR ".join(quoted)
+        if not query:
+            return []
+        with self._as_copied():
+            found = self._table.execute(
+                "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? "
+                "ORDER BY rank, rowid DESC LIMIT ?",
+                (query, self._first, k),
+            )
+            return [number for (number,) in found]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Words:
+        """One that lasts as long as nothing is added here, and leaves this one as it is."""
+        other = copy(self)
+        other._waiting = list(self._waiting or ())
+        return other
+
+    @contextmanager
+    def _as_copied(self) -> Iterator[None]:
+        """What a copy was given and has forgotten holds for one query: the table is the original's."""
+        if self._waiting is None:
+            yield
+            return
+        self._table.execute("SAVEPOINT copied")
+        try:
+            self._table.executemany(_INSERT, self._waiting)
+            self._table.execute(_DELETE, (self._deleted,))
+            yield
+        finally:
+            self._table.execute("ROLLBACK TO copied")
+            self._table.execute("RELEASE copied")
+
+
+class Vectors:
+    """Cosine over the vectors that are held.
+
+    >>> vectors = Vectors()
+    >>> vectors.add([(1, [1.0, 0.0]), (2, [0.0, 1.0]), (3, [0.6, 0.8])])
+    >>> vectors.best([0.0, 2.0], 2)
+    [2, 3]
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._rows: list[npt.NDArray[np.float32]] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Vectors:
+        other = copy(self)
+        other._numbers, other._rows = self._numbers.copy(), self._rows.copy()
+        return other
+
+    def add(self, vectors: Iterable[tuple[int, Sequence[float]]]) -> None:
+        """``(number, vector)`` of what is new; numbers ascend."""
+        for number, vector in vectors:
+            self._numbers.append(number)
+            self._rows.append(_unit(vector))
+
+    def forget(self, before: int) -> None:
+        """What has a smaller number goes."""
+        gone = int(np.searchsorted(self._numbers, before))
+        del self._numbers[:gone], self._rows[:gone]
+
+    def best(self, vector: Sequence[float], k: int) -> list[int]:
+        """Numbers of the ``k`` nearest, best first; of equals the newest."""
+        if not self._rows:
+            return []
+        near = np.stack(self._rows) @ _unit(vector)
+        order = np.lexsort((-np.arange(len(near)), -near))
+        return [self._numbers[row] for row in order[:k]]
+
+
+def terms_of(messages: Sequence[Message], asked: Message | None) -> list[str]:
+    """What to look for: typed tokens of the newest messages and of what was asked, then their words.
+
+    >>> said = [Message("assistant", "Now the tests in tests/test_io.py")]
+    >>> terms_of(said, Message("user", "Fix io.py"))
+    ['io.py', 'tests/test_io.py', 'tests']
+    """
+    found: dict[str, None] = {}
+    by_weight = sorted(messages, key=lambda message: message.role == "tool")
+    for message in [*([asked] if asked else []), *by_weight]:
+        found.update((entity.text, None) for entity in entities_in(_ends(text_of(message))))
+    for message in [*([asked] if asked else []), *by_weight]:
+        if message.role != "tool":
+            words = _ends(message.text).split()
+            found.update((w, None) for w in words if len(w) >= _SHORTEST_WORD and w.isalpha())
+    return list(found)[:_TERMS]
+
+
+def excerpt(text: str, terms: Sequence[str], chars: int) -> str:
+    """The part of a text, of at most ``chars`` characters, in which most of the terms stand.
+
+    >>> excerpt("a long story " * 9 + "then src/io.py broke" + " and so on" * 9, ["src/io.py"], 30)
+    '…tory then src/io.py broke an…'
+    """
+    if len(text) <= chars:
+        return text
+    room = max(1, chars - 2)
+    fitting = [term for term in terms if len(term) <= room]
+    places = sorted((place, term) for term in fitting for place in _places(text, term))
+    inside: Counter[str] = Counter()
+    most = first = start = 0
+    for place, term in places:
+        inside[term] += 1
+        while places[first][0] < place + len(term) - room:
+            gone = places[first][1]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            first += 1
+        if len(inside) > most:
+            most, start = len(inside), max(0, (places[first][0] + place + len(term) - room) // 2)
+    stop = min(len(text), start + room)
+    start = max(0, stop - room)
+    return ("…" if start else "") + text[start:stop] + ("…" if stop < len(text) else "")
+
+
+def _places(text: str, term: str) -> Iterator[int]:
+    """The first few places of a term."""
+    place = text.find(term)
+    for _ in range(3):
+        if place < 0:
+            return
+        yield place
+        place = text.find(term, place + 1)
+
+
+def _ends(text: str) -> str:
+    """Beginning and end of a text: a huge one is not gone through."""
+    half = _LOOKED_AT // 2
+    return text if len(text) <= _LOOKED_AT else f"{text[:half]}\n{text[-half:]}"
+
+
+def _plain(text: str) -> str:
+    """What SQLite can hold: no lone surrogates, no NUL."""
+    return well_formed(text).replace("\0", " ")
+
+
+def _unit(vector: Sequence[float]) -> npt.NDArray[np.float32]:
+    made = np.asarray(vector, dtype=np.float32)
+    length = float(np.linalg.norm(made))
+    return made / length if length else made

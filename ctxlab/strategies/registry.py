@@ -1,0 +1,212 @@
+"""The name table of strategies, and the text form that Python, files and the command line share."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ctxlab.errors import (
+    SpecError,
+    UnknownName,
+)
+from ctxlab.strategies.base import (
+    Base,
+    Pipeline,
+    Strategy,
+    as_strategy,
+)
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.controls import (
+    nothing,
+    oracle,
+    random_drop,
+)
+from ctxlab.strategies.file_sessions import file_sessions
+from ctxlab.strategies.full import full
+from ctxlab.strategies.head_and_tail import first_and_last
+from ctxlab.strategies.middle_out import middle_out
+from ctxlab.strategies.observation_mask import observation_mask
+from ctxlab.strategies.panic import panic
+from ctxlab.strategies.recent_images import recent_images
+from ctxlab.strategies.recorded import recorded
+from ctxlab.strategies.retrieval import retrieval
+from ctxlab.strategies.rolling_summary import rolling_summary
+from ctxlab.strategies.stale_results import stale_results
+from ctxlab.strategies.table_of_contents import contents
+from ctxlab.strategies.tool_result_cap import tool_result_cap
+from ctxlab.strategies.tool_stubs import tool_stubs
+from ctxlab.strategies.triggers.cache_aware import when_it_pays
+from ctxlab.strategies.triggers.clear_at_least import clear_at_least
+from ctxlab.strategies.triggers.hysteresis import hysteresis
+from ctxlab.strategies.truncate_arguments import shorten_arguments
+from ctxlab.strategies.upstream import find_peer
+from ctxlab.strategies.windows import (
+    chunked_window,
+    sliding_window,
+)
+
+__all__ = ["CONTROLS", "LINEUP", "STRATEGIES", "parse", "read_tree", "register"]
+
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    "full": full,
+    "sliding_window": sliding_window,
+    "chunked_window": chunked_window,
+    "first_and_last": first_and_last,
+    "middle_out": middle_out,
+    "tool_result_cap": tool_result_cap,
+    "tool_stubs": tool_stubs,
+    "observation_mask": observation_mask,
+    "rolling_summary": rolling_summary,
+    "file_sessions": file_sessions,
+    "contents": contents,
+    "retrieval": retrieval,
+    "clear_at_least": clear_at_least,
+    "hysteresis": hysteresis,
+    "recent_images": recent_images,
+    "shorten_arguments": shorten_arguments,
+    "stale_results": stale_results,
+    "when_it_pays": when_it_pays,
+    "panic": panic,
+    "recorded": recorded,
+    "nothing": nothing,
+    "random_drop": random_drop,
+    "oracle": oracle,
+}
+
+CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})
+"""Names that bound a comparison and are never recommended."""
+
+LINEUP: tuple[str, ...] = (
+    "full",
+    "sliding_window()",
+    "chunked_window()",
+    "tool_stubs()",
+    "observation_mask(keep=10)",
+    "rolling_summary()",
+    "contents()",
+    "observation_mask(keep=3) | sliding_window() | panic()",
+    "when_it_pays(observation_mask(keep=10)) | sliding_window() | panic()",
+    "nothing",
+    "random_drop()",
+    "oracle",
+)
+"""What an evaluation compares when nothing is said: ideas by themselves, pipelines, the controls.
+
+A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window or a
+summary, which cut in place, and leaves what is then still too large to panic. Left out are those that
+answer a question of their own (``recorded``, ``recent_images``, ``file_sessions`` …), and ``retrieval``,
+which takes milliseconds a request.
+"""
+
+_PEER = re.compile(r"\bpeer:(?=[a-z_])")
+
+
+def register(name: str, strategy: Callable[..., Strategy]) -> None:
+    """Adds a strategy to the table; a name that is taken raises ``SpecError``."""
+    if name in STRATEGIES or name in BASELINES:
+        raise SpecError(f"a strategy is already called {name!r}")
+    STRATEGIES[name] = strategy
+
+
+def parse(text: str) -> Strategy:
+    """The strategy that a text stands for; ``repr`` of it gives the text back.
+
+    Only names, literals and ``|`` are understood: nothing is evaluated. A dotted path, such as
+    ``mypackage.tricks.last_ten``, imports a strategy or a plain function of one's own.
+
+    >>> parse("tool_stubs(keep=3)|panic")
+    tool_stubs(keep=3) | panic()
+    """
+    return _strategy(read_tree(text), text)
+
+
+def read_tree(text: str) -> ast.expr:
+    """What a strategy's text says, as Python's own tree of it; names in it are not looked up.
+
+    Raises ``SpecError`` where it is no expression.
+    """
+    try:
+        return ast.parse(_PEER.sub("peer.", text.strip()), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise SpecError(
+            f"cannot read the strategy {text!r}; write it as tool_stubs(keep=3) | panic()"
+        ) from None
+
+
+def _strategy(tree: ast.expr, text: str) -> Strategy:
+    steps = [_step(node, text) for node in _alternatives(tree)]
+    return steps[0] if len(steps) == 1 else Pipeline(tuple(steps))
+
+
+def _alternatives(node: ast.expr) -> list[ast.expr]:
+    steps: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        steps.insert(0, node.right)
+        node = node.left
+    return [node, *steps]
+
+
+def _step(node: ast.expr, text: str) -> Strategy:
+    called = isinstance(node, ast.Call)
+    name = _dotted(node.func if isinstance(node, ast.Call) else node, text)
+    factory = STRATEGIES.get(name) or BASELINES.get(name)
+    if factory is None and name.startswith("peer."):
+        factory = find_peer(name.removeprefix("peer."))
+    if factory is None:
+        factory = _import(name)
+        if not (isinstance(factory, type) and issubclass(factory, Base)):
+            if called:  # a text must not be able to call whatever can be imported
+                raise SpecError(f"{name} takes no parameters: it is no class of ctxlab's Base")
+            return as_strategy(factory)
+    args: list[Any] = []
+    keywords: dict[str, Any] = {}
+    if isinstance(node, ast.Call):
+        try:
+            args = [_value(a, text) for a in node.args]
+            keywords = {k.arg or "**": _value(k.value, text) for k in node.keywords}
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            raise SpecError(f"parameters are plain values, in {text!r}") from None
+        if len(keywords) < len(node.keywords):
+            raise SpecError(f"a parameter is given twice, in {text!r}")
+    try:
+        return as_strategy(factory(*args, **keywords))
+    except TypeError as error:
+        what = str(error).rpartition("__init__() ")[2]
+        raise SpecError(f"{name} {what}; see `ctxlab strategies` for its parameters") from None
+
+
+def _value(node: ast.expr, text: str) -> Any:
+    """A literal, or a strategy where one is the parameter of another."""
+    if isinstance(node, (ast.Call, ast.Name, ast.Attribute)) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+    ):
+        return _strategy(node, text)
+    return ast.literal_eval(node)
+
+
+def _dotted(node: ast.expr, text: str) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise SpecError(f"{ast.unparse(node)!r} is no strategy, in {text!r}")
+    return ".".join((node.id, *parts))
+
+
+def _import(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        raise UnknownName("strategy", name, [*STRATEGIES, *BASELINES])
+    if module in {known.partition(".")[0] for known in BASELINES}:
+        raise UnknownName("baseline", name, BASELINES)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"cannot import the strategy {name!r}: {error}") from None
+    if not callable(found):
+        raise SpecError(f"{name} is no strategy but a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Summaries of older messages: extracted, structured, or written by a model."""

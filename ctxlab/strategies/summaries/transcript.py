@@ -1,0 +1,61 @@
+"""A model that summarizes reads a transcript: who said what, which tool was called, what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ctxlab.messages.types import Message
+
+__all__ = ["cut_middle", "transcript"]
+
+_SAID, _CALLED, _FOUND = 8000, 2000, 3000
+
+
+def transcript(messages: Sequence[Message]) -> list[str]:
+    """Each message as a paragraph; long calls and results are cut in the middle, users never.
+
+    >>> for paragraph in transcript([Message("user", "Read it"), Message("assistant", "I will.")]):
+    ...     print(paragraph)
+    [user]
+    Read it
+    [assistant]
+    I will.
+    """
+    names: dict[str, str] = {}
+    paragraphs = []
+    for message in messages:
+        names.update((call.id, call.name) for call in message.tool_calls)
+        tool = names.get(message.tool_call_id or "") or message.name or "a tool"
+        head = f"result of {tool}" if message.role == "tool" else message.role
+        paragraphs.append("\n".join((f"[{head}]", *_lines(message))))
+    return paragraphs
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """At most about ``limit`` characters of a text: two thirds its beginning, one its end.
+
+    >>> cut_middle("0123456789" * 9, 30)
+    '01234567890123456789\\n[… 60 characters left out]\\n0123456789'
+    """
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    begin = limit - end
+    gone = f"\n[… {len(text) - limit} characters left out]\n"
+    return text[:begin] + gone + text[len(text) - end :]
+
+
+def _lines(message: Message) -> Iterator[str]:
+    text = message.text
+    if message.role == "tool":
+        text = cut_middle(text, _FOUND)
+    elif message.role == "assistant":
+        text = cut_middle(text, _SAID)
+    if text:
+        yield text
+    if isinstance(message.content, tuple):
+        for part in message.content:
+            if part.get("type") != "text":
+                yield f"[{part.get('type') or 'a part that is no text'}]"
+    for call in message.tool_calls:
+        yield f"calls {call.name}({cut_middle(call.arguments, _CALLED)})"

@@ -1,0 +1,1 @@
+"""When a strategy edits: wrappers that combine with any strategy."""

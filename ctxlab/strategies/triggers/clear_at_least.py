@@ -1,0 +1,67 @@
+"""An edit that takes away little is not worth the prompt cache that it breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxlab.context.context import Context
+from ctxlab.strategies.base import Strategy
+from ctxlab.strategies.triggers.base import Around
+from ctxlab.strategies.triggers.dry_run import (
+    appended,
+    next_trial,
+    tried,
+    without_models,
+)
+
+__all__ = ["clear_at_least"]
+
+
+@dataclass(frozen=True, repr=False)
+class clear_at_least(Around):
+    """Another strategy's edits are made only when they take away at least so many tokens.
+
+    It is tried first, at most once for each sixteenth of the context that is appended, and nothing of
+    a trial stays. A strategy that asks a model is tried as it is without one, so that no trial is paid
+    for.
+
+    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``; LangChain's
+    ``ClearToolUsesEdit`` has a parameter of that name, which there ends the clearing.
+
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.messages.types import Message, ToolCall
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.strategies.observation_mask import observation_mask
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> said = [Message("user", "go")]
+    >>> for i in range(4):
+    ...     said += [Message("assistant", tool_calls=(ToolCall("c", "ls"),))]
+    ...     said += [Message("tool", "a line of output\\n" * 50, tool_call_id="c")]
+    >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
+    >>> seldom = clear_at_least(observation_mask(keep=0), tokens=500)
+    >>> for length in (3, 5, 7, 9):
+    ...     context.advance(length)
+    ...     print(seldom(context).tokens)
+    269
+    533
+    74
+    338
+    """
+
+    strategy: Strategy
+    "what takes tokens away"
+    tokens: int = 10_000
+    "the fewest that it takes away at a time"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        without_models(self.strategy)  # raises where it cannot be tried
+
+    def __call__(self, context: Context, /) -> Context:
+        if context.tokens < self.tokens or appended(context) < context.notes.get(self, 0):
+            return context
+        saved = context.tokens - tried(context, without_models(self.strategy)).tokens
+        if saved >= self.tokens:
+            return self.strategy(context)
+        context.notes[self] = next_trial(context, self.tokens - max(saved, 0))
+        return context

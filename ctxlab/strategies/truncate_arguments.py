@@ -1,0 +1,98 @@
+"""What an agent wrote into its older tool calls is cut, since the tool has long had it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ctxlab._utils.jsonio import (
+    dump_json,
+    parse_json,
+)
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.errors import SpecError
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies.base import Base
+
+__all__ = ["shorten_arguments"]
+
+
+@dataclass(frozen=True, repr=False)
+class shorten_arguments(Base):
+    """Long texts in the arguments of older tool calls keep their beginning and a mark.
+
+    A call keeps its id and its name, and its arguments stay JSON; what is no JSON stays as it is.
+
+    Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` as they are for a
+    model without a profile; there only ``write_file`` and ``edit_file`` are cut.
+
+    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> write = ToolCall("c1", "write", dump_json({"path": "a.py", "content": "x = 1\\n" * 500}))
+    >>> said = [Message("user", "go"), Message("assistant", tool_calls=(write,))]
+    >>> said += [Message("tool", "written", tool_call_id="c1"), Message("user", "and now?")]
+    >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), said))
+    >>> context.advance(4)
+    >>> shorten_arguments(keep=2)(context).messages[1].tool_calls[0].arguments
+    '{"path":"a.py","content":"x = 1\\\\nx = 1\\\\nx = 1\\\\nx ...(argument truncated)"}'
+    """
+
+    keep: int = 20
+    "newest messages whose arguments stay"
+    limit: int = 2000
+    "characters from which on a text is cut, exclusive"
+    chars: int = 20
+    "characters that are left of it"
+    tools: tuple[str, ...] = ()
+    "names of the tools whose arguments are cut; empty: all"
+    mark: str = "...(argument truncated)"
+    "what stands after the beginning"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.tools, tuple):
+            raise SpecError(f"shorten_arguments: tools are a tuple of names, not {self.tools!r}")
+
+    def __call__(self, context: Context, /) -> Context:
+        history, upto = context.history, context.length - self.keep
+        done = context.notes.get(self, 0)
+        if upto <= done:
+            return context
+        for position in range(done, upto):
+            if not history.entries[position].message.tool_calls:
+                continue
+            index = context.find(position)
+            if index is not None and context.entries[index].message.tool_calls:
+                context.rewrite(index, self.shorten, Form.TRUNCATED)
+        context.notes[self] = upto
+        return context
+
+    def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
+        """The message with the long arguments of its calls cut; None where none is long."""
+        calls = tuple(map(self._call, message.tool_calls))
+        if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
+            return None
+        return message.replace(tool_calls=calls)
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        if len(call.arguments) <= self.limit or (self.tools and call.name not in self.tools):
+            return call
+        try:
+            value = parse_json(call.arguments)
+        except ValueError:
+            return call
+        cut = dump_json(self._cut(value))
+        return ToolCall(call.id, call.name, cut) if len(cut) < len(call.arguments) else call
+
+    def _cut(self, value: Any) -> Any:
+        if isinstance(value, str):
+            short = value[: self.chars] + self.mark
+            return short if len(value) > max(self.limit, len(short)) else value
+        if isinstance(value, dict):
+            return {key: self._cut(item) for key, item in value.items()}
+        return [self._cut(item) for item in value] if isinstance(value, list) else value

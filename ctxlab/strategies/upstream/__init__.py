@@ -1,0 +1,19 @@
+"""The real code of other packages as strategies: ``peer:langchain.trim_messages(max_tokens=8000)``.
+
+Each is a file in this folder that imports its package when it is first used; the extra ``peers``
+installs them. They are slow, as their packages are, and look at the whole conversation at every
+request.
+"""
+
+from __future__ import annotations
+
+from ctxlab.strategies.upstream.base import (
+    PEERS,
+    Adapter,
+    Peer,
+    Setting,
+    Working,
+    find_peer,
+)
+
+__all__ = ["PEERS", "Adapter", "Peer", "Setting", "Working", "find_peer"]

@@ -1,0 +1,169 @@
+"""An adapter asks a package, before each request, what it would send; messages go in and come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.context.context import Context
+from ctxlab.errors import (
+    DataMissing,
+    SpecError,
+    UnknownName,
+)
+from ctxlab.llm.base import Client
+from ctxlab.messages.types import Message
+from ctxlab.strategies.base import (
+    Base,
+    sent_as,
+)
+from ctxlab.tokens.counter import TokenCounter
+
+__all__ = ["PEERS", "Adapter", "Peer", "Setting", "Working", "as_given", "find_peer"]
+
+PEERS: dict[str, str] = {
+    "adk.include_contents_none": "adk:include_contents_none",
+    "ag2.sliding_window": "ag2:sliding_window",
+    "ag2.token_budget": "ag2:token_budget",
+    "agent_framework.context_window": "agent_framework:context_window",
+    "agent_framework.selective_tool_calls": "agent_framework:selective_tool_calls",
+    "agent_framework.sliding_window": "agent_framework:sliding_window",
+    "agent_framework.summarization": "agent_framework:summarization",
+    "agent_framework.tool_results": "agent_framework:tool_results",
+    "agent_framework.truncation": "agent_framework:truncation",
+    "autogen.buffered": "autogen:buffered",
+    "autogen.head_and_tail": "autogen:head_and_tail",
+    "autogen.token_limited": "autogen:token_limited",
+    "deepagents": "deepagents:default",
+    "inspect.edit": "inspect:edit",
+    "inspect.summary": "inspect:summary",
+    "inspect.trim": "inspect:trim",
+    "langchain.clear_tool_uses": "langchain:clear_tool_uses",
+    "langchain.summarization": "langchain:summarization",
+    "langchain.trim_messages": "langchain:trim_messages",
+    "langmem.summarize": "langmem:summarize",
+    "litellm.trim_messages": "litellm:trim_messages",
+    "llama_index.memory": "llama_index:memory",
+    "openai_agents.tool_output_trimmer": "openai_agents:tool_output_trimmer",
+    "openhands.default": "openhands:default",
+    "pydantic_ai.manager": "pydantic_ai:manager",
+    "pydantic_ai.sliding": "pydantic_ai:sliding",
+    "pydantic_ai.summarization": "pydantic_ai:summarization",
+    "semantic_kernel.summarization": "semantic_kernel:summarization",
+    "semantic_kernel.truncation": "semantic_kernel:truncation",
+    "strands.sliding": "strands:sliding",
+    "strands.summarizing": "strands:summarizing",
+}
+"""Name → ``module:factory`` in this folder; a factory takes a ``Setting`` and the peer's own options."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a package is given to work with."""
+
+    counter: TokenCounter
+    "counts for it where it lets others count"
+    available: int
+    "tokens that the messages may have"
+    client: Client | None = None
+    "answers where it asks a model"
+
+
+class Adapter(Protocol):
+    """One conversation as a package manages it."""
+
+    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
+        """What it would send, given all messages so far; called before each request in turn.
+
+        What it leaves as it is may be returned as the same object, or as an equal message.
+        """
+        ...
+
+
+class Working:
+    """An adapter for packages that rewrite the conversation: what was edited stays edited."""
+
+    def __init__(self, edit: Callable[[list[Message]], Sequence[Message]]) -> None:
+        self._edit, self._seen, self._kept = edit, 0, list[Message]()
+
+    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
+        """The last request, what came since, and the package's edit of both."""
+        given = [*self._kept, *history[self._seen :]]
+        self._seen = len(history)
+        self._kept = list(as_given(given, self._edit(given)))
+        return self._kept
+
+
+@dataclass(frozen=True, repr=False)
+class Peer(Base):
+    """The real code of a package, as a strategy."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, context: Context, /) -> Context:
+        adapter: Adapter | None = context.notes.get(self)
+        if adapter is None:
+            history = context.history
+            setting = Setting(history.counter, context.available, history.client)
+            adapter = context.notes[self] = _factory(self.name)(setting, **dict(self.options))
+        history_so_far = context.history[: context.length]
+        return sent_as(context, as_given(history_so_far, adapter.prepare(history_so_far)))
+
+    def __repr__(self) -> str:
+        return f"peer:{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
+
+
+def find_peer(name: str) -> Callable[..., Peer]:
+    """Makes the strategy that runs the code of a peer; raises ``UnknownName``."""
+    if name not in PEERS:
+        raise UnknownName("peer", name, PEERS)
+
+    def make(**options: Any) -> Peer:
+        return Peer(name, tuple(sorted(options.items())))
+
+    return make
+
+
+def as_given(given: Sequence[Message], made: Sequence[Message]) -> list[Message]:
+    """Messages that read as one that was given are that one, with all that a package cannot carry."""
+    known: dict[Hashable, list[Message]] = {}
+    for message in reversed(given):
+        known.setdefault(_wire(message), []).append(message)
+    same = {id(message) for message in given}
+    result = []
+    for message in made:
+        # Equal messages are taken in their order, and the last of them as often as it is said.
+        places = known.get(_wire(message)) if id(message) not in same else None
+        result.append((places.pop() if len(places) > 1 else places[0]) if places else message)
+    return result
+
+
+def _wire(message: Message) -> str:
+    return dump_json(message.to_dict())
+
+
+def _factory(name: str) -> Callable[..., Adapter]:
+    module, _, attribute = PEERS[name].partition(":")
+    try:
+        found: Callable[..., Adapter] = getattr(import_module(f"{__package__}.{module}"), attribute)
+    except ImportError as error:
+        if (error.name or "").startswith("ctxlab"):
+            raise
+        raise DataMissing(
+            f"peer:{name} runs a package that is not installed ({error.name}): "
+            "pip install 'ctxlab[peers]'"
+        ) from None
+
+    def make(setting: Setting, **options: Any) -> Adapter:
+        try:
+            return found(setting, **options)
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise SpecError(f"peer:{name}: {error}") from None
+
+    return make

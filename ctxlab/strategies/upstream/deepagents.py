@@ -1,0 +1,133 @@
+"""deepagents' own code as a strategy: its summarization middleware, with the defaults of an agent.
+
+What it would save to files is kept in the process. A request that it refuses to send, because it would
+not fit even when summarised, is sent as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepagents.backends.protocol import (
+    BackendProtocol,
+    EditResult,
+    FileDownloadResponse,
+    FileUploadResponse,
+    WriteResult,
+)
+from deepagents.middleware.summarization import SummarizationMiddleware
+from langchain.agents.middleware.types import ModelRequest
+from langchain_core.exceptions import ContextOverflowError
+
+from ctxlab.messages.types import Message
+from ctxlab.strategies.upstream.base import (
+    Adapter,
+    Setting,
+)
+from ctxlab.strategies.upstream.langchain import (
+    leading,
+    sizes,
+)
+from ctxlab.strategies.upstream.langchain_messages import (
+    Cargo,
+    asked,
+)
+
+__all__ = ["default"]
+
+_WINDOW = ("fraction", 0.85)
+_KEPT = ("fraction", 0.1)
+
+
+def default(
+    setting: Setting,
+    trigger: Any = _WINDOW,
+    keep: Any = _KEPT,
+    truncate_trigger: Any = _WINDOW,
+    truncate_keep: Any = _KEPT,
+    max_length: int = 2000,
+    model: str | None = None,
+) -> Adapter:
+    """``SummarizationMiddleware`` as an agent has it where the model's window is known."""
+    arguments: Any = {
+        "trigger": truncate_trigger,
+        "keep": truncate_keep,
+        "max_length": max_length,
+    }
+    cargo = Cargo(setting)
+    middleware = SummarizationMiddleware(
+        asked(setting, model, cargo),
+        backend=_Files(),
+        trigger=sizes(trigger),
+        keep=keep,
+        token_counter=cargo.count,
+        trim_tokens_to_summarize=None,
+        truncate_args_settings=arguments,
+    )
+    return _Summarized(cargo, middleware)
+
+
+class _Files(BackendProtocol):
+    """Files in the process."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def write(self, file_path: str, content: str) -> WriteResult:
+        self._texts[file_path] = content
+        return WriteResult(path=file_path)
+
+    def edit(
+        self, file_path: str, old_string: str, new_string: str, replace_all: bool = False
+    ) -> EditResult:
+        self._texts[file_path] = new_string
+        return EditResult(path=file_path, occurrences=1)
+
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        texts = [(path, self._texts.get(path)) for path in paths]
+        return [
+            FileDownloadResponse(path=path, content=None if text is None else text.encode())
+            for path, text in texts
+        ]
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        return [FileUploadResponse(path=path) for path, _ in files]
+
+
+class _Summarized:
+    def __init__(self, cargo: Cargo, middleware: Any) -> None:
+        self._cargo, self._middleware = cargo, middleware
+        self._messages: list[Any] = []
+        self._seen = 0
+        # The name of the file in which the history is kept; else it is a random one.
+        self._state: dict[str, Any] = {"_summarization_session_id": "session"}
+
+    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
+        head, cargo = leading(history), self._cargo
+        self._messages += cargo.load(history, max(head, self._seen))
+        self._seen = len(history)
+        request: Any = ModelRequest(
+            model=self._middleware.model,
+            messages=list(self._messages),
+            system_message=cargo.prompt(history[:head]),
+            state={**self._state, "messages": list(self._messages)},
+        )
+        sent: list[Any] = []
+
+        def answer(request: Any) -> Any:
+            sent[:] = request.messages
+
+        try:
+            result = self._middleware.wrap_model_call(request, answer)
+        except ContextOverflowError:
+            sent = self._middleware._get_effective_messages(request)
+        else:
+            self._update(getattr(result, "command", None))
+        return [*history[:head], *cargo.unload(sent)]
+
+    def _update(self, command: Any) -> None:
+        update = dict(command.update) if command else {}
+        changed = {message.id: message for message in update.pop("messages", ())}
+        self._messages = [changed.get(message.id, message) for message in self._messages]
+        self._state.update(update)

@@ -1,0 +1,106 @@
+"""LlamaIndex's own code as a strategy: ``Memory``, into which each message is put as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ImageBlock,
+    TextBlock,
+    ToolCallBlock,
+)
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.memory import Memory
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
+
+from ctxlab.messages.types import Message
+from ctxlab.strategies.upstream.base import (
+    Adapter,
+    Setting,
+)
+
+__all__ = ["memory"]
+
+
+def memory(setting: Setting, **options: Any) -> Adapter:
+    """A ``Memory`` without blocks; an agent's system prompt is no part of it."""
+    return _Remembered(setting, options)
+
+
+class _Queue(AsyncDBChatStore):
+    """The messages that a ``Memory`` still has, in the process; its own store is a database."""
+
+    kept: list[Any] = Field(default_factory=list)
+
+    async def get_messages(
+        self, key: str, status: Any = None, limit: Any = None, offset: Any = None
+    ) -> list[ChatMessage]:
+        return list(self.kept)
+
+    async def count_messages(self, key: str, status: Any = None) -> int:
+        return len(self.kept)
+
+    async def add_message(self, key: str, message: ChatMessage, status: Any = None) -> None:
+        self.kept.append(message)
+
+    async def add_messages(self, key: str, messages: list[ChatMessage], status: Any = None) -> None:
+        self.kept.extend(messages)
+
+    async def set_messages(self, key: str, messages: list[ChatMessage], status: Any = None) -> None:
+        self.kept = list(messages)
+
+    async def delete_message(self, key: str, idx: int) -> Any:
+        return self.kept.pop(idx)
+
+    async def delete_messages(self, key: str, status: Any = None) -> None:
+        self.kept.clear()
+
+    async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        return await self.archive_oldest_messages(key, n)
+
+    async def archive_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        gone, self.kept = self.kept[:n], self.kept[n:]
+        return gone
+
+    async def get_keys(self) -> list[str]:
+        return ["session"]
+
+
+class _Remembered:
+    def __init__(self, setting: Setting, options: dict[str, Any]) -> None:
+        count = setting.counter.text
+        # Anything that has the length of the tokens will do.
+        self._memory = Memory.from_defaults(
+            tokenizer_fn=lambda text: range(count(text)),  # type: ignore[arg-type, return-value]
+            chat_store=_Queue(),
+            **options,
+        )
+        self._put: dict[int, Message] = {}
+        self._seen = 0
+
+    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
+        head = next((i for i, m in enumerate(history) if m.role != "system"), len(history))
+        for position in range(max(head, self._seen), len(history)):
+            made = _made(history[position])
+            self._put[id(made)] = history[position]
+            self._memory.put(made)
+        self._seen = len(history)
+        return [*history[:head], *(self._put[id(m)] for m in self._memory.get())]
+
+
+def _made(message: Message) -> ChatMessage:
+    blocks: list[Any] = []
+    if isinstance(message.content, tuple):
+        for part in message.content:
+            text = part.get("text")
+            blocks.append(TextBlock(text=str(text)) if text is not None else ImageBlock(image=b"x"))
+    elif message.content is not None:
+        blocks.append(TextBlock(text=message.content))
+    blocks += [
+        ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
+        for call in message.tool_calls
+    ]
+    extra = {"tool_call_id": message.tool_call_id} if message.role == "tool" else {}
+    return ChatMessage(role=message.role, blocks=blocks, additional_kwargs=extra)

@@ -1,0 +1,153 @@
+"""A recorded request counts here, and was billed there: the two stand side by side.
+
+What the provider billed is more than what a log holds: the system prompt and tool definitions of many
+products are in no log. That part is fixed all session, so the first bill tells it, and the counts of
+all later requests can be held against their bills. Where they part ways all at once and no compaction
+is recorded, the product changed its context without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ctxlab.messages.types import (
+    CLEARED,
+    Message,
+    Recording,
+)
+from ctxlab.tokens.counter import TokenCounter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Figures: TypeAlias = NDArray[np.float64]
+
+__all__ = ["Session", "bills", "compare", "errors", "in_view", "session"]
+
+_ABSURD = 1 << 40
+_FIRST = 10
+"bills, which tell the fixed part"
+_JUMP = 0.05
+"of a bill: where counts part further from it than a request before, something unsaid happened"
+
+
+@dataclass(frozen=True)
+class Session:
+    """How the bills of one recording compare with the counts of its requests."""
+
+    recording: str
+    cluster: str
+    requests: int
+    "that were billed"
+    billed: int
+    "tokens of its largest request, by the provider"
+    counted: int
+    "the same request as it counts here, its fixed part included"
+    fixed: int
+    "tokens of each request that the log does not hold: the median of its first bills"
+    error: float
+    "median over its requests of |counted - billed| / billed, its fixed part from the first bill"
+    unsaid: tuple[tuple[int, int], ...]
+    "where the bill departed from the counts with no compaction recorded: (message, tokens)"
+
+
+def session(recording: Recording, counted: Sequence[int], counter: TokenCounter) -> Session | None:
+    """How the bills of a recording compare with its counts; None where it carries fewer than two.
+
+    ``counted`` are the tokens of its messages by ``counter``, which need not be counted again.
+    """
+    import numpy as np
+
+    billed = bills(recording)
+    if len(billed) < 2:
+        return None
+    thoughts = [counter.reasoning(message) for message in recording.messages]
+    amounts = np.array([counted, thoughts], np.float64).T
+
+    def of_message(message: Message) -> list[float]:
+        return [counter.message(message), 0]
+
+    totals, compacted = in_view(recording, amounts, of_message)
+    known = counter.tools(recording.tools) + counter.REPLY
+    return compare(recording, totals.sum(axis=1) + known, compacted)
+
+
+def in_view(
+    recording: Recording, amounts: Figures, of_message: Callable[[Message], Sequence[float]]
+) -> tuple[Figures, NDArray[np.bool_]]:
+    """Sums over what the recording system itself had in view, at each request that was billed.
+
+    ``amounts`` has a row a message; ``of_message`` gives the row of a message that a compaction
+    put in the place of others. Also returned: whether a compaction came since the request before.
+    """
+    import numpy as np
+
+    messages, amounts = recording.messages, amounts.copy()
+    waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
+    billed = bills(recording)
+    held: list[int] = []
+    total, stands_in = np.zeros(amounts.shape[1]), np.zeros(amounts.shape[1])
+    rows, compacted, since = [], [], False
+    for position in range(len(messages)):
+        while waiting and waiting[-1].position <= position:
+            compaction, since = waiting.pop(), True
+            if compaction.kind == "clear":
+                cleared = frozenset(compaction.cleared)
+                for place in held:
+                    if messages[place].tool_call_id in cleared:
+                        amounts[place] = of_message(messages[place].replace(content=CLEARED))
+            else:
+                kept = frozenset(compaction.kept)
+                held = [p for p in held if p in kept or messages[p].role == "system"]
+                summary = compaction.message
+                stands_in = np.array(of_message(summary) if summary else [0] * amounts.shape[1])
+            total = amounts[held].sum(axis=0) + stands_in
+        if position in billed:
+            rows.append(total.copy())
+            compacted.append(since)
+            since = False
+        held.append(position)
+        total += amounts[position]
+    return np.array(rows).reshape(-1, amounts.shape[1]), np.array(compacted, bool)
+
+
+def bills(recording: Recording) -> dict[int, int]:
+    """Position of each answer whose request was billed → its input tokens, by the provider."""
+    said = ((i, m.usage) for i, m in enumerate(recording.messages) if m.role == "assistant")
+    return {
+        i: usage.prompt for i, usage in said if usage is not None and 0 < usage.prompt < _ABSURD
+    }
+
+
+def errors(expected: Figures, billed: Figures) -> Figures:
+    """|counted - billed| / billed of each request after the first, whose bill tells the fixed part."""
+    off: Figures = abs(expected + (billed[0] - expected[0]) - billed)[1:] / billed[1:]
+    return off
+
+
+def compare(recording: Recording, expected: Figures, compacted: NDArray[np.bool_]) -> Session:
+    """How the bills of a recording compare with what was expected of each billed request."""
+    import numpy as np
+
+    known = bills(recording)
+    places, billed = list(known), np.array(list(known.values()), np.float64)
+    offset = billed - expected
+    moved = np.diff(offset)
+    jumps = np.flatnonzero((np.abs(moved) > _JUMP * billed[1:]) & ~compacted[1:])
+    first = next(iter(np.flatnonzero(compacted[1:]) + 1), len(billed))
+    calm = offset[: min(first, jumps[0] + 1 if len(jumps) else first)]
+    largest = int(billed.argmax())
+    fixed = float(np.median(calm[:_FIRST]))  # later ones drift with every error of the counts
+    return Session(
+        recording=recording.id,
+        cluster=recording.cluster or recording.id,
+        requests=len(billed),
+        billed=int(billed[largest]),
+        counted=round(expected[largest] + fixed),
+        fixed=round(fixed),
+        error=float(np.median(errors(expected, billed))),
+        unsaid=tuple((places[i + 1], round(moved[i])) for i in jumps),
+    )

@@ -1,0 +1,93 @@
+"""What is published of model families: windows, prices and prompt caches, as of the end of 2026.
+
+Data only; ``ctxlab.tokens.models`` reads it. Patterns are searched in a lower-case name in which dots
+between digits are dashes (``gpt-4-1``); the first match answers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+__all__ = ["CACHES", "FAMILIES", "LONG"]
+
+_Usd: TypeAlias = float | None
+_Kind: TypeAlias = Literal["none", "automatic", "explicit"]
+
+FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
+    # anthropic
+    ("claude-(instant|2)", "anthropic", 100_000, 4096, 8, 24, None, None),
+    ("claude-3-opus", "anthropic", 200_000, 4096, 15, 75, 1.5, 18.75),
+    ("claude-3-haiku", "anthropic", 200_000, 4096, 0.25, 1.25, 0.03, 0.3),
+    ("claude-3-5-haiku", "anthropic", 200_000, 8192, 0.8, 4, 0.08, 1),
+    ("claude.*haiku", "anthropic", 200_000, 64_000, 1, 5, 0.1, 1.25),
+    ("claude-opus-4(-[01])?(?!-?[2-9])", "anthropic", 200_000, 32_000, 15, 75, 1.5, 18.75),
+    ("claude.*opus", "anthropic", 200_000, 64_000, 5, 25, 0.5, 6.25),
+    ("claude", "anthropic", 200_000, 8192, 3, 15, 0.3, 3.75),
+    # openai
+    ("gpt-oss", "openai", 131_072, 32_768, None, None, None, None),
+    ("gpt-[5-9].*(mini|nano)", "openai", 272_000, 128_000, 0.25, 2, 0.025, None),
+    ("gpt-[5-9]|codex", "openai", 272_000, 128_000, 1.25, 10, 0.125, None),
+    ("gpt-4-1", "openai", 1_047_576, 32_768, 2, 8, 0.5, None),
+    ("gpt-4o-mini", "openai", 128_000, 16_384, 0.15, 0.6, 0.075, None),
+    ("gpt-4(o|-5)|chatgpt", "openai", 128_000, 16_384, 2.5, 10, 1.25, None),
+    ("gpt-4-(turbo|1106|0125|vision)", "openai", 128_000, 4096, 10, 30, None, None),
+    ("gpt-4-32k", "openai", 32_768, 4096, 60, 120, None, None),
+    ("gpt-4", "openai", 8192, 4096, 30, 60, None, None),
+    ("gpt-3-?5", "openai", 16_385, 4096, 0.5, 1.5, None, None),
+    (r"\bo1-preview", "openai", 128_000, 32_768, 15, 60, 7.5, None),
+    (r"\bo1-mini", "openai", 128_000, 65_536, 1.1, 4.4, 0.55, None),
+    (r"\bo[34]-mini", "openai", 200_000, 100_000, 1.1, 4.4, 0.275, None),
+    (r"\bo1\b", "openai", 200_000, 100_000, 15, 60, 7.5, None),
+    (r"\bo[34]\b", "openai", 200_000, 100_000, 2, 8, 0.5, None),
+    # google
+    ("gemini-1-0|gemini-pro$", "gemini", 30_720, 2048, 0.5, 1.5, None, None),
+    ("gemini-(1-5|2-0)-flash", "gemini", 1_048_576, 8192, 0.1, 0.4, 0.025, None),
+    ("gemini.*flash", "gemini", 1_048_576, 65_536, 0.3, 2.5, 0.03, None),
+    ("gemini", "gemini", 1_048_576, 65_536, 1.25, 10, 0.125, None),
+    ("gemma-?[34]", "gemini", 131_072, 8192, None, None, None, None),
+    ("gemma", "gemini", 8192, 8192, None, None, None, None),
+    # others, priced where the maker itself serves them
+    ("deepseek", "deepseek", 131_072, 8192, 0.28, 0.42, 0.028, None),
+    ("grok-code", "xai", 256_000, 256_000, 0.2, 1.5, 0.02, None),
+    ("grok", "xai", 131_072, 131_072, 3, 15, 0.75, None),
+    ("kimi-k2-[5-9]", "moonshot", 262_144, 262_144, 0.6, 3, 0.1, None),
+    ("kimi|moonshot", "moonshot", 131_072, 131_072, 0.6, 2.5, 0.15, None),
+    ("codestral|devstral", "mistral", 128_000, 128_000, 0.3, 0.9, None, None),
+    ("(mistral|magistral)-(large|medium)", "mistral", 128_000, 128_000, 2, 6, None, None),
+    ("mistral|mixtral|magistral", "mistral", 32_768, 32_768, None, None, None, None),
+    ("qwen-?3", "dashscope", 131_072, 16_384, None, None, None, None),
+    ("qwen|qwq", "dashscope", 32_768, 8192, None, None, None, None),
+    (r"llama-?(4|3-[1-4](?!\d*b))", "meta_llama", 128_000, 4096, None, None, None, None),
+    ("llama-?3", "meta_llama", 8192, 4096, None, None, None, None),
+    ("llama", "meta_llama", 4096, 4096, None, None, None, None),
+    ("glm-?[45]", "zai", 128_000, 96_000, 0.6, 2.2, 0.11, None),
+    ("minimax", "minimax", 196_608, 8192, 0.3, 1.2, 0.03, 0.375),
+    ("command-(r|a)", "cohere", 128_000, 4096, 2.5, 10, None, None),
+)
+"""Pattern, provider, input and output limit in tokens, then USD for a million tokens of input,
+output, cache read and cache write; None where none is published or each host has its own. From the
+providers' model and price pages; where a family's members differ, a common and cautious one."""
+
+LONG: tuple[tuple[str, int, float, float], ...] = (("gemini(?!.*flash)", 200_001, 2, 1.5),)
+"""Which families ask more for long prompts: pattern, the tokens of prompt from which on, and how many
+times the price of input, cached or not, and of output. Google, "Gemini Developer API pricing"."""
+
+CACHES: tuple[tuple[str, _Kind, int, int, float], ...] = (
+    ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),
+    ("claude.*(opus-4-7|3-haiku|3-5-haiku)", "explicit", 2048, 1, 300),
+    ("claude.*((opus|fable|mythos)-5|(sonnet|haiku)-5-5)", "explicit", 512, 1, 300),
+    ("claude", "explicit", 1024, 1, 300),
+    ("gemini-2-5", "automatic", 2048, 1, 300),
+    ("gemini", "automatic", 4096, 1, 300),
+    ("^deepseek ", "automatic", 64, 64, 3600),
+    ("", "automatic", 1024, 128, 300),
+)
+"""Pattern (searched in the provider, a space and the name), kind, minimum and granularity in
+tokens, lifetime in seconds. As published:
+
+- Anthropic, "Prompt caching": up to the client's breakpoints, five minutes from the last use.
+- Google, "Context caching" of the Gemini API, implicit caching: no lifetime is published.
+- DeepSeek, "Context Caching": storage units of 64 tokens, cleared after hours to days.
+- OpenAI, "Prompt caching": from 1,024 tokens on in steps of 128, five to ten minutes from the last
+  use. Many models may keep a prefix for up to 24 hours; that is no promise and is not counted on.
+- Others that price cached tokens and publish no rule are taken to work as OpenAI does."""

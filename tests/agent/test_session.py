@@ -1,0 +1,542 @@
+"""Rules of live sessions, over both stores: stored as it goes, resumed as it was left."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acting import Streaming, calls, take
+from talking import talking
+
+from ctxlab import Recording
+from ctxlab.agent.events import (
+    Called,
+    Done,
+    Returned,
+    TextPiece,
+)
+from ctxlab.agent.loop import (
+    DEFAULT_STRATEGY,
+    Agent,
+)
+from ctxlab.agent.session import Live
+from ctxlab.errors import (
+    ModelUnavailable,
+    SessionAhead,
+    SessionError,
+    SpecError,
+    UnknownSession,
+)
+from ctxlab.llm import (
+    LiteLLMClient,
+    ScriptedClient,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions import (
+    Caps,
+    ChunkedStore,
+    Plan,
+    Store,
+    WorkspaceStore,
+)
+from ctxlab.strategies.file_sessions import ENGINE
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture(params=["chunks", "workspace"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store, each time as a program that has just begun does."""
+    made: list[Store] = []
+
+    def fresh() -> Store:
+        store: Store = (
+            ChunkedStore(tmp_path / "s", max_history=7, caps=Caps(messages=8), fsync="never")
+            if request.param == "chunks"
+            else WorkspaceStore(tmp_path, caps=Caps(messages=8), fsync="never")
+        )
+        made.append(store)
+        return store
+
+    yield fresh
+    for store in made:
+        store.close()
+
+
+def read(path: str = "a.py") -> str:
+    """Reads a file."""
+    return f"text of {path}"
+
+
+def agent_of(*answers: Any, **options: Any) -> tuple[Agent, ScriptedClient]:
+    client = ScriptedClient(*answers)
+    options = {"tools": [read], "system": "You help.", **options}
+    return Agent("gpt-4o", client=client, **options), client
+
+
+READ = calls(("read", "{}"), text="Reading.")
+
+
+def stored(store: Store, id: str) -> list[tuple[str, str]]:
+    return [(m.role, m.text) for m in store.read(id)]
+
+
+def test_a_turn_is_stored_whole_with_the_system_prompt_first(opened: Open) -> None:
+    store = opened()
+    agent, _ = agent_of(READ, "It says text.")
+    live = Live.start(store, agent, name="helper")
+    assert store.get(live.id).messages == 0
+    outcome = live.turn("What is in a.py?", file="a.py")
+    messages = list(opened().read(live.id))
+    assert messages == list(agent.manager.history)
+    assert messages[1:] == list(outcome.messages)
+    assert [m.role for m in messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert messages[1].file == "a.py"
+    assert messages[2].usage is not None
+    session = live.session
+    assert (session.title, session.model, session.agent) == (
+        "What is in a.py?", "gpt-4o", "helper",
+    )  # fmt: skip
+    assert session.strategy == repr(agent.manager.strategy) == DEFAULT_STRATEGY
+    assert session.tools == agent.definitions
+    recording = store.recording(live.id)
+    assert isinstance(recording, Recording)
+    assert recording.messages == tuple(messages)
+
+
+def test_a_message_is_stored_before_anything_is_done_that_relies_on_it(opened: Open) -> None:
+    store = opened()
+    seen: list[int] = []
+    agent, client = agent_of(READ, "Done.")
+    live = Live.start(store, agent)
+    ask = client.stream
+
+    def asked(request: Any, /) -> Any:
+        assert [m.text for m in request.messages] == [text for _, text in stored(store, live.id)]
+        return ask(request)
+
+    client.stream = asked  # type: ignore[method-assign]
+    for event in live.stream("Go"):
+        kept = stored(opened(), live.id)
+        seen.append(len(kept))
+        if isinstance(event, Called):
+            assert kept[-1] == ("assistant", "Reading.")
+        elif isinstance(event, Returned):
+            assert kept[-1] == ("tool", "text of a.py")
+        elif isinstance(event, Done):
+            assert kept[-1] == ("assistant", "Done.")
+    assert seen == sorted(seen)
+
+
+def test_a_short_session_is_resumed_as_it_was(opened: Open) -> None:
+    live = Live.start(opened(), agent_of(READ, "One.")[0])
+    live.turn("First")
+    live.close()
+    assert opened().get(live.id).status == "closed"
+    agent, client = agent_of("Two.")
+    store = opened()
+    again = Live.resume(store, live.id, agent)
+    assert again.session.status == "active"
+    again.turn("Second")
+    assert [m.text for m in client.asked[0].messages if m.role in ("system", "user")] == [
+        "You help.", "First", "Second",
+    ]  # fmt: skip
+    assert [role for role, _ in stored(store, live.id)].count("system") == 1
+    with pytest.raises(UnknownSession):
+        Live.resume(store, "nobody", agent_of()[0])
+
+
+def test_seed_004_2_a_long_session_goes_on_from_summary_window_and_plan(opened: Open) -> None:
+    """Seed 004, criterion 2: the agent continues from summary, recent messages and plan state."""
+    first = Live.start(opened(), agent_of(*[f"Answer {n}." for n in range(30)])[0])
+    first.turn("The secret word is xylophone.")
+    for number in range(1, 30):
+        first.turn(f"Question {number}?")
+    first.plan = Plan(("read", "fix", "test"), current=1, paused=True)
+    first.close()
+    agent, client = agent_of("Yes.")
+    live = Live.resume(opened(), first.id, agent)
+    assert live.plan == Plan(("read", "fix", "test"), current=1, paused=True)
+    assert agent.parts()["summary"] > 0
+    live.turn("Still there?")
+    sent = client.asked[0].messages
+    assert check(sent) == []
+    assert sent[0].text == "You help."
+    assert "xylophone" in sent[1].text
+    assert "Current step of the plan (2 of 3): fix" in sent[1].text
+    assert [m.text for m in sent[-3:]] == ["Question 29?", "Answer 29.", "Still there?"]
+    assert len(sent) <= 2 + 8 + 1
+    texts = [text for _, text in stored(opened(), first.id)]
+    assert not any("This conversation is resumed" in text for text in texts)
+    assert len(texts) == 1 + 2 * 31
+    assert opened().open(first.id).plan == live.plan
+
+
+def test_seed_004_2_an_agent_that_plans_goes_on_from_its_current_step(opened: Open) -> None:
+    """Seed 004, criterion 2: the plan that the agent wrote down itself is there after a restart."""
+    steps = ["read", "fix", "test"]
+    wanted = [
+        calls(("update_plan", json.dumps(given)))
+        for given in ({"steps": steps, "current": 1}, {"steps": steps, "current": 9},
+                      {"steps": steps, "current": 2})
+    ]  # fmt: skip
+    store = opened()
+    agent, _ = agent_of(*wanted, "I will fix it.", plans=True)
+    first = Live.start(store, agent)
+    results = [e.result for e in first.stream("Fix it") if isinstance(e, Returned)]
+    assert [r.ok for r in results] == [True, False, True]
+    assert results[2].data == "Step 2 of 3: fix"
+    agent, client = agent_of("Fixed.", calls(("update_plan", '{"steps": []}')), "Done.", plans=True)
+    live = Live.resume(opened(), first.id, agent)
+    assert live.plan == agent.plan == Plan(("read", "fix", "test"), current=1)
+    live.turn("Go on")
+    assert "Current step of the plan (2 of 3): fix" in client.asked[0].messages[1].text
+    live.turn("And?")
+    assert live.plan is None
+    assert opened().open(first.id).plan in (None, Plan())
+
+
+def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opened: Open) -> None:
+    """Seed 004, criterion 2: of the plan, whether it awaits a continuation, and whether it is paused."""
+    store, plan = opened(), Plan(("read", "fix"), 0)
+    answers = [READ, "Done.", KeyboardInterrupt(), "Done.", "Done."]
+    agent = Agent("gpt-4o", tools=[read], client=Streaming(*answers), max_iterations=1)
+    live = Live.start(store, agent)
+    live.plan = plan
+    for kept in (replace(plan, awaiting_continuation=True), plan, replace(plan, paused=True), plan):
+        with suppress(KeyboardInterrupt):
+            live.turn("Go on")
+        assert live.plan == store.open(live.id).plan == kept
+    live.plan = done = replace(plan, current=None)
+    live.turn("Thanks")
+    assert live.plan == done
+
+
+def test_a_stored_system_prompt_is_used_where_the_agent_has_none(opened: Open) -> None:
+    first = Live.start(opened(), agent_of(*["Yes."] * 20)[0])
+    for number in range(20):
+        first.turn(f"{number}?")
+    agent, client = agent_of("No.", system=None)
+    Live.resume(opened(), first.id, agent).turn("And?")
+    assert [m.text for m in client.asked[0].messages if m.role == "system"] == ["You help."]
+    other, client = agent_of("No.", system="You do not.")
+    Live.resume(opened(), first.id, other).turn("And?")
+    assert [m.text for m in client.asked[0].messages if m.role == "system"] == ["You do not."]
+
+
+def test_a_session_that_was_made_before_its_agent_stores_the_prompt_too(opened: Open) -> None:
+    store = opened()
+    id = store.create(model="gpt-4o").id
+    Live.resume(store, id, agent_of("Hi.")[0]).turn("Hello")
+    assert stored(store, id) == [("system", "You help."), ("user", "Hello"), ("assistant", "Hi.")]
+
+
+def test_files_keep_their_sessions_through_a_restart(opened: Open) -> None:
+    """Seed 000, testing 3: switching back to previous file resumes it, after a restart as well."""
+    first = Live.start(opened(), agent_of("A1.", "B1.")[0])
+    first.turn("about a", file="a.md")
+    first.turn("about b", file="b.md")
+    agent, client = agent_of("A2.", "C1.")
+    live = Live.resume(opened(), first.id, agent)
+    live.turn("a again", file="a.md")
+    assert [m.text for m in client.asked[0].messages] == ["You help.", "about a", "A1.", "a again"]
+    live.turn("about c", file="c.md")
+    assert [m.text for m in client.asked[1].messages] == ["You help.", "about c"]
+
+
+def test_what_the_engine_says_on_resume_is_told_whatever_file_is_open(opened: Open) -> None:
+    first = Live.start(opened(), agent_of(*["Yes."] * 20)[0])
+    for number in range(20):
+        first.turn(f"{number}?", file="a.md")
+    agent, client = agent_of("C.")
+    Live.resume(opened(), first.id, agent).turn("about c", file="c.md")
+    sent = client.asked[0].messages
+    assert [m.role for m in sent] == ["system", "user", "user"]
+    assert ENGINE in sent[1].extra
+    assert ENGINE not in json.dumps([m.to_dict() for m in sent])
+
+
+def test_a_session_of_a_file_gives_its_turns_the_file(opened: Open) -> None:
+    live = Live.start(opened(), agent_of("Yes.", "No.")[0], file="a.md")
+    live.turn("One")
+    live.turn("Two", file="b.md")
+    files = [m.file for m in opened().read(live.id) if m.role == "user"]
+    assert files == ["a.md", "b.md"]
+    assert live.session.file == "a.md"
+
+
+# --- what ends a turn ------------------------------------------------------------------------------
+
+CRASH = """
+import os, signal, sys
+from ctxlab.agent import Agent, Live
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.llm import ScriptedClient
+from ctxlab.sessions import ChunkedStore, WorkspaceStore
+kind, folder, id = sys.argv[1:]
+def read() -> str:
+    return "text"
+def crash() -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+names = ("read", "crash", "read")
+wanted = Message("assistant", tool_calls=tuple(ToolCall(f"c{i}", n) for i, n in enumerate(names)))
+agent = Agent("gpt-4o", tools=[read, crash], client=ScriptedClient(wanted), system="You help.")
+store = ChunkedStore(folder + "/s", max_history=7) if kind == "chunks" else WorkspaceStore(folder)
+Live.start(store, agent, id=id).turn("Go")
+"""
+
+
+def test_a_killed_process_loses_nothing_and_its_open_calls_are_answered(
+    opened: Open, tmp_path: Path
+) -> None:
+    """Seed 004, criterion 2: after a kill in the middle of a tool the session is resumed, valid."""
+    kind = "chunks" if isinstance(opened(), ChunkedStore) else "workspace"
+    program = [sys.executable, "-c", CRASH, kind, str(tmp_path), "abc"]
+    assert subprocess.run(program, timeout=120).returncode == -signal.SIGKILL
+    before = stored(opened(), "abc")
+    assert [role for role, _ in before] == ["system", "user", "assistant", "tool"]
+    agent, client = agent_of("Here.")
+    store = opened()
+    live = Live.resume(store, "abc", agent)
+    messages = list(store.read("abc"))
+    assert [m.tool_call_id for m in messages[3:]] == ["c0", "c1", "c2"]
+    assert "Interrupted" in messages[4].text
+    assert check(messages) == []
+    assert live.turn("Are you there?").text == "Here."
+    assert check(client.asked[0].messages) == []
+    Live.resume(opened(), "abc", agent_of()[0])
+    assert check(list(store.read("abc"))) == []
+    assert store.get("abc").messages == 8
+
+
+def test_ctrl_c_leaves_a_whole_session_that_can_be_resumed(opened: Open) -> None:
+    """Seed 002, criterion 4: after Ctrl+C in a tool the stored session is consistent."""
+
+    def stop() -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return "never seen"
+
+    wanted = calls(("stop", "{}"), ("stop", "{}"))
+    agent, client = agent_of(wanted, "Fine.", tools=[stop])
+    store = opened()
+    live = Live.start(store, agent)
+    with pytest.raises(KeyboardInterrupt):
+        live.turn("Go")
+    assert check(list(store.read(live.id))) == []
+    assert [m.role for m in store.open(live.id).recent][-2:] == ["tool", "tool"]
+    assert live.turn("Go on").text == "Fine."
+    assert check(client.asked[-1].messages) == []
+    assert list(store.read(live.id)) == list(agent.manager.history)
+
+
+@pytest.mark.parametrize("kind", [TextPiece, Called])
+def test_a_stream_that_is_closed_early_is_stored_and_saved(opened: Open, kind: type) -> None:
+    store = opened()
+    agent = Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine."))
+    live = Live.start(store, agent)
+    stream = live.stream("Go")
+    take(stream, lambda event: isinstance(event, kind))
+    stream.close()
+    messages = list(store.read(live.id))
+    assert messages == list(agent.manager.history)
+    assert check(messages) == []
+    assert "[Cancelled]" in messages[-1].text or messages[-1].role == "tool"
+    assert store.open(live.id).recent[-1].text == messages[-1].text
+
+
+def test_closing_ends_a_turn_that_was_left_and_nothing_is_said_any_more(opened: Open) -> None:
+    store = opened()
+    agent = Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine."))
+    with Live.start(store, agent) as live:
+        stream = live.stream("Go")
+        take(stream, lambda event: isinstance(event, Called))
+    assert check(list(store.read(live.id))) == []
+    assert live.session.status == "closed"
+    live.close()
+    with pytest.raises(SessionError, match="was closed"):
+        live.turn("More")
+    with pytest.raises(SessionError, match="was closed"):
+        live.plan = None
+    with pytest.raises(SpecError, match="new agent"):
+        Live.resume(store, live.id, agent)
+    with pytest.raises(SpecError, match="new agent"):
+        Live.start(store, agent)
+
+
+def test_a_turn_that_was_given_up_stores_nothing_over_what_came_after_it(opened: Open) -> None:
+    store, plan = opened(), Plan(("read", "write"), 1)
+    live = Live.start(store, Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine.")))
+    stream = live.stream("Go")
+    take(stream, lambda event: isinstance(event, Called))
+    live.closed = True  # by somebody who could wait no longer
+    Live.resume(store, live.id, Agent("gpt-4o")).plan = plan
+    stream.close()
+    assert store.open(live.id).plan == plan
+
+
+def test_what_goes_on_elsewhere_is_told_and_the_two_do_not_mix(opened: Open) -> None:
+    """Seed 004, criterion 4: whoever was first is told, and stores nothing more."""
+    store, elsewhere = opened(), opened()
+    second: list[Live] = []
+
+    def slow() -> str:
+        """Takes its time, in which another process resumes the session."""
+        second.append(Live.resume(elsewhere, first.id, agent_of("Hello.")[0]))
+        second[0].turn("I speak meanwhile")
+        return "too late"
+
+    agent = Agent("gpt-4o", tools=[slow], client=ScriptedClient(calls(("slow", "{}")), "Never."))
+    first = Live.start(store, agent)
+    with pytest.raises(SessionAhead, match="has gone on elsewhere: resume it"):
+        first.turn("Go")
+    with pytest.raises(SessionError, match="was closed: resume it"):
+        first.turn("Hello?")
+    first.close()
+    stored = list(store.read(first.id))
+    assert check(stored) == []
+    assert [m.text for m in stored][-2:] == ["I speak meanwhile", "Hello."]
+    assert store.get(first.id).status == "active"
+
+
+def test_what_is_spoken_in_is_active_and_what_was_archived_meanwhile_stays_so(
+    opened: Open,
+) -> None:
+    store = opened()
+    with Live.start(store, agent_of("One.", "Two.")[0]) as live:
+        live.turn("First")
+        store.mark(live.id, "closed")  # as the start of another one does
+        live.turn("Second")
+        assert live.session.status == "active"
+        store.mark(live.id, "archived")
+    assert live.session.status == "archived"
+
+
+def test_a_model_that_fails_and_a_session_that_is_gone_are_told(opened: Open) -> None:
+    store = opened()
+    agent, _ = agent_of(ModelUnavailable("busy"), "Here.")
+    live = Live.start(store, agent)
+    with pytest.raises(ModelUnavailable):
+        live.turn("Hello?")
+    assert stored(store, live.id) == [("system", "You help."), ("user", "Hello?")]
+    assert live.turn("Now?").text == "Here."
+    opened().delete(live.id)
+    with pytest.raises(UnknownSession):
+        live.turn("And now?")
+
+
+def test_a_save_that_fails_in_an_interruption_does_not_hide_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(ChunkedStore):
+        def save(self, id: str, *, plan: Plan | None = None) -> None:
+            raise OSError(28, "No space left on device")
+
+    agent = Agent("gpt-4o", client=Streaming(("Hal", KeyboardInterrupt()), "Whole."))
+    live = Live.start(Full(tmp_path), agent)
+    with caplog.at_level(logging.ERROR), pytest.raises(KeyboardInterrupt):
+        live.turn("Go")
+    assert "could not be saved" in caplog.text
+    with pytest.raises(OSError, match="No space"):
+        live.turn("Go on")
+    assert [text for _, text in stored(live.store, live.id)][-1] == "Whole."
+
+
+# --- numbers, summaries, the wire ------------------------------------------------------------------
+
+
+def test_turns_keep_their_numbers_through_a_resume_and_get_turn_gives_any(opened: Open) -> None:
+    long = "word " * 150
+    first = Live.start(opened(), agent_of(*[f"Answer {n}. {long}" for n in range(1, 21)])[0])
+    for number in range(1, 21):
+        first.turn(f"Question {number}?")
+    wanted = calls(("get_turn", '{"number": 2}'), ("get_turn", '{"number": 99}'))
+    agent, client = agent_of(
+        *[f"Answer {n}. {long}" for n in range(21, 27)], wanted, "It was.",
+        strategy="contents() | panic()", limit=2500, reserve=0,
+    )  # fmt: skip
+    live = Live.resume(opened(), first.id, agent)
+    for number in range(21, 27):
+        live.turn(f"Question {number}?")
+    events = list(live.stream("What was the second?"))
+    block = next(m.text for m in client.asked[-1].messages if m.text.startswith("Contents"))
+    listed = [line for line in block.splitlines() if "Question" in line]
+    assert listed
+    assert all(line.startswith(f"{line.split()[2].rstrip('?')}. ") for line in listed)
+    results = [e.result for e in events if isinstance(e, Returned)]
+    assert results[0].data[0]["content"] == "Question 2?"
+    assert results[1].ok is False
+    assert "there is no turn 99" in str(results[1].error)
+
+
+def test_who_summarizes_is_told_of_each_turn_that_is_whole(opened: Open) -> None:
+    told: list[str] = []
+
+    class Summaries:
+        def turn_completed(self, id: str) -> None:
+            told.append(id)
+
+    store = opened()
+    agent = Agent("gpt-4o", client=Streaming("One.", ("Two", KeyboardInterrupt()), "Three."))
+    live = Live.start(store, agent, summaries=Summaries())
+    live.turn("1")
+    with pytest.raises(KeyboardInterrupt):
+        live.turn("2")
+    live.turn("3")
+    assert told == [live.id] * 2
+
+
+def test_a_resumed_session_talks_to_a_real_server_without_marks_of_ours(opened: Open) -> None:
+    """Seed 000, testing 7: nothing of ours is sent after a restart either; the server refuses it."""
+    script: list[Any] = [calls(ToolCall(f"k{n}", "read")) if n % 2 else "Ok." for n in range(40)]
+    with talking(script) as server:
+        client = LiteLLMClient(server.address, "key", retries=0)
+        id = ""
+        for _ in range(3):
+            agent = Agent("openai/gpt-4o", tools=[read], client=client, system="You help.")
+            store = opened()
+            live = Live.resume(store, id, agent) if id else Live.start(store, agent)
+            id = live.id
+            for number in range(4):
+                assert live.turn(f"Turn {number}").text == "Ok."
+            live.plan = Plan(("one", "two"), current=0)
+        assert server.failed == 0
+        assert "Current step" in server.calls[-1].text
+        assert '"_' not in json.dumps(server.calls[-1].body)
+    assert check(list(opened().read(id))) == []
+
+
+def test_two_agents_of_one_store_do_not_mix(opened: Open) -> None:
+    store = opened()
+    one = Live.start(store, agent_of("One.", "One again.")[0], system=True)
+    two = Live.start(store, agent_of("Two.")[0], system=True)
+    one.turn("a")
+    two.turn("b")
+    one.turn("c")
+    assert [t for r, t in stored(store, one.id) if r == "assistant"] == ["One.", "One again."]
+    assert [t for r, t in stored(store, two.id) if r == "assistant"] == ["Two."]
+
+
+def test_messages_keep_what_was_billed_and_when(opened: Open) -> None:
+    live = Live.start(opened(), Agent("gpt-4o", client=Streaming("Yes.")))
+    live.turn("Hi")
+    user, answer = opened().read(live.id)
+    assert isinstance(answer, Message)
+    assert answer.extra["usd"] == 0.25
+    assert (answer.usage.input, answer.usage.output) == (100, 10)  # type: ignore[union-attr]
+    assert user.time is not None
+    assert answer.time is not None
+    assert user.time <= answer.time

@@ -1,0 +1,335 @@
+"""Rules of the workspace tools: answers for a model, within bounds, and nothing from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hostile import PARTS, SECRET, hostile, state
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxlab.agent.tools import text_files as texts
+from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.result import (
+    ERROR_TYPES,
+    ToolResult,
+)
+from ctxlab.agent.tools.safe_paths import DEEPEST
+from ctxlab.agent.tools.tool import call
+from ctxlab.agent.tools.workspace import workspace_tools
+
+Ask = Callable[..., ToolResult]
+
+
+def asking(root: Path, processes: Processes, **settings: Any) -> Ask:
+    tools = {tool.name: tool for tool in workspace_tools(root, processes, **settings)}
+    return lambda name, **arguments: call(tools[name], json.dumps(arguments))
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    with Processes() as made:
+        yield made
+
+
+@pytest.fixture
+def ask(tmp_path: Path, processes: Processes) -> Ask:
+    return asking(tmp_path, processes, timeout=30.0)
+
+
+def test_there_are_five_tools_and_three_that_only_read(tmp_path: Path) -> None:
+    names = [tool.name for tool in workspace_tools(tmp_path, Processes())]
+    assert names == ["list_files", "search_files", "read_file", "write_file", "run_command"]
+    reading = workspace_tools(tmp_path, Processes(), writable=False)
+    assert [tool.name for tool in reading] == names[:3]
+    for tool in workspace_tools(tmp_path, Processes()):
+        about = tool.definition["function"]
+        assert about["description"]
+        assert all("description" in each for each in about["parameters"]["properties"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind"),
+    [
+        ("read_file", {"path": "../outside/secret.txt"}, "permission_denied"),
+        ("read_file", {"path": "/etc/passwd"}, "permission_denied"),
+        ("read_file", {"path": "to_file"}, "permission_denied"),
+        ("read_file", {"path": "fifo"}, "permission_denied"),
+        ("read_file", {"path": "socket"}, "permission_denied"),
+        ("read_file", {"path": "absolute"}, "permission_denied"),
+        ("read_file", {"path": "loop"}, "invalid_args"),
+        ("read_file", {"path": "dangling"}, "invalid_args"),
+        ("read_file", {"path": "none.txt"}, "invalid_args"),
+        ("read_file", {"path": "sub"}, "invalid_args"),
+        ("read_file", {"path": "x" * 300}, "invalid_args"),
+        ("read_file", {"path": "x/" * 5000}, "invalid_args"),
+        ("read_file", {"path": "a\0b"}, "invalid_args"),
+        ("read_file", {"path": ""}, "invalid_args"),
+        ("read_file", {"path": "b.txt", "start": 0}, "invalid_args"),
+        ("read_file", {"path": "b.txt", "start": 5, "end": 4}, "invalid_args"),
+        ("read_file", {"file": "b.txt"}, "invalid_args"),
+        ("read_file", {"path": 7}, "invalid_args"),
+        ("write_file", {"path": "new_outside", "content": "x"}, "permission_denied"),
+        ("write_file", {"path": "to_folder/x", "content": "x"}, "permission_denied"),
+        ("write_file", {"path": "fifo", "content": "x"}, "permission_denied"),
+        ("write_file", {"path": ".git/hooks/pre-commit", "content": "x"}, "permission_denied"),
+        ("write_file", {"path": "sub", "content": "x"}, "invalid_args"),
+        ("write_file", {"path": "b.txt/x", "content": "x"}, "invalid_args"),
+        ("write_file", {"path": "x", "content": "\ud800"}, "invalid_args"),
+        ("list_files", {"folder": ".."}, "permission_denied"),
+        ("list_files", {"folder": "to_folder"}, "permission_denied"),
+        ("list_files", {"folder": "b.txt"}, "invalid_args"),
+        ("list_files", {"glob": "*" * 600}, "invalid_args"),
+        ("search_files", {"text": "x", "folder": "to_root"}, "permission_denied"),
+        ("search_files", {"text": "(", "regex": True}, "invalid_args"),
+        ("search_files", {"text": ""}, "invalid_args"),
+        ("run_command", {"command": "sleep 60", "timeout": 0.2}, "timeout"),
+        ("run_command", {"command": "a\0b"}, "invalid_args"),
+        ("run_command", {"command": "x" * 300_000}, "invalid_args"),
+        ("run_command", {"command": "ls", "timeout": -1}, "invalid_args"),
+    ],
+    ids=str,
+)
+def test_every_failure_is_a_result_with_its_kind(
+    tmp_path: Path, processes: Processes, name: str, arguments: dict[str, Any], kind: str
+) -> None:
+    """Seed 002, section 10.1: errors are classified, so that an agent knows what to do."""
+    work, outside = hostile(tmp_path)
+    before, started = state(tmp_path), time.monotonic()
+    result = asking(work, processes)(name, **arguments)
+    assert time.monotonic() - started < 30
+    assert (result.ok, result.error_type) == (False, kind), result
+    assert kind in ERROR_TYPES
+    assert result.error
+    assert str(tmp_path) not in result.error
+    assert state(tmp_path) == before
+    assert state(outside) == state(outside)
+
+
+def test_all_tools_answer_with_a_tool_result(ask: Ask) -> None:
+    """Seed 002, criterion 1: all tool execution returns a ``ToolResult``, as a dict too."""
+    for name, arguments in {
+        "write_file": {"path": "a.txt", "content": "one\n"},
+        "read_file": {"path": "a.txt"},
+        "list_files": {},
+        "search_files": {"text": "one"},
+        "run_command": {"command": "true"},
+    }.items():
+        result = ask(name, **arguments)
+        assert isinstance(result, ToolResult)
+        assert (result.ok, result.tool_name) == (True, name)
+        assert result.duration_ms is not None
+        assert result.model_dump()["ok"] is True
+    assert result.process_id == "p1"
+
+
+# --- list ----------------------------------------------------------------------------------------
+
+
+def test_what_lies_too_deep_to_be_entered_is_told_with_the_depth_that_counts(
+    tmp_path: Path, ask: Ask
+) -> None:
+    at, made = os.open(tmp_path, os.O_RDONLY), []
+    for _ in range(DEEPEST + 1):
+        os.mkdir("d", dir_fd=at)
+        made.append(at)
+        at = os.open("d", os.O_RDONLY, dir_fd=at)
+    for number in [*made, at]:
+        os.close(number)
+    said = ask("list_files", depth=10**9).data
+    assert said.endswith(f"[1 folder not entered: deeper than {DEEPEST} levels]")
+
+
+def test_files_are_listed_in_order_with_what_is_left_out(tmp_path: Path, ask: Ask) -> None:
+    for path in ("b.py", "a/x.py", "a/b/c/d/deep.py", ".git/config", ".env", "a/.hidden/y"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "two\nlines").touch()
+    lines = ask("list_files").data.splitlines()
+    assert lines[:7] == ["a/", "a/b/", "a/b/c/", "a/x.py", "b.py", "link (link)", r"two\nlines"]
+    assert lines[7:] == [
+        "[3 hidden names (beginning with a dot) left out]",
+        "[1 folder not entered: deeper than 3 levels]",
+    ]
+    assert ask("list_files", glob="*.py", depth=9).data.splitlines()[:3] == [
+        *("a/b/c/d/deep.py", "a/x.py", "b.py")
+    ]
+    assert ask("list_files", folder="a", glob="x*").data.startswith("x.py\n")
+    assert "nothing found" in ask("list_files", glob="*.c").data
+
+
+def test_a_listing_is_bounded_and_says_so(tmp_path: Path, ask: Ask) -> None:
+    for number in range(600):
+        (tmp_path / f"{number:03}").touch()
+    lines = ask("list_files").data.splitlines()
+    assert (len(lines), lines[499]) == (501, "499")
+    assert "only the first 500" in lines[500]
+
+
+# --- search --------------------------------------------------------------------------------------
+
+
+def test_lines_are_found_with_their_places_and_files_left_out_are_counted(
+    tmp_path: Path, ask: Ask
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text("Alpha\nbeta\r\nalphabet [x]\n")
+    (tmp_path / "sub" / "b.md").write_text("alpha in é\n")
+    (tmp_path / "c.bin").write_bytes(b"alpha\0")
+    (tmp_path / "d.txt").write_bytes(b"\xff alpha\n")
+    (tmp_path / ".hidden").write_text("alpha\n")
+    found = ask("search_files", text="alpha").data.splitlines()
+    assert found[:3] == ["a.txt:3: alphabet [x]", "d.txt:1: � alpha", "sub/b.md:1: alpha in é"]
+    assert found[3:] == [
+        "[1 files left out: binary]",
+        "[1 hidden name (beginning with a dot) left out]",
+    ]
+    assert "a.txt:1: Alpha" in ask("search_files", text="ALPHA", ignore_case=True).data
+    assert ask("search_files", text="[x]").data.startswith("a.txt:3")
+    assert ask("search_files", text="^[ab]\\w+a$", regex=True).data.startswith("a.txt:2: beta\n")
+    assert ask("search_files", text="alpha", glob="**/*.md").data.startswith("sub/b.md")
+    assert ask("search_files", text="no such").data.startswith("nothing found")
+
+
+def test_a_search_is_bounded_and_long_lines_are_cut(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "a").write_text("x\n" * 1000)
+    lines = ask("search_files", text="x").data.splitlines()
+    assert len(lines) == 201
+    assert "only the first 200" in lines[200]
+    (tmp_path / "a").write_text("y" * 100_000)
+    assert len(ask("search_files", text="yy").data) < 400
+
+
+def test_an_expression_that_would_take_for_ever_is_a_timeout(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxlab.agent.tools.workspace._SEARCHING", 0.3)
+    (tmp_path / "a").write_text("a" * 5000 + "!\n")
+    started = time.monotonic()
+    result = ask("search_files", text="^(a|aa)+$", regex=True)
+    assert time.monotonic() - started < 30
+    assert (result.ok, result.error_type) == (False, "timeout")
+
+
+# --- read and write ------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_as_it_is_or_in_numbered_lines(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "a").write_text("one\n\ttwo\nthree")
+    assert ask("read_file", path="a").data == "one\n\ttwo\nthree"
+    assert ask("read_file", path="a", start=2, end=2).data == "\ttwo\n"
+    assert ask("read_file", path="a", start=2, numbered=True).data == "     2\t\ttwo\n     3\tthree"
+    assert ask("read_file", path="a", start=9).data == "[the file ends with line 3]"
+    (tmp_path / "empty").touch()
+    assert ask("read_file", path="empty").data == "[the file is empty]"
+
+
+def test_a_large_file_is_read_in_parts_that_say_how_to_go_on(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "a").write_text("".join(f"line {n}\n" for n in range(1, 5001)))
+    said, start, parts = "", 1, 0
+    while start:
+        said_now, _, note = ask("read_file", path="a", start=start).data.partition("[lines ")
+        said += said_now
+        start = int(note.rpartition("=")[2].rstrip("]")) if note else 0
+        parts += 1
+    assert (said, parts) == ((tmp_path / "a").read_text(), 3)
+    (tmp_path / "a").write_text("z" * 3_000_000)
+    data = ask("read_file", path="a").data
+    assert 100_000 < len(data) < 100_100
+    assert "line 1 is cut here" in data
+
+
+def test_a_binary_file_is_not_read(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "a").write_bytes(b"\x7fELF\0\0")
+    result = ask("read_file", path="a")
+    assert (result.error_type, result.error) == ("invalid_args", "binary")
+
+
+def test_what_was_written_is_what_is_read(tmp_path: Path, ask: Ask) -> None:
+    text = "é\r\n\n😀 no end"
+    assert "a new file" in ask("write_file", path="x/y.txt", content=text).data
+    assert ask("read_file", path="x/y.txt").data == text
+    assert "replaced" in ask("write_file", path="x/y.txt", content="").data
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+def test_a_command_answers_with_its_output_and_exit_code(tmp_path: Path, ask: Ask) -> None:
+    assert ask("run_command", command="pwd -P").data == f"{tmp_path.resolve()}\n[exit code 0]"
+    failed = ask("run_command", command="echo no; exit 3")
+    assert (failed.ok, failed.data) == (True, "no\n[exit code 3]")
+    assert ask("run_command", command="kill -9 $$").data == "[ended by signal 9]"
+
+
+def test_a_command_that_took_too_long_gives_what_it_said(ask: Ask, processes: Processes) -> None:
+    result = ask("run_command", command="echo begun; sleep 60", timeout=3)
+    assert (result.ok, result.error_type, result.process_id) == (False, "timeout", "p1")
+    assert result.error is not None
+    assert result.error.endswith("was ended. Its output:\nbegun\n")
+    assert processes.running() == []
+
+
+def test_a_model_may_shorten_the_time_limit_and_not_lengthen_it(
+    tmp_path: Path, processes: Processes
+) -> None:
+    ask, started = asking(tmp_path, processes, timeout=0.3), time.monotonic()
+    assert ask("run_command", command="sleep 60", timeout=100).error_type == "timeout"
+    assert time.monotonic() - started < 30
+
+
+def test_what_goes_on_in_the_background_is_told(ask: Ask, processes: Processes) -> None:
+    data = ask("run_command", command="sleep 60 & echo up").data
+    assert data == "up\n[exit code 0; processes in the background go on as p1]"
+    assert [each.process_id for each in processes.running()] == ["p1"]
+
+
+# --- whatever a model writes ---------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=5).map("/".join), st.booleans())
+def test_no_tool_reads_or_writes_anything_outside(path: str, absolute: bool) -> None:
+    with TemporaryDirectory() as folder:
+        work, outside = hostile(Path(folder).resolve())
+        ask, before = asking(work, Processes()), state(outside)
+        path = f"/{path}" if absolute else path
+        for name, arguments in (
+            ("list_files", {"folder": path, "depth": 3}),
+            ("search_files", {"text": "secret", "folder": path}),
+            ("read_file", {"path": path}),
+            ("write_file", {"path": path, "content": "written"}),
+        ):
+            result = ask(name, **arguments)
+            assert result.ok or result.error_type in ("permission_denied", "invalid_args")
+            assert SECRET not in result.to_llm_content()
+        assert state(outside) == before
+        assert sorted(os.listdir(folder)) == ["outside", "work"]
+
+
+def test_a_line_without_an_end_is_shown_at_once_and_not_gone_through_for_ever(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "_PASSING", 0.3)
+    with open(tmp_path / "long", "wb") as file:
+        file.write(b"a" * 8192)
+        file.truncate(200_000_000_000)  # sparse: it takes no room
+    begun = time.monotonic()
+    assert "line 1 is cut here" in str(ask("read_file", path="long").data)
+    assert ask("read_file", path="long", start=2).error_type == "timeout"
+    assert time.monotonic() - begun < 30
+
+
+def test_an_expression_within_which_no_time_is_kept_is_refused(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "a.txt").write_text("a" * 100_000)
+    begun = time.monotonic()
+    result = ask("search_files", text="a?" * 20_000 + "a" * 20_000, regex=True)
+    assert (result.error_type, time.monotonic() - begun < 30) == ("invalid_args", True)
+    assert ask("search_files", text="x" * 5_000).ok  # a plain text may be of any length

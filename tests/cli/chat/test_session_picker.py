@@ -1,0 +1,100 @@
+"""The picker takes a number, the beginning of an id, or nothing, and asks again for anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ctxlab.cli.chat.session_picker import (
+    ASKED,
+    SHOWN,
+    choose,
+    picked,
+    sessions_list,
+)
+from ctxlab.cli.render.format import drawn
+from ctxlab.errors import CtxlabError
+from ctxlab.sessions.base import Session
+
+SESSIONS = [
+    Session(f"{n:x}0e4f{n}", title=f"Task {n}", model="gpt-5-mini", updated=1.79e9 - n, messages=n)
+    for n in range(12)
+]
+
+
+def answering(*answers: str) -> Callable[[str], str]:
+    waiting: Iterator[str] = iter(answers)
+
+    def ask(question: str) -> str:
+        assert question == ASKED
+        try:
+            return next(waiting)
+        except StopIteration:
+            raise EOFError from None
+
+    return ask
+
+
+@pytest.mark.parametrize("answer", ["", "  ", "n", "new"])
+def test_nothing_is_a_new_session(answer: str) -> None:
+    """Seed 004, picker: resume one of them, or start a new session."""
+    assert picked(SESSIONS, answer) is None
+
+
+def test_the_end_of_input_is_no_answer() -> None:
+    with pytest.raises(EOFError):
+        choose(SESSIONS, answering(), lambda line: None)
+
+
+def test_a_number_or_the_beginning_of_an_id_is_that_session() -> None:
+    assert picked(SESSIONS, "1") is SESSIONS[0]
+    assert picked(SESSIONS, " 9 ") is SESSIONS[8]
+    assert picked(SESSIONS, "b0e") is SESSIONS[11]
+    assert picked(SESSIONS, "10e4f") is SESSIONS[1]
+
+
+@pytest.mark.parametrize(
+    "answer", ["0", "10", "0012", "-1", "1.5", "x", "9999999999999999999999", "\x1b[A", "²"]
+)
+def test_what_is_no_answer_is_told_and_asked_again(answer: str) -> None:
+    with pytest.raises(CtxlabError, match="from 1 to 9"):
+        picked(SESSIONS, answer)
+    told: list[str] = []
+    assert choose(SESSIONS, answering(answer, "2"), told.append) is SESSIONS[1]
+    assert len(told) == 1
+    assert "\x1b" not in told[0]
+
+
+def test_an_id_that_begins_several_is_none() -> None:
+    several = [Session("abc1"), Session("abc2")]
+    with pytest.raises(CtxlabError, match="begins 2 ids"):
+        picked(several, "abc")
+
+
+def test_the_list_says_title_time_messages_model_and_id_and_how_many_more() -> None:
+    """Seed 004, list: title, model and when it was updated are listed."""
+    lines = drawn(sessions_list(SESSIONS)).splitlines()
+    assert lines[0].split() == ["session", "updated", "messages", "model", "id"]
+    assert lines[2].split()[:3] == ["2", "Task", "1"]
+    assert lines[2].split()[-3:] == ["1", "gpt-5-mini", SESSIONS[1].id]
+    assert len(lines) == SHOWN + 2
+    assert lines[-1] == "and 3 older ones: ctxlab sessions list, and here their id"
+    assert "older" not in drawn(sessions_list(SESSIONS[:SHOWN]))
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_sessions_that_are_called_alike_are_told_apart_by_what_can_be_typed(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = [
+        Session(f"{n}f8fad5b-d9cb-469f-a165-70867728950e", title="Fix the parser", model="m" * 30)
+        for n in range(4)
+    ]
+    monkeypatch.setattr("ctxlab.cli.render.format.width", lambda: columns)
+    lines = drawn(sessions_list(alike)).splitlines()
+    assert len(lines) == 5
+    assert all(len(line) <= columns for line in lines)
+    for session, line in zip(alike, lines[1:], strict=True):
+        assert "Fix the parser" in line
+        assert picked(alike, line.split()[-1]) is session

@@ -1,0 +1,404 @@
+"""``ctxlab chat`` in a pipe: the answer on standard output, and nothing that was said is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import PROGRAM, Run, Said
+from talking import Action, Call, Refusal, Talker, talking
+from talking import Said as Answer
+
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions.base import Session
+from ctxlab.sessions.sqlite.store import WorkspaceStore
+
+MODEL = "openai/gpt-4o-mini"
+Chat = Callable[..., Said]
+
+
+def calling(name: str, **arguments: Any) -> Message:
+    return Message("assistant", None, tool_calls=(ToolCall("c1", name, json.dumps(arguments)),))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("The harbour opens at six.\n")
+    monkeypatch.chdir(folder)
+    for name in ("CTXLAB_MODEL", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    return folder
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Talker]]:
+    """Answers for the provider, by a script."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+
+        def begin(script: Action | Sequence[Action]) -> Talker:
+            talker = stack.enter_context(talking(script))
+            for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
+                monkeypatch.setenv(name, talker.address)
+            return talker
+
+        yield begin
+
+
+@pytest.fixture
+def chat(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
+    """The command with something in its standard input."""
+
+    def call(text: str, *options: object) -> Said:
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        return run("chat", "-m", MODEL, *options)
+
+    return call
+
+
+def stored(workspace: Path) -> list[Session]:
+    return WorkspaceStore(workspace).sessions()
+
+
+def messages(workspace: Path) -> list[Message]:
+    (session,) = stored(workspace)
+    return list(WorkspaceStore(workspace).read(session.id))
+
+
+def test_a_pipe_gets_the_answer_and_nothing_else(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served("Forty-two.")
+    assert chat("What is it?\n") == (0, "Forty-two.\n", "")
+    assert server.calls[0].messages[-1].content == "What is it?"
+    assert [m.role for m in messages(workspace)] == ["system", "user", "assistant"]
+    assert stored(workspace)[0].status == "closed"
+
+
+def test_tools_work_in_the_folder_and_are_told_on_standard_error(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    first = calling("read_file", path="notes.txt").replace(content="I look.")
+    server = served([first, calling("run_command", command="exit 3"), "At six."])
+    said = chat("When does the harbour open?\n")
+    assert (said.code, said.out) == (0, "At six.\n")
+    lines = [re.sub(r", \d+\.\d s$", "", line) for line in said.err.splitlines()]
+    assert lines == [
+        "  read_file notes.txt · 1 line",
+        "  run_command exit 3 · 0 lines, exit code 3",
+    ]
+    assert server.calls[1].messages[-1].content == "The harbour opens at six.\n"
+    assert check(messages(workspace), "openai") == []
+
+
+def test_every_line_is_a_turn_of_one_session(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served(lambda call: f"Answer {call.number}.")
+    said = chat("one\n\ntwo\r\nthree")
+    assert said.out == "Answer 0.\nAnswer 1.\nAnswer 2.\n"
+    assert [m.content for m in server.calls[2].messages if m.role == "user"] == [
+        "one",
+        "two",
+        "three",
+    ]
+    (session,) = stored(workspace)
+    assert session.messages == 7
+
+
+def test_a_session_goes_on_where_it_is_named_and_else_another_begins(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    """Seed 004, criterion 3: starting a new session does not overwrite older sessions.
+
+    Seed 004, picker: ``--session`` resumes directly, by the beginning of an id.
+    """
+    server = served("Noted.")
+    chat("The code is 7319.\n")
+    first = stored(workspace)[0].id
+    before = list(WorkspaceStore(workspace).read(first))
+    chat("What is the code?\n", "--session", first[:6])
+    assert "7319" in server.calls[-1].text
+    chat("Something else.\n")
+    assert "7319" not in server.calls[-1].text
+    chat("Another.\n", "--new")
+    assert len(stored(workspace)) == 3
+    again = list(WorkspaceStore(workspace).read(first))
+    assert again[: len(before)] == before
+    assert len(again) == len(before) + 2
+
+
+def test_one_session_of_a_workspace_is_active_at_a_time(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    """Seed 004, criterion 4: only one session is active per workspace at a time."""
+    served("Noted.")
+    left = WorkspaceStore(workspace).create(title="left open").id
+    seen: list[str] = []
+    server = served(lambda call: seen.extend(s.status for s in stored(workspace)) or "Yes.")
+    chat("Hello.\n")
+    assert server.answered == 1
+    assert sorted(seen) == ["active", "closed"]
+    assert WorkspaceStore(workspace).get(left).status == "closed"
+
+
+def test_a_model_is_named_by_option_or_environment_or_it_is_said(
+    run: Run, served: Callable[..., Talker], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = served("Yes.")
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
+    said = run("chat")
+    assert (said.code, said.out) == (2, "")
+    assert "no model is named: add --model" in said.err
+    assert "CTXLAB_MODEL" in said.err
+    assert not (workspace / ".ctxlab").exists()
+    monkeypatch.setenv("CTXLAB_MODEL", MODEL)
+    assert run("chat").out == "Yes.\n"
+    id = stored(workspace)[0].id
+    monkeypatch.setenv("CTXLAB_MODEL", "")
+    monkeypatch.setattr("sys.stdin", io.StringIO("again\n"))
+    assert run("chat", "--session", id).out == "Yes.\n"
+    assert {call.model for call in server.calls} == {"gpt-4o-mini"}
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_refusal_is_one_sentence_and_what_was_asked_stays(
+    chat: Chat, served: Callable[..., Talker], workspace: Path, status: int
+) -> None:
+    server = served(Refusal(status, says="Wrong, says the provider."))
+    said = chat("hi\nmore\n")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("ctxlab: ")
+    assert "Traceback" not in said.err
+    assert server.attempts == 1
+    assert [m.content for m in messages(workspace) if m.role == "user"] == ["hi"]
+
+
+def test_what_is_written_wrongly_is_said_before_anything_is_stored(
+    chat: Chat, workspace: Path
+) -> None:
+    for options in (
+        ("--new", "--session", "x"),
+        ("--workspace", "nowhere"),
+        ("--workspace", "notes.txt"),
+        ("-s", "panick"),
+        ("-l", "many"),
+        ("--reserve", "x"),
+        ("-l", "1k", "--reserve", "2k"),
+        ("--max-iterations", "0"),
+        ("--session", "x"),
+    ):
+        said = chat("hi\n", *options)
+        assert (said.code, said.out) == (2, ""), options
+        assert said.err.startswith("ctxlab: ")
+    assert [path.name for path in workspace.iterdir()] == ["notes.txt"]
+
+
+def test_what_the_tools_may_do_can_be_bounded(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served([calling("run_command", command="touch made"), "No."] * 2)
+
+    def offered(place: int) -> set[str]:
+        return {tool["function"]["name"] for tool in server.calls[place].body.get("tools", ())}
+
+    chat("hi\n", "--read-only")
+    assert offered(0) == {"list_files", "search_files", "read_file", "update_plan"}
+    chat("hi\n", "--no-tools")
+    assert offered(2) == set()
+    assert not (workspace / "made").exists()
+
+
+def test_the_limit_of_iterations_gives_the_partial_answer(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    served(calling("list_files").replace(content="Looking."))
+    said = chat("hi\n", "--max-iterations", "2")
+    assert said.out == "Looking.\n\n[Tool call limit reached]\n"
+    assert said.code == 0
+    assert said.err.count("list_files") == 2
+    assert said.err.endswith("stopped after 2 calls of the model; --max-iterations allows more\n")
+
+
+def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> None:
+    """Seed 002, criterion 5: ``/context`` shows tool definition token usage."""
+    said = chat("/context\n", "-l", "16k", "--reserve", "2k")
+    assert said.code == 0
+    sizes = {
+        found[1]: int(found[2].replace(",", ""))
+        for line in said.out.splitlines()
+        if (found := re.match(r"\S (\w+) +([\d,]+) +<?\d+ %", line))
+    }
+    assert list(sizes) == ["system", "tools", "summary", "messages", "reserve", "free"]
+    assert sizes["tools"] > 200
+    assert sizes["reserve"] == 2000
+    assert sum(sizes.values()) == 16_000
+    assert "\x1b" not in said.out
+    without = chat("/context\n", "-l", "16k", "--no-tools")
+    assert "tools              0" in without.out
+
+
+def test_what_is_refused_before_it_is_said_leaves_no_session(chat: Chat, workspace: Path) -> None:
+    said = chat("word " * 900, "-l", "800", "--no-tools")
+    assert (said.code, said.out, "larger limit" in said.err) == (2, "", True)
+    assert stored(workspace) == []
+
+
+def test_a_slash_command_is_obeyed_and_not_said(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    """Seed 003, toc: in a chat, /toc, /turn and /title."""
+    server = served("Done.")
+    said = chat("Fix the parser\n/toc\n/turn 1\n/title Parser work\n/title\n/help\n/quit\nnever\n")
+    assert said.code == 0
+    assert len(server.calls) == 1
+    assert "1. Fix the parser\n" in said.out
+    assert "user\nFix the parser\n\nassistant\nDone.\n" in said.out
+    assert "--max-iterations" not in said.err
+    assert "titled: Parser work\nParser work\n" in said.out
+    assert "Fix the parser" in said.out.split("titled:")[1]
+    assert all(f"/{name}" in said.out for name in ("context", "toc", "turn", "title", "quit"))
+    assert stored(workspace)[0].title == "Parser work"
+
+
+def test_adjacent_turns_are_shown_without_the_lines_of_each_other(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    served("Done.")
+    said = chat("Alpha\nBeta\nGamma\n/turn 1-2\n")
+    assert [line for line in said.out.splitlines() if re.match(r"(… )?\d\. ", line)] == [
+        "1. Alpha",
+        "2. Beta",
+        "… 3. Gamma",
+    ]
+
+
+@pytest.mark.parametrize("leaving", ["/quit", "/exit", "/Q now"])
+def test_a_slash_command_ends_the_chat(
+    chat: Chat, served: Callable[..., Talker], leaving: str
+) -> None:
+    server = served("Never.")
+    assert chat(f"{leaving}\nnever\n") == (0, "", "")
+    assert server.calls == []
+
+
+def test_a_slash_command_that_is_none_says_what_there_is(chat: Chat) -> None:
+    said = chat("/contxt\n")
+    assert said.code == 2
+    assert "did you mean /context" in said.err
+    assert "/title" in chat("/zzz\n").err
+
+
+def test_a_path_and_what_begins_with_a_space_are_said(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    server = served("I see.")
+    chat("/etc/hosts is what?\n /help\n")
+    said = [m.content for m in server.calls[-1].messages if m.role == "user"]
+    assert said == ["/etc/hosts is what?", "/help"]
+
+
+def test_before_anything_was_said_nothing_is_stored(chat: Chat, workspace: Path) -> None:
+    said = chat("/toc\n/title\n/title To come\n/title\n/context\n\n   \n")
+    assert said.code == 0
+    assert "(no turns yet)\n(no title yet)\ntitled: To come\nTo come\n" in said.out
+    assert stored(workspace) == []
+
+
+def test_a_title_that_was_given_first_is_the_sessions(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served("Yes.")
+    chat("/title Harbour\nhi\n")
+    assert stored(workspace)[0].title == "Harbour"
+
+
+def test_titles_and_lines_come_from_a_model_where_one_is_named(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    """Seed 003, background: in the background, when a turn is complete."""
+
+    def script(call: Call) -> str:
+        if "session title" in call.text:
+            return "Harbour hours"
+        return "A line about the harbour" if "table of contents" in call.text else "At six."
+
+    served(script)
+    assert chat("When does it open?\n", "--summary-model", MODEL).out == "At six.\n"
+    (session,) = stored(workspace)
+    assert session.title == "Harbour hours"
+    assert WorkspaceStore(workspace).lines(session.id) == {1: "A line about the harbour"}
+
+
+def test_a_stream_that_breaks_keeps_what_was_said(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    from talking import Fault
+
+    served(Answer("one two three", pieces=4, breaks=Fault.CUT, after=2))
+    said = chat("hi\n")
+    assert said.code == 2
+    assert said.err.startswith("ctxlab: ")
+    assert messages(workspace)[-1].content == "one two \n\n[The answer broke off]"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_what_is_ended_in_the_middle_has_stored_all_that_was_said(
+    served: Callable[..., Talker], workspace: Path, how: signal.Signals
+) -> None:
+    """Seed 004, criterion 1: after a restart, prior sessions of the workspace are listed."""
+    served(["First.", calling("run_command", command="echo here > here; sleep 60")])
+    command = [*PROGRAM, "chat", "-m", MODEL]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=workspace, env=os.environ, **pipes) as process:  # type: ignore[call-overload]
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"First.\n"
+        while not (workspace / "here").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)
+    said = subprocess.run(
+        [*PROGRAM, "sessions", "list", "--json"], capture_output=True, cwd=workspace, check=True
+    )
+    (row,) = json.loads(said.stdout)
+    kept = messages(workspace)
+    assert row["title"] == "one"
+    assert [m.role for m in kept][:5] == ["system", "user", "assistant", "user", "assistant"]
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert err.decode().splitlines()[-1] == "Cancelled"
+        assert row["status"] == "closed"
+        assert check(kept, "openai") == []
+        assert "Cancelled" in kept[5].text
+
+
+def test_what_is_no_utf_8_is_said_as_far_as_it_can_be(
+    served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served("Yes.")
+    done = subprocess.run(
+        [*PROGRAM, "chat", "-m", MODEL], cwd=workspace, input=b"gr\xfc\xdfe\n", capture_output=True
+    )
+    assert (done.returncode, done.stdout) == (0, b"Yes.\n")
+    assert server.calls[0].messages[-1].content == "gr\ufffd\ufffde"

@@ -1,0 +1,396 @@
+"""``ctxlab chat`` in a real terminal, from the first word to the evaluation of what was said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from running import PROGRAM
+from talking import Action, Call, Refusal, Talker, talking
+from talking import Said as Answer
+from terminals import PROMPT, Terminal, appears, gone, terminal
+
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions.sqlite.store import WorkspaceStore
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="tmux is for POSIX")
+
+MODEL = "openai/gpt-4o-mini"
+FACT = "The harbour master is called Odalys Brandt"
+CHAT = (*PROGRAM, "chat", "-m", MODEL)
+
+
+def script(call: Call) -> Action:
+    """Does what it is told; what it knows stands in the messages that it gets."""
+    last = call.messages[-1]
+    if last.role == "tool":
+        return f"It said: {last.text.splitlines()[0]}"
+    asked = last.text
+    if asked.startswith("run "):
+        arguments = json.dumps({"command": asked[4:]})
+        made = ToolCall(f"r{call.number}", "run_command", arguments)
+        return Message("assistant", "Let me see.", tool_calls=(made,))
+    if asked == "count":
+        return Answer(" ".join(map(str, range(200))), pieces=4, pace=0.05)
+    if asked == "fail":
+        return Refusal(401, says="no such key")
+    if "who" in asked.lower():
+        known = re.search(r"is called (\w+ \w+)", call.text)
+        return f"It is {known[1]}." if known else "I do not know."
+    return "Noted."
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def server() -> Iterator[Talker]:
+    with talking(script) as talker:
+        yield talker
+
+
+@pytest.fixture
+def screen(workspace: Path, server: Talker) -> Iterator[Terminal]:
+    """A shell in the workspace that reaches the server."""
+    addresses = dict.fromkeys(("OPENAI_API_BASE", "OPENAI_BASE_URL"), server.address)
+    path = os.environ.get("PYTHONPATH", "")
+    with terminal(
+        workspace, OPENAI_API_KEY="sk-test", NO_PROXY="127.0.0.1", PYTHONPATH=path, **addresses
+    ) as made:
+        yield made
+
+
+def chats(workspace: Path) -> list[psutil.Process]:
+    """The chats that were begun in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if MODEL in process.cmdline() and Path(process.cwd()) == workspace:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_chat_is_interrupted_left_resumed_and_evaluated(
+    screen: Terminal, workspace: Path, server: Talker
+) -> None:
+    """Seed 004, testing 2: create session, exit, restart, resume, verify continuity via summary.
+
+    Seed 002, criterion 4: Ctrl+C during tool execution kills managed processes and shows "Cancelled".
+    Seed 004, criterion 1: after a restart, prior sessions of the workspace can be listed.
+    Seed 004, criterion 2: the user can resume one, and the agent continues from summary and window.
+    Seed 004, picker: the picker of prior sessions; Enter begins a new one.
+    Issue, done when: all of it in a terminal, then ``ctxlab eval`` on that store.
+    """
+    # There is nothing to pick, so a new session begins.
+    screen.run(CHAT)
+    shown = screen.wait_end(">")
+    assert "a new session" in shown
+    assert "Number" not in shown
+    screen.type(f"{FACT}.")
+    screen.wait("Noted.")
+
+    # Tools work in the folder, and a line says so.
+    screen.wait_end(">")
+    screen.type("run echo from the shell > made.txt; cat made.txt; exit 3")
+    shown = screen.wait("It said: from the shell")
+    assert re.search(r"run_command echo from .* · 1 line, exit code 3(, \d+\.\d s)?$", shown, re.M)
+    assert (workspace / "made.txt").read_text() == "from the shell\n"
+
+    # Ctrl+C in the middle of a command ends it with its children, and leads back to the prompt.
+    screen.wait_end(">")
+    screen.type("run sleep 7311 & setsid sleep 7312 & sleep 7313")
+    for number in (7311, 7312, 7313):
+        appears(f"sleep {number}")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    screen.wait_end(">")
+    assert all(gone(f"sleep {number}") for number in (7311, 7312, 7313))
+    (session,) = WorkspaceStore(workspace).sessions()
+    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+
+    # The conversation goes on; so much of it that the first turn leaves the window.
+    for number in range(24):
+        screen.type(f"part {number}")
+        screen.wait_end(">")
+        _until_asked(server, f"part {number}")
+    screen.clear()
+    screen.type("/context")
+    shown = screen.wait("free")
+    assert re.search(r"tools +\d", shown)
+    assert re.search(r"messages +\d", shown)
+    screen.type("/title Harbour work")
+    screen.wait("titled: Harbour work")
+    screen.wait_end(">")
+    screen.press("C-d")
+    screen.wait("goes on with it")
+    screen.wait_end(PROMPT)
+
+    # Another day: the session is picked by number, and the fact is known through the summary.
+    screen.clear()
+    screen.run(CHAT)
+    shown = screen.wait("Number to resume, Enter for a new session:")
+    assert re.search(r"1  Harbour work +\d{4}-\d\d-\d\d \d\d:\d\d +\d+ +openai/gpt-4o-mini", shown)
+    screen.type("7")
+    screen.wait("is none of them")
+    screen.type("1")
+    screen.wait("Harbour work, ")
+    screen.wait_end(">")
+    before = len(server.calls)
+    screen.type("Who is the harbour master?")
+    screen.wait("It is Odalys Brandt.")
+    sent = server.calls[before].messages
+    said = [m for m in sent if m.role == "user" and m.text.startswith(FACT)]
+    assert said == [], "the first turn left the window"
+    engines = [m for m in sent if m.text.startswith("This conversation is resumed.")]
+    assert len(engines) == 1
+    assert FACT in engines[0].text
+    screen.wait_end(">")
+    screen.type("/quit")
+    screen.wait_end(PROMPT)
+
+    # What was said is data.
+    (again,) = WorkspaceStore(workspace).sessions()
+    assert (again.id, again.status) == (session.id, "closed")
+    screen.clear()
+    screen.run([*PROGRAM, "eval", ".ctxlab/sessions.db", "-l", "4k", "-s", "full", "-s", "panic"])
+    shown = screen.wait("1 recording in 1 cluster")
+    assert "panic" in shown
+
+
+def _until_asked(server: Talker, text: str) -> None:
+    end = time.monotonic() + 20
+    while not any(call.messages[-1].text == text and call.answer for call in server.calls[-2:]):
+        assert time.monotonic() < end, f"{text} was never asked"
+        time.sleep(0.02)
+
+
+def test_an_answer_that_is_stopped_is_kept_and_a_failure_is_one_sentence(
+    screen: Terminal, workspace: Path
+) -> None:
+    """Seed 002, section 10.4: streaming cleans up as well."""
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("count")
+    screen.wait("5 6 7")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    screen.wait_end(">")
+    screen.type("fail")
+    shown = screen.wait("no such key")
+    assert "Traceback" not in shown
+    screen.wait_end(">")
+    screen.type("/contxt")
+    screen.wait("did you mean /context")
+    screen.wait_end(">")
+    (session,) = WorkspaceStore(workspace).sessions()
+    kept = list(WorkspaceStore(workspace).read(session.id))
+    assert kept[2].text.startswith("0 1 2 3")
+    assert kept[2].text.endswith("\n\n[Cancelled]")
+    assert check(kept, "openai") == []
+
+
+def test_ctrl_c_clears_a_line_and_leaves_an_empty_prompt_with_130(screen: Terminal) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("never said", enter=False)
+    screen.wait("never said")
+    screen.press("C-c")
+    time.sleep(0.3)
+    screen.wait_end(">")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    screen.wait_end(PROMPT)
+    screen.type("echo it was $?")
+    screen.wait("it was 130")
+
+
+def test_lines_are_found_again_and_may_be_long(screen: Terminal, server: Talker) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("first \\")
+    screen.wait_end("…")
+    screen.type("second")
+    screen.wait("Noted.")
+    assert server.calls[-1].messages[-1].text == "first \nsecond"
+    screen.wait_end(">")
+    screen.tmux("set-buffer", "pasted one\npasted two")
+    screen.tmux("paste-buffer", "-p")
+    screen.press("Enter")
+    _until_asked(server, "pasted one\npasted two")
+    screen.wait_end(">")
+    screen.press("C-d")
+    screen.wait_end(PROMPT)
+    screen.run([*CHAT, "--new"])
+    screen.wait_end(">")
+    screen.press("Up")
+    screen.wait_end("> pasted two")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_chat_that_is_ended_from_outside_leaves_nothing_running(
+    screen: Terminal, workspace: Path, how: signal.Signals
+) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type(f"run sleep 741{how.value}")
+    appears(f"sleep 741{how.value}")
+    (chat,) = chats(workspace)
+    chat.send_signal(how)
+    screen.wait("Cancelled")
+    screen.wait_end(PROMPT)
+    assert gone(f"sleep 741{how.value}")
+    (session,) = WorkspaceStore(workspace).sessions()
+    assert session.status == "closed"
+    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+
+
+def test_the_context_fits_a_narrow_terminal(screen: Terminal) -> None:
+    screen.resize(44, 50)
+    screen.run([*CHAT, "--new"])
+    screen.wait_end(">")
+    screen.clear()
+    screen.type("/context")
+    screen.wait("free")
+    shown = screen.wait_end(">")
+    lines = shown.splitlines()
+    assert any(re.fullmatch(r"[█▓▒■░·]{30,44}", line) for line in lines)
+    assert any(re.fullmatch(r". tools +[\d,]+ +<?\d+ %", line) for line in lines)
+
+
+def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: Path) -> None:
+    store = WorkspaceStore(workspace)
+    for number in range(11):
+        store.create(title=f"Session {number}")
+    store.close()
+    screen.run(CHAT)
+    shown = screen.wait("Number to resume")
+    assert "9  Session 2" in shown
+    assert "and 2 older ones: ctxlab sessions list" in shown
+    screen.press("Enter")
+    screen.wait("a new session")
+    screen.wait_end(">")
+    screen.press("C-d")
+    screen.wait_end(PROMPT)
+    screen.clear()
+    screen.run(CHAT)
+    screen.wait("Number to resume")
+    screen.press("C-c")
+    shown = screen.wait("Cancelled")
+    assert "Cancelled" in shown.splitlines()
+    screen.wait_end(PROMPT)
+    screen.clear()
+    screen.run(CHAT)
+    screen.wait("Number to resume")
+    screen.press("C-d")
+    shown = screen.wait_end(PROMPT)
+    assert "a new session;" not in shown
+    screen.type("echo it was $?")
+    screen.wait("it was 0")
+    assert len(WorkspaceStore(workspace).sessions()) == 11
+
+
+def test_pressing_twice_means_the_answer_and_ends_what_does_not_want_to(
+    screen: Terminal, workspace: Path
+) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("run trap '' TERM INT; sleep 7511; sleep 7512; sleep 7513")
+    appears("sleep 7511")
+    screen.press("C-c")
+    time.sleep(0.15)
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    screen.wait_end(">")
+    assert all(gone(f"sleep {number}") for number in (7511, 7512, 7513))
+    time.sleep(1)
+    screen.type("still there?")
+    screen.wait("Noted.")
+    (session,) = WorkspaceStore(workspace).sessions()
+    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+
+
+def test_a_terminal_that_is_closed_ends_the_chat_and_its_commands(
+    screen: Terminal, workspace: Path
+) -> None:
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("run sleep 7611")
+    appears("sleep 7611")
+    screen.tmux("kill-server")
+    assert gone("sleep 7611")
+    end = time.monotonic() + 10
+    while chats(workspace) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert chats(workspace) == []
+    (session,) = WorkspaceStore(workspace).sessions()
+    assert session.status == "closed"
+
+
+def test_a_second_chat_closes_the_session_of_the_first_which_can_go_on(
+    screen: Terminal, workspace: Path, server: Talker
+) -> None:
+    """Seed 004, criterion 4: only one session is active per workspace at a time."""
+    screen.run(CHAT)
+    screen.wait_end(">")
+    screen.type("one")
+    screen.wait("Noted.")
+    (first,) = WorkspaceStore(workspace).sessions()
+    store = WorkspaceStore(workspace)
+    second = store.create(title="second")
+    assert store.get(first.id).status == "closed"
+    screen.wait_end(">")
+    screen.clear()
+    screen.type("two")
+    screen.wait("Noted.")
+    assert {s.id: s.status for s in store.sessions()}[second.id] in ("active", "closed")
+    assert sum(s.status == "active" for s in store.sessions()) == 1
+    assert [m.text for m in store.read(first.id) if m.role == "user"] == ["one", "two"]
+    store.close()
+
+
+def test_a_command_is_shown_while_it_runs_without_colours_too(screen: Terminal) -> None:
+    screen.run(["env", "NO_COLOR=1", *CHAT])
+    screen.wait_end(">")
+    screen.type("run sleep 7711")
+    appears("sleep 7711")
+    screen.wait("run_command sleep 7711")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    assert gone("sleep 7711")
+
+
+def test_the_last_line_is_a_command_that_goes_on_with_the_session(
+    screen: Terminal, workspace: Path
+) -> None:
+    store = WorkspaceStore(workspace / "an other")
+    for number in (1, 2):
+        store.create(id=f"harbour-work-{number}", model=MODEL, title=f"Harbour work {number}")
+    store.close()
+    screen.run([*CHAT, "--workspace", "an other", "--session", "harbour-work-2"])
+    screen.wait("Harbour work 2, 0 messages so far")
+    screen.wait_end(">")
+    screen.press("C-d")
+    found = re.search(r"; ctxlab (chat .*) goes on with it", screen.wait("goes on with it"))
+    assert found
+    screen.wait_end(PROMPT)
+    screen.clear()
+    screen.run([*PROGRAM, *shlex.split(found[1])])
+    screen.wait("Harbour work 2, 0 messages so far")

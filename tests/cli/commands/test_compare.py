@@ -1,0 +1,187 @@
+"""``ctxlab compare`` answers from a saved run, or replays what it is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from running import Run, a_recording, on_a_terminal
+
+from ctxlab.evaluation.comparison import compare
+from ctxlab.evaluation.results import Results
+from ctxlab.formats import write
+
+PAIR = ("panic", "sliding_window")
+LIMIT = ("-l", "4k")
+
+
+def saved(run: Run, logs: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "run"
+    said = run(
+        "eval", logs, *LIMIT, "-l", "3k", *(x for s in PAIR for x in ("-s", s)), "--out", out
+    )
+    assert said.code == 0
+    return out
+
+
+def test_a_saved_run_is_compared_without_its_data(run: Run, logs: Path, tmp_path: Path) -> None:
+    folder = saved(run, logs, tmp_path)
+    for log in logs.iterdir():
+        log.unlink()
+    said = run("compare", folder, "panic @ 4k", "sliding_window @ 3k")
+    assert said.code == 0
+    *lines, last = said.out.rstrip("\n").split("\n")
+    assert max(map(len, lines)) <= 100
+    assert "a  panic() @ 4,000" in said.out
+    assert last.startswith("recall_far: panic() @ 4,000 ")
+    assert "clusters)" in last
+
+
+def test_a_run_and_a_replay_of_the_same_data_agree(run: Run, logs: Path, tmp_path: Path) -> None:
+    folder = saved(run, logs, tmp_path)
+    mine = run("compare", folder, "panic @ 4k", "sliding_window @ 4k", "--json")
+    other = run("compare", logs, *PAIR, *LIMIT, "--json", "--out", tmp_path / "again")
+    assert json.loads(mine.out) == json.loads(other.out)
+    assert (tmp_path / "again" / "manifest.json").is_file()
+
+
+def test_equal_tokens_says_which_limit_that_takes(run: Run, logs: Path) -> None:
+    said = run("compare", logs, "tool_stubs(keep=3)", "sliding_window", *LIMIT, "--equal-tokens",
+               "--json")  # fmt: skip
+    assert "sliding_window within" in said.err
+    rows = {row["score"]: row for row in json.loads(said.out)}
+    assert abs(rows["tokens_mean"]["difference"]) < 0.1
+    assert rows["tokens_mean"]["limit_b"] != 4000
+
+
+def test_tables_are_written_for_papers(run: Run, logs: Path) -> None:
+    assert run("compare", logs, *PAIR, *LIMIT, "--latex").out.startswith(r"\begin{tabular}")
+    assert run("compare", logs, *PAIR, *LIMIT, "--markdown").out.startswith("| a | b |")
+
+
+def test_what_makes_no_sense_is_refused_in_one_sentence(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    folder = saved(run, logs, tmp_path)
+    for arguments, hint in (
+        ((folder, *PAIR, *LIMIT), "would need a replay"),
+        ((logs, "panic", *LIMIT), "at least two"),
+        ((logs, *PAIR, *LIMIT, "-l", "3k", "--equal-tokens"), "one limit"),
+        ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
+        ((folder, *PAIR, "--margin", "recall=-0.02"), "recall: a margin is 0 or more, not -0.02"),
+        ((folder, *PAIR, "--out", tmp_path / "again"), "out would need a replay"),
+        ((folder, *PAIR, "--draws", "999"), "--draws: 1,000 at least"),
+        ((logs, "panic @ 4k", "panic @ 4k"), "at least two"),
+        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each of these names its own"),
+        ((logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"), "leave out their @"),
+        ((folder, *PAIR, "--latex", "--json"), "one at a time"),
+        ((folder, "panic", "tool_stubs"), "no strategy of this evaluation is called"),
+    ):
+        said = run("compare", *arguments)
+        assert said.code == 2
+        assert hint in said.err
+        assert len(said.err.strip().split("\n")) == 1
+    assert not (tmp_path / "again").exists()
+
+
+LONG = "observation_mask(keep=3) | rolling_summary(keep_recent=4) | sliding_window | panic"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_names_take_no_room_from_figures_and_no_figure_is_cut(
+    run: Run, logs: Path, tmp_path: Path, columns: int
+) -> None:
+    for number in range(6, 18):
+        write([replace(a_recording(number), cluster=None)], logs / f"{number}.jsonl")
+    out = tmp_path / "run"
+    run("eval", logs, *LIMIT, "-s", LONG, "-s", f"tool_stubs | {LONG}", "--out", out)
+    margins = ("--margin", "recall_far=0.02", "--margin", "tokens_mean=5%")
+    lines = on_a_terminal(columns, "compare", str(out), *margins)
+    assert max(map(len, lines)) <= columns
+    table = lines[: lines.index("")]
+    names = [line for line in table if line[:3] in ("a  ", "b  ")]
+    assert len(names) == 2
+    words = " ".join(" ".join(table).split())
+    shown = compare(Results.load(out), margins={"recall_far": 0.02, "tokens_mean": 0.05})
+    for cells in shown.rows():
+        figures = cells[2:7]
+        assert all(word in words for figure in figures for word in figure.split())
+        assert set(cells[-1].replace(";", "").split()) <= set(words.replace(";", "").split())
+    told = " ".join(" ".join(lines).split())
+    heads = {head for head in ("w/t/l", "(Holm)") if head in words}
+    assert ("Too narrow here for" in told) == (" d " not in table[1])
+    assert ("w/t/l: recordings" in told) == ("w/t/l" in heads)
+    assert ("permutation test" in told) == ("(Holm)" in heads)
+    assert ("(Holm)" in heads) == (columns >= 80)
+
+
+def test_the_very_pair_that_was_named_is_replayed_and_compared(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    said = run("compare", logs, "panic @ 4k", "sliding_window @ 3k", "--json")
+    assert {
+        (row["a"], row["limit_a"], row["b"], row["limit_b"]) for row in json.loads(said.out)
+    } == {("panic()", 4000, "sliding_window()", 3000)}
+    saved_one = saved(run, logs, tmp_path)
+    same = run("compare", saved_one, "panic @ 4k", "sliding_window @ 3k", "--json")
+    assert said.out == same.out
+
+
+@pytest.mark.parametrize(
+    "choices", [("panic @ 4k", "panic @ 3k"), ("panic", "-l", "4k", "-l", "3k")]
+)
+def test_one_strategy_is_compared_at_two_limits_of_data(
+    run: Run, logs: Path, choices: tuple[str, ...]
+) -> None:
+    rows = json.loads(run("compare", logs, *choices, "--json").out)
+    assert {(row["limit_a"], row["limit_b"]) for row in rows} == {(4000, 3000)}
+
+
+def test_a_strategy_without_a_limit_is_replayed_within_the_common_ones_alone(
+    run: Run, logs: Path
+) -> None:
+    said = run("compare", logs, "panic", "tool_stubs", "sliding_window @ 3k", *LIMIT, "--json")
+    pairs = {(row["a"], row["limit_a"], row["b"], row["limit_b"]) for row in json.loads(said.out)}
+    assert pairs == {
+        ("panic()", 4000, "tool_stubs()", 4000),
+        ("panic()", 4000, "sliding_window()", 3000),
+        ("tool_stubs()", 4000, "sliding_window()", 3000),
+    }
+
+
+def test_what_equal_tokens_saved_is_compared_again_as_it_says(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    said = run("compare", logs, "tool_stubs(keep=3)", "sliding_window", *LIMIT, "--equal-tokens",
+               "--json", "--out", tmp_path / "a run")  # fmt: skip
+    (advice,) = [line for line in said.err.split("\n") if "compares it again" in line]
+    arguments = shlex.split(advice.split("; ctxlab ")[1].removesuffix(" compares it again"))
+    again = run(*arguments, "--json")
+    assert again.code == 0
+    assert again.out == said.out
+
+
+def test_a_replay_says_what_an_evaluation_says(run: Run, logs: Path) -> None:
+    (logs / "notes.txt").write_text("nothing of use")
+    claude = replace(a_recording(7), id="claude", model="claude-opus-4-5")
+    write([claude], logs / "claude.jsonl")
+    said, told = (run(command, logs, *more, *LIMIT) for command, more in (
+        ("compare", PAIR), ("eval", [x for s in PAIR for x in ("-s", s)])))  # fmt: skip
+    assert said.err == told.err
+    assert "left out: 1 file" in said.err
+    assert "priced by their own models: claude-opus-4-5 (1)" in said.err
+    named = run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
+    assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in named
+    basis = " ".join(said.out.split())
+    for words in (
+        "Tokens are counted with o200k_base, the vocabulary of gpt-5.",
+        "The vocabulary of claude-opus-4-5 is not public",
+        "gpt-5: input $1.25, cached $0.125, output $10",
+        "claude-opus-4-5: input $5, cached $0.5, output $25",
+    ):
+        assert basis.count(words) == 1

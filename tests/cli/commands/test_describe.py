@@ -1,0 +1,168 @@
+"""``ctxlab describe`` says what recordings hold and what was left out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from running import Run, a_recording, on_a_terminal
+
+from ctxlab.formats import write
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Recording,
+    Usage,
+)
+
+
+def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:
+    said = run("describe", logs)
+    lines = said.out.split("\n")
+    assert said.code == 0
+    assert [line.split()[0] for line in lines[2:8]] == [f"order-{n}" for n in range(6)]
+    assert lines[8].startswith("all 6 ")
+    assert max(map(len, lines)) <= 100
+
+
+def test_json_holds_a_row_a_recording_and_nothing_else(run: Run, logs: Path) -> None:
+    rows = json.loads(run("describe", logs, "--json").out)
+    assert [row["recording"] for row in rows] == [f"order-{n}" for n in range(6)]
+    first = rows[0]
+    assert (first["messages"], first["requests"], first["valid"]) == (31, 15, True)
+    assert first["far_needs"] > 0
+    assert first["tool_tokens"] < first["tokens"]
+
+
+def test_the_hints_name_the_limits_that_bite(run: Run, logs: Path) -> None:
+    said = " ".join(run("describe", logs).out.split())
+    assert "A limit bites, of 6 recordings: 4,000 in 6" in said
+
+
+def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_path: Path) -> None:
+    write([a_recording(n, turns=1) for n in range(40)], tmp_path / "many.jsonl")
+    assert run("describe", tmp_path).out.count("group-") == 3
+    assert run("describe", tmp_path, "--all").out.count("\norder-") == 40
+
+
+def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> None:
+    (logs / "notes.txt").write_text("not a recording")
+    with (logs / "0.jsonl").open("a") as file:
+        file.write("{broken\n")
+    said = run("describe", logs)
+    assert said.err == "ctxlab: left out: 1 file: no reader recognises it: notes.txt\n"
+    assert "Left out inside files: 1 × broken line: not JSON" in said.out
+
+
+def test_names_from_the_data_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+    odd = a_recording(0, turns=1)
+    text = (tmp_path / "odd.jsonl", type(odd)("\x1b[31m[bold]a", odd.messages))
+    write([text[1]], text[0])
+    out = run("describe", tmp_path).out
+    assert "\x1b" not in out
+    assert "[bold]a" in out
+
+
+def billed_log(folder: Path, **meta: str) -> Path:
+    """A session with the provider's usage and a compaction, in a file of its own."""
+    messages = [Message("user", "Repair it.")]
+    for turn in range(40):
+        bill = 20_000 + 2 * sum(len(message.text) for message in messages)
+        usage = Usage(input=bill if turn < 30 else bill // 3)
+        said = "Reading on. " * (turn % 5 + 1)
+        messages.append(Message("assistant", said, usage=usage, reasoning="Let me see."))
+    compaction = Compaction(
+        21, "summary", "So far all is well.", trigger="auto", tokens_before=20_500
+    )
+    path = folder / "billed.jsonl"
+    write(
+        [
+            Recording(
+                "billed",
+                tuple(messages),
+                model="claude-opus-4-5",
+                compactions=(compaction,),
+                meta=meta,
+            )
+        ],
+        path,
+    )
+    return path
+
+
+def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_path: Path) -> None:
+    said = " ".join(run("describe", billed_log(tmp_path)).out.split())
+    assert "billed" in said
+    assert "The product itself summarised 1 time, at 20.5k tokens" in said
+    assert "-s recorded" in said
+    assert "with the provider's usage: counts are off by" in said
+    assert "Something was cleared without a record: the bill falls by" in said
+    assert "before message 31 of billed" in said
+
+
+def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its_counts(
+    run: Run, tmp_path: Path
+) -> None:
+    said = " ".join(run("describe", billed_log(tmp_path, strategy="panic()")).out.split())
+    assert "1 recording had a context strategy in force: the bills are of what it sent" in said
+    assert "cleared without a record" not in said
+    assert "counts are off" not in said
+
+
+def test_only_what_was_asked_for_is_described(run: Run, logs: Path) -> None:
+    rows = json.loads(run("describe", logs, "--json", "--where", "cluster=group-1").out)
+    assert [row["recording"] for row in rows] == ["order-1", "order-4"]
+    drawn = [
+        [row["recording"] for row in json.loads(run("describe", logs, "--json", *options).out)]
+        for options in (["--sample", 2], ["--sample", 2], ["--sample", 2, "--seed", 5])
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[2]) == 2
+
+
+def test_files_left_out_are_counted_by_reason_unless_all_are_asked_for(
+    run: Run, logs: Path
+) -> None:
+    for number in range(5):
+        (logs / f"notes-{number}.txt").write_text("not a recording")
+    (logs / "empty.txt").write_text("")
+    assert run("describe", logs).err.split("\n")[:-1] == [
+        "ctxlab: left out: 1 file: the file is empty: empty.txt",
+        "ctxlab: left out: 5 files: no reader recognises it: notes-0.txt, notes-1.txt, notes-2.txt "
+        "and 2 more (--all)",
+    ]
+    every = run("describe", logs, "--all").err
+    assert [f"notes-{n}.txt: no reader recognises it\n" in every for n in range(5)] == [True] * 5
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None:
+    write([a_recording(9, turns=700)], logs / "long.jsonl")
+    (logs / "a-chat-with-a-long-name.jsonl").write_text(
+        '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}\n'
+    )
+    lines = on_a_terminal(columns, "describe", str(logs))
+    assert max(map(len, lines)) <= max(columns, 60)
+    (long,) = [line for line in lines if line.startswith("order-9 ")]
+    assert "1,403" in long
+    (heads,) = [line for line in lines if line.startswith("recording ")]
+    assert {"msgs", "tokens"} <= set(heads.split())
+    told = " ".join(lines)
+    assert ("Too narrow here for format" in told) == ("format" not in heads) == (columns <= 60)
+
+
+def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
+    run: Run, tmp_path: Path
+) -> None:
+    parts = [{"type": "text", "text": "I look."}, {"type": "hologram", "data": "?"}]
+    rows = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": parts}] * 10
+    path = tmp_path / "odd.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    warning = "10 answers, no tool call, and 10 content parts of unknown type: hologram (10)"
+    said = run("describe", path)
+    assert f"Warning: odd was probably not read in full: {warning}." in " ".join(said.out.split())
+    assert json.loads(run("describe", path, "--json").out)[0]["warning"] == warning
+    assert warning in run("eval", path, "-l", "1k", "-s", "full").err

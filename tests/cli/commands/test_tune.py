@@ -1,0 +1,173 @@
+"""``ctxlab tune`` answers with a frontier, JSON or a saved run, and a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from running import Run, on_a_terminal
+from trips import trips
+
+from ctxlab.cli.render import format as show
+from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.tuning.search_space import SPACES
+from ctxlab.formats import write
+
+MASK = "observation_mask(keep=[1, 3, 8]) | [sliding_window, hysteresis(sliding_window)] | panic"
+SUMMARY = "rolling_summary(target=[0.3, 0.5, 0.7], keep_recent=[2, 10]) | panic"
+FEW = ("-s", MASK, "-s", SUMMARY, "-l", "4k", "-l", "8k", "--model", "gpt-4o")
+
+
+@pytest.fixture
+def trails(tmp_path: Path) -> Path:
+    """A folder of twelve recordings, each a task of its own."""
+    folder = tmp_path / "trails"
+    folder.mkdir()
+    for number, recording in enumerate(trips(12)):
+        write([recording], folder / f"{number:02d}.jsonl")
+    return folder
+
+
+def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> None:
+    said = run("tune", trails, *FEW, "--floor", "0.2")
+    assert said.code == 0
+    *lines, last = said.out.rstrip("\n").split("\n")
+    assert max(map(len, lines)) <= 100
+    assert "\x1b" not in said.out
+    assert last.startswith(
+        "On 6 clusters held out: the cheapest strategy that keeps far recall at or"
+    )
+    words = " ".join(said.out.split())
+    for part in ("of 24 are worth their price on 6 clusters", "6 other clusters", "off-policy",
+                 "upper bound", "optimism of the search is"):  # fmt: skip
+        assert part in words
+    assert "optimism (95 %)" in said.out
+
+
+def test_it_says_how_to_go_on_with_what_it_found(run: Run, trails: Path) -> None:
+    said = run("tune", trails, *FEW, "--floor", "0.2")
+    (advice,) = [line for line in said.err.split("\n") if "go on with: ctxlab eval" in line]
+    arguments = advice.split("ctxlab eval ")[1]
+    before, strategy = arguments.split(" -s full -s ")
+    again = run("eval", *before.split(), "-s", strategy.strip("'"), "-s", "full", "--json")
+    assert again.code == 0
+    assert {row["strategy"] for row in json.loads(again.out)} >= {"full()"}
+
+
+def test_json_is_the_frontier_with_limits_as_given(run: Run, trails: Path) -> None:
+    rows = json.loads(run("tune", trails, *FEW, "--json").out)
+    assert {row["limit"] for row in rows} <= {4000, 8000}
+    assert all(isinstance(row["limit"], int) for row in rows)
+    assert {"strategy", "cost_usd", "cost_share", "recall_far", "recall_far_low", "dominated",
+            "tuned_recall_far", "recall_far_optimism"} <= set(rows[0])  # fmt: skip
+    assert [row["cost_usd"] for row in rows] == sorted(row["cost_usd"] for row in rows)
+
+
+def test_what_is_saved_is_a_run_that_other_commands_read(
+    run: Run, trails: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert run("tune", trails, *FEW, "--out", out).code == 0
+    saved = Results.load(out)
+    assert saved.clusters == 6
+    assert len(pd.read_parquet(out / "trials.parquet")) == 24 + 2
+    again = run("eval", out)
+    assert again.code == 0
+    assert "6 are new" in again.err  # it replays what was tuned on as well, and says so
+
+
+def test_the_same_seed_gives_the_same_and_another_holds_out_others(run: Run, trails: Path) -> None:
+    one, two, other = (
+        run("tune", trails, *FEW, "--seed", seed, "--trials", 8).out for seed in (3, 3, 4)
+    )
+    assert one == two != other
+
+
+def test_a_name_is_the_space_that_is_searched_by_default(run: Run, trails: Path) -> None:
+    options = ("-l", "8k", "-m", "gpt-4o", "--json")
+    named = run("tune", trails, "-s", "rolling_summary", *options)
+    assert named.out == run("tune", trails, "-s", SPACES["rolling_summary"], *options).out
+    assert named.code == 0
+
+
+def test_holding_nothing_out_is_said_loudly(run: Run, trails: Path) -> None:
+    said = run("tune", trails, *FEW, "--holdout", "0")
+    assert "warning: nothing is held out" in said.err
+    assert (
+        said.out.rstrip("\n").split("\n")[-1].startswith("Nothing was held out, so these figures")
+    )
+    assert "optimism" not in said.out
+
+
+def test_another_objective_is_weighed(run: Run, trails: Path) -> None:
+    said = run("tune", trails, *FEW, "--objective", "tokens_mean,recall")
+    assert said.code == 0
+    assert "A verdict goes by far recall" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-s", "observation_mask(keep=[])"), "a list without alternatives, at character 23"),
+        (("-s", "observation_mask(kep=[1])"), "unexpected keyword argument 'kep'"),
+        (("-s", "rolling_summary(model='gpt-4o') | panic"), "would be asked at every trial"),
+        (("--holdout", "0.1"), "--holdout 0.42 is enough"),
+        (("--holdout", "1.5"), "from 0 to below 1"),
+        (("--objective", "cost_usd"), "--objective is two figures"),
+        (("--objective", "cost_usd,speed"), "--objective: no gain is called 'speed'"),
+        (
+            ("--objective", "cost_usd,evidence_recall"),
+            "--objective tokens_mean,recall may be known",
+        ),
+        (("-l", "lots"), "lots"),
+        (("--trials", "0"), "at least one configuration"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_ends_with_2(
+    run: Run, trails: Path, options: tuple[str, ...], said: str
+) -> None:
+    found = run("tune", trails, "-m", "gpt-4o", *options)
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+    assert found.err.rstrip("\n").count("\n") == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
+    run: Run, trails: Path, columns: int
+) -> None:
+    lines = on_a_terminal(columns, "tune", str(trails), *FEW)
+    assert max(map(len, lines)) <= columns
+    words = " ".join(" ".join(lines).split())
+    rows = json.loads(run("tune", trails, *FEW, "--json").out)
+    for row in rows:
+        for figure in (show.dollars(row["cost_usd"]), show.share(row["tuned_recall_far"]),
+                       show.share(row["recall_far"])):  # fmt: skip
+            assert any(f" {figure}" in line for line in lines)
+    assert "where tuned: the same" in words
+    assert ("of full:" in words.lower()) == ("% (95 %)" in words)
+    assert ("Too narrow here for optimism" in words) == ("optimism (95 %)" not in words)
+
+
+def test_one_configuration_is_worth_its_price(run: Run, trails: Path) -> None:
+    said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o")
+    assert said.out.count("1 configuration of 1 is worth its price") == 1
+
+
+def test_what_is_saved_says_what_repeating_it_replays(
+    run: Run, trails: Path, tmp_path: Path
+) -> None:
+    said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o", "--out", tmp_path / "run")
+    assert "replays all of the data, what it was tuned on too" in said.err
+
+
+def test_help_teaches_with_examples(run: Run) -> None:
+    said = run("tune", "--help").out
+    assert "ctxlab tune ~/.claude/projects" in said
+    assert "observation_mask(keep=[1, 3, 10" in said
+    names = said.split("where none is given:")[1].split(".")[0]
+    assert {name.strip() for name in names.split(",")} == set(SPACES)

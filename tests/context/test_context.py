@@ -1,0 +1,146 @@
+"""The context: places, edits that make no sense, and edits that need a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from generated import conversations, history_of
+from hypothesis import given
+
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.errors import EditError
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import safe_cuts
+from ctxlab.strategies import panic
+from ctxlab.tokens.counter import TokenCounter
+
+COUNTER = TokenCounter("gpt-4o")
+
+
+def context_of(*messages: Message, limit: int = 10**6) -> Context:
+    context = Context(Budget(limit), history_of((), COUNTER))
+    for message in messages:
+        context.append(message)
+    return context
+
+
+def said(*texts: str) -> Context:
+    return context_of(*(Message("user", text) for text in texts))
+
+
+def halved(message: Message, _: ToolCall | None) -> Message | None:
+    return message.replace(content=message.text[: len(message.text) // 2]) if message.text else None
+
+
+@given(conversations())
+def test_the_head_is_the_system_prompt_and_the_first_user_message(
+    messages: tuple[Message, ...],
+) -> None:
+    context = context_of(*messages)
+    assert context.head == 1 + next(i for i, m in enumerate(messages) if m.role == "user")
+    assert context.tail == safe_cuts(messages)[-1]
+    context.drop(0, len(context.entries))
+    assert (context.head, context.tail) == (0, 0)
+
+
+def test_an_inserted_message_stands_before_the_place_where_it_was_inserted() -> None:
+    context = said("a", "b", "c")
+    context.insert(1, Message("user", "new"))
+    # "The first entry that stands for the position or for what follows": that is b, whatever was
+    # inserted before it, and whether or not something was dropped further on the left.
+    assert context.messages[context.index_from(1)].content == "b"
+    context.drop(0, 1)
+    assert context.messages[context.index_from(1)].content == "b"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c.drop(1, 1),
+        lambda c: c.drop(2, 1),
+        lambda c: c.drop(0, 4),
+        lambda c: c.drop(-1, 1),
+        lambda c: c.fold(1, 1, Message("user", "s")),
+        lambda c: c.fold(-1, 3, Message("user", "s")),
+        lambda c: c.fold(0, 9, Message("user", "s")),
+        lambda c: c.insert(4, Message("user", "s")),
+        lambda c: c.insert(-1, Message("user", "s")),
+        lambda c: c.replace(3, Message("user", "s")),
+        lambda c: c.replace(-1, Message("user", "s")),
+        lambda c: c.rewrite(3, halved, Form.TRUNCATED),
+        lambda c: c.rewrite(-1, halved, Form.TRUNCATED),
+        lambda c: c.fork().append(Message("user", "d")),
+    ],
+)
+def test_an_edit_that_makes_no_sense_raises_and_changes_nothing(
+    edit: Callable[[Context], Any],
+) -> None:
+    context = said("a", "b", "c")
+    with pytest.raises(EditError):
+        edit(context)
+    assert [m.content for m in context.messages] == ["a", "b", "c"]
+    assert context.tokens == sum(map(COUNTER.message, context.messages))
+    assert (len(context.history), context.edited, context.strange) == (3, [], False)
+    context.append(Message("user", "d"))
+    assert len(context.entries) == 4
+
+
+def test_only_the_next_message_of_a_shared_history_can_be_appended() -> None:
+    history = history_of([Message("user", "a"), Message("user", "b")], COUNTER)
+    context = Context(Budget(100), history)
+    context.append(history[0])
+    with pytest.raises(EditError):
+        context.append(Message("user", "b"))
+    context.append(history[1])
+    assert context.messages == list(history)
+
+
+CALL = Message("assistant", None, tool_calls=(ToolCall("c1", "f"),))
+RESULT = Message("tool", "42", tool_call_id="c1")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c.replace(1, Message("assistant", "")),
+        lambda c: c.replace(2, Message("user", "42")),
+        lambda c: c.replace(2, RESULT.replace(tool_call_id="c2")),
+        lambda c: c.replace(1, CALL.replace(tool_calls=(ToolCall("c2", "f"),))),
+        lambda c: c.replace(3, Message("user", None)),
+        lambda c: c.fold(3, 4, Message("user", "")),
+        lambda c: c.fold(3, 4, Message("system", "late")),
+        lambda c: c.fold(3, 4, RESULT),
+        lambda c: c.fold(1, 3, CALL),
+        lambda c: c.insert(2, Message("user", "between a call and its result")),
+        lambda c: c.insert(4, Message("system", "late")),
+        lambda c: c.insert(4, RESULT),
+        lambda c: c.insert(4, CALL),
+        lambda c: c.insert(4, Message("user", None)),
+    ],
+)
+def test_an_edit_that_provenance_cannot_judge_marks_the_context_as_strange(
+    edit: Callable[[Context], Any],
+) -> None:
+    context = context_of(Message("user", "a"), CALL, RESULT, Message("user", "b"))
+    edit(context)
+    assert context.strange
+
+
+def test_a_message_inserted_before_the_system_prompt_makes_the_prompt_late() -> None:
+    context = context_of(Message("system", "be good"), Message("user", "a"))
+    context.insert(0, Message("user", "a note"))
+    assert context.strange
+
+
+def test_equal_strategies_share_what_was_rewritten_once() -> None:
+    history = history_of([Message("tool", "x" * 9000)], COUNTER)
+    one, _ = history.rewrites(panic().shorten).of(history.entries[0])
+    other, _ = history.rewrites(panic().shorten).of(history.entries[0])
+    assert one is other

@@ -1,0 +1,225 @@
+"""Any order of edits leaves a context that a model agrees with which looks at everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generated import conversations, history_of
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import (
+    NEVER,
+    Entry,
+    Form,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.messages.validation import safe_cuts
+from ctxlab.tokens.counter import TokenCounter
+
+COUNTER = TokenCounter("gpt-4o")
+OTHERS = st.sampled_from(
+    [
+        Message("user", "a summary that names src/io.py"),
+        Message("assistant", None),
+        Message("tool", "12 lines", tool_call_id="c0a"),
+        Message("system", "语" * 50),
+    ]
+)
+FORMS = st.sampled_from(list(Form)[1:])
+PLACES = st.integers(0, 10**6)
+
+
+def shared(context: Context, sent: list[Entry], by_message: bool) -> int:
+    """Tokens of what both begin with, one by one: the same entries, or equal messages."""
+    total = 0
+    for mine, other in zip(context.entries, sent, strict=False):
+        if mine is not other and not (by_message and mine.message == other.message):
+            break
+        total += mine.tokens
+    return total
+
+
+def edit(context: Context, what: str, place: int, width: int, other: Message, form: Form) -> None:
+    """One edit at a place that exists; ``width`` entries where it takes a range."""
+    size = len(context.entries)
+    if what == "insert" or not size:
+        return context.insert(place % (size + 1), other, form)
+    start = place % size
+    stop = min(size, start + width)
+    if what == "replace":
+        return context.replace(start, other, form)
+    if what == "rewrite":
+        context.rewrite(start, halved, form)
+        return None
+    return context.drop(start, stop) if what == "drop" else context.fold(start, stop, other, form)
+
+
+def halved(message: Message, _: ToolCall | None) -> Message | None:
+    return message.replace(content=message.text[: len(message.text) // 2]) if message.text else None
+
+
+EDITS = st.tuples(
+    st.sampled_from(["insert", "replace", "rewrite", "drop", "fold"]),
+    PLACES, st.integers(1, 4), OTHERS, FORMS,
+)  # fmt: skip
+
+
+class Edits(RuleBasedStateMachine):
+    """Any order of appends, edits, forks and requests, beside a model that looks at everything."""
+
+    @initialize(messages=conversations(turns=2))
+    def begin(self, messages: tuple[Message, ...]) -> None:
+        self.context = Context(Budget(10**6), history_of((), COUNTER))
+        self.coming = list(messages)
+        self.sent: list[Entry] = []
+        self.forked = False
+        self.died: dict[int, int] = {}
+        self.until: dict[int, int] = {}
+        self.edited: list[Entry] = []
+        self.undone = 0  # requests until which an insert that was dropped again makes us cautious
+
+    @rule(many=st.integers(1, 6))
+    def append(self, many: int) -> None:
+        for message in self.coming[:many]:
+            self.context.append(message)
+        del self.coming[:many]
+
+    @rule(edits=st.lists(EDITS, min_size=1, max_size=3))
+    def edit(self, edits: list[Any]) -> None:
+        for one in edits:
+            self.edit_one(*one)
+
+    def edit_one(self, what: str, place: int, width: int, other: Message, form: Form) -> None:
+        context, before = self.context, list(self.context.entries)
+        self.cautious(context, what, place, width)
+        edit(context, what, place, width, other, form)
+        now = {id(entry) for entry in context.entries}
+        self.edited += [e for e in context.entries if not any(e is old for old in before)]
+        for entry in before:
+            if id(entry) not in now and entry.form is not Form.VERBATIM:
+                self.until[id(entry)] = context.turn
+
+    def cautious(self, context: Context, what: str, place: int, width: int) -> None:
+        if what in ("drop", "fold") and context.entries:
+            start = place % len(context.entries)
+            went = context.entries[start : start + width]
+            if any(e.start == e.stop and e.since == context.turn for e in went):
+                self.undone = 2
+
+    @rule()
+    def send(self) -> None:
+        self.settle(self.context)
+
+    @rule(edits=st.lists(EDITS, min_size=0, max_size=5), twice=st.booleans())
+    def send_a_fork(self, edits: list[Any], twice: bool) -> None:
+        context = self.context
+        before = self.everything(context)
+        fork = context.fork()
+        for number, one in enumerate(edits):
+            if twice and number == 2:
+                fork = fork.fork()
+            self.cautious(fork, *one[:3])
+            edit(fork, *one)
+        assert self.everything(context) == before
+        assert fork.tokens == sum(map(COUNTER.message, fork.messages))
+        self.check_prefix(fork)
+        self.settle(fork)
+
+    @rule(place=PLACES, width=st.integers(0, 6), kept=st.integers(0, 6))
+    def send_what_is_left(self, place: int, width: int, kept: int) -> None:
+        context, before = self.context, self.everything(self.context)
+        start = place % (len(context.entries) + 1)
+        stop = min(len(context.entries), start + width)
+        kept = min(kept, stop - start)
+        fork, other = (
+            context.fork_with(start, stop, context.entries[stop - kept : stop]),
+            context.fork(),
+        )
+        if stop - kept > start:
+            self.cautious(context, "drop", start, stop - kept - start)
+            other.drop(start, stop - kept)
+        assert self.everything(context) == before
+        assert self.everything(fork)[:3] == self.everything(other)[:3]
+        assert fork.strange == other.strange
+        self.check_prefix(fork)
+        self.settle(fork)
+
+    def settle(self, sent: Context) -> None:
+        self.sent, self.forked = list(sent.entries), sent is not self.context
+        self.context.settle(sent)
+        self.undone = max(0, self.undone - 1)
+
+    def everything(self, context: Context) -> Any:
+        return [
+            list(map(id, context.entries)), context.tokens, context.unchanged, list(context.died),
+            list(map(id, context.edited)), dict(context.notes), context.length,
+            [e.until for e in context.edited], context.turn, context.strange, context.head,
+        ]  # fmt: skip
+
+    def check_prefix(self, context: Context) -> None:
+        # After a fork, which is made anew for each request, messages are compared; else entries, but
+        # where one took the place of an equal one.
+        least, most = (shared(context, self.sent, by_message) for by_message in (self.forked, True))
+        assert context.unchanged <= most
+        assert self.undone or context.unchanged >= least
+
+    @invariant()
+    def totals_are_a_fresh_count(self) -> None:
+        context = self.context
+        assert context.tokens == sum(map(COUNTER.message, context.messages))
+        assert context.excess == context.tokens - context.budget.available
+        assert [e.tokens for e in context.entries] == list(map(COUNTER.message, context.messages))
+
+    @invariant()
+    def the_prefix_is_what_both_requests_begin_with(self) -> None:
+        self.check_prefix(self.context)
+
+    @invariant()
+    def provenance_is_what_a_model_remembers(self) -> None:
+        context = self.context
+        verbatim = {e.start for e in context.entries if e.form is Form.VERBATIM}
+        for position in range(context.length):
+            if position not in verbatim:
+                self.died.setdefault(position, context.turn)
+        assert context.died == [self.died.get(i, NEVER) for i in range(context.length)]
+        assert list(map(id, context.edited)) == list(map(id, self.edited))
+        assert all(e.until == self.until.get(id(e), NEVER) for e in context.edited)
+
+    @invariant()
+    def places_are_found_as_a_search_from_the_left_finds_them(self) -> None:
+        context = self.context
+        entries = context.entries
+        assert [e.start for e in entries] == sorted(e.start for e in entries)
+        for position in range(context.length):
+            index = next((i for i, e in enumerate(entries) if e.stop > position), len(entries))
+            found = context.index_from(position)
+            # An inserted entry stands before the position or at it.
+            assert found <= index
+            assert all(e.start == e.stop == position for e in entries[found:index])
+            holds = index < len(entries) and entries[index].start <= position
+            assert context.find(position) == (index if holds else None)
+
+    @precondition(lambda self: self.context.length)
+    @invariant()
+    def cuts_are_those_of_the_history(self) -> None:
+        context = self.context
+        cuts = set(safe_cuts(list(context.history)))
+        for index, entry in enumerate(context.entries):
+            safe = entry.start in cuts or entry.start >= context.length
+            assert context.is_cut(index) == safe
+            following = context.next_cut(index)
+            assert following >= index
+            assert not any(context.is_cut(i) for i in range(index, following))
+            assert context.is_cut(following)
+        assert context.is_cut(len(context.entries))
+
+
+Edits.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
+TestEdits = Edits.TestCase

@@ -1,0 +1,219 @@
+"""Reference recall is what a reader finds who looks at every text of every request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from replaying import SPECS, fetchable_by_eye, run, seen_by_eye, strategies
+
+from ctxlab.context.context import Context
+from ctxlab.context.history import Form
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
+from ctxlab.evaluation.metrics import (
+    FAR,
+    Recall,
+)
+from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    Strategy,
+    as_strategy,
+    parse,
+)
+from ctxlab.tokens.counter import TokenCounter
+
+
+def reads(path: str, id: str = "c1") -> Message:
+    return Message("assistant", None, tool_calls=(ToolCall(id, "read", f'{{"path": "{path}"}}'),))
+
+
+def check(tape: Tape, strategy: Strategy, limit: int) -> None:
+    trace, sent = run(tape, strategy, limit)
+    found = tiers(tape.needs, [trace])
+    seen, fetchable = seen_by_eye(tape, sent), fetchable_by_eye(tape, sent)
+    assert found.seen[0].tolist() == seen.tolist()
+    assert found.pointer[0].tolist() == (fetchable & ~seen).tolist()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@given(messages=conversations(), limit=limits())
+def test_a_need_is_in_view_where_a_text_that_is_sent_holds_it(
+    spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    check(tape_of(messages, counter), parse(spec), limit)
+
+
+@given(strange_conversations(), strategies(), limits())
+def test_the_same_holds_in_conversations_that_no_provider_accepts(
+    counter: TokenCounter, messages: tuple[Message, ...], strategy: Strategy, limit: int
+) -> None:
+    check(tape_of(messages, counter), strategy, limit)
+
+
+KEEP = st.lists(st.integers(0, 40), unique=True, max_size=12)
+
+
+@given(messages=conversations(), order=KEEP, again=KEEP, limit=limits())
+def test_the_same_holds_for_plain_functions(
+    messages: tuple[Message, ...],
+    order: list[int],
+    again: list[int],
+    limit: int,
+    counter: TokenCounter,
+) -> None:
+    def pick(old: list[Message]) -> list[Message]:
+        return [*(old[i] for i in order if i < len(old)), Message("user", "HAT136 stood here")]
+
+    def pick_again(old: list[Message]) -> list[Message]:
+        return [
+            old[i].replace(content="512") if i % 5 == 4 else old[i] for i in again if i < len(old)
+        ]
+
+    tape = tape_of(messages, counter)
+    for strategy in (
+        as_strategy(pick),
+        as_strategy(pick) | as_strategy(pick_again),
+        parse("panic") | pick,
+    ):
+        check(tape, strategy, limit)
+
+
+def test_a_summary_shows_what_it_says_in_a_request_that_panics_too(counter: TokenCounter) -> None:
+    class summary_then_fork:
+        def __call__(self, context: Context) -> Context:
+            if context.length == 5:
+                context.fold(0, 3, Message("user", "earlier: src/io.py"))
+            return context.fork()
+
+    talk = [
+        Message("user", "look at src/io.py"),
+        Message("assistant", "yes"),
+        Message("user", "so?"),
+    ]
+    tape = tape_of(
+        [*talk, Message("assistant", "hm"), Message("user", "go"), reads("src/io.py")], counter
+    )
+    check(tape, summary_then_fork(), 10**6)
+
+
+def test_nothing_is_fetchable_before_its_stub_stands_there(counter: TokenCounter) -> None:
+    talk = [
+        Message("user", "go"),
+        reads("x"),
+        Message("tool", "a" * 99 + " src/io.py", tool_call_id="c1"),
+    ]
+    again = [reads("src/io.py"), Message("tool", "b" * 99, tool_call_id="c1"), reads("src/io.py")]
+    tape = tape_of([*talk, *again], counter)
+    check(tape, parse("tool_result_cap(chars=50) | observation_mask(keep=1)"), 10**6)
+
+
+def test_one_message_may_stand_for_several(counter: TokenCounter) -> None:
+    both = Message("user", "src/io.py and HAT136")
+
+    class same_for_all:
+        def __call__(self, context: Context) -> Context:
+            for index in range(context.length - 1):
+                if context.entries[index].form is Form.VERBATIM:
+                    context.replace(index, both)
+            return context
+
+    talk = [Message("user", "see src/io.py"), Message("user", "fly HAT136"), Message("user", "go")]
+    check(tape_of([*talk, reads("HAT136")], counter), same_for_all(), 10**6)
+
+
+def test_an_inserted_message_outlives_an_edit_on_its_left(counter: TokenCounter) -> None:
+    class inserts_then_drops:
+        def __call__(self, context: Context) -> Context:
+            fork = context.fork()
+            fork.insert(2, Message("user", "noted: HAT136"))
+            fork.drop(1, 2)
+            return fork
+
+    talk = [Message("user", "go"), Message("user", "fly HAT136"), Message("user", "now")]
+    check(tape_of([*talk, reads("HAT136")], counter), inserts_then_drops(), 10**6)
+
+
+@given(messages=conversations(), far=st.sampled_from([0, 20, 100, FAR]), limit=limits())
+@example(messages=(), far=0, limit=1)
+def test_an_argument_is_averaged_first(
+    messages: tuple[Message, ...], far: int, limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter, TOOLS)
+    traces = [
+        play(tape, parse(s), tape.budget(limit)) for s in ("full", "sliding_window()", "nothing")
+    ]
+    needs, found = tape.needs, tiers(tape.needs, traces)
+    columns = Recall(far).measure(tape, traces)
+    for row in range(len(traces)):
+        naive: dict[str, dict[int, float]] = {name: defaultdict(float) for name in columns}
+        for suffix, wanted in (("", None), ("far_", True), ("near_", False)):
+            by_argument: dict[int, list[int]] = defaultdict(list)
+            for i in range(len(needs)):
+                if wanted is None or (needs.gap[i] > far) is np.bool_(wanted):
+                    by_argument[needs.argument[i]].append(i)
+            for argument, members in by_argument.items():
+                request = needs.arguments[argument].request
+                seen = np.mean([found.seen[row, i] for i in members])
+                pointed = np.mean([found.pointer[row, i] for i in members])
+                parts = {
+                    "arguments": 1.0,
+                    "seen": seen,
+                    "pointed": pointed,
+                    "lost": 1 - seen - pointed,
+                }
+                for name, value in parts.items():
+                    if suffix + name in naive:
+                        naive[suffix + name][request] += value
+        for name, values in naive.items():
+            expected = [values[r] for r in range(len(tape.requests))]
+            np.testing.assert_allclose(columns[name][row], expected, atol=1e-9)
+
+
+@given(messages=conversations(), limit=limits())
+def test_full_history_recalls_everything_and_nothing_recalls_least_of_the_cuts(
+    messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    specs = (
+        "nothing",
+        "sliding_window()",
+        "random_drop()",
+        "chunked_window(max_history=3)",
+        "full",
+    )
+    traces = [play(tape, parse(spec), tape.budget(limit)) for spec in specs]
+    seen = tiers(tape.needs, traces).seen
+    assert seen[-1].all()
+    assert all((seen[0] <= row).all() for row in seen)
+
+
+LESS_TO_MORE = (
+    [f"sliding_window(tokens={n})" for n in (50, 200, 500, 1500, 9000)],
+    [f"sliding_window(messages={n})" for n in (0, 1, 3, 8, 30)],
+    [f"observation_mask(keep={n})" for n in (0, 1, 3, 10)],
+    [f"tool_stubs(keep={n})" for n in (0, 1, 3, 10)],
+    [f"tool_result_cap(chars={n}, marker='')" for n in (0, 50, 400, 4000)],
+)
+
+
+@pytest.mark.parametrize("specs", LESS_TO_MORE, ids=lambda specs: specs[0].split("(")[0])
+@given(messages=conversations())
+def test_keeping_more_never_recalls_less(
+    specs: list[str], messages: tuple[Message, ...], counter: TokenCounter
+) -> None:
+    tape = tape_of(messages, counter)
+    seen = tiers(tape.needs, [play(tape, parse(s), tape.budget(10**6)) for s in specs]).seen
+    for less, more in pairwise(seen):
+        assert (less <= more).all()

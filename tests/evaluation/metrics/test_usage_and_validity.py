@@ -1,0 +1,181 @@
+"""The columns of usage and validity are what a look at each request gives."""
+
+from __future__ import annotations
+
+import numpy as np
+from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import run, strategies
+
+from ctxlab.context.context import Context
+from ctxlab.errors import ModelUnavailable
+from ctxlab.evaluation.engine import (
+    Tape,
+    play,
+)
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.metrics import (
+    METRICS,
+    Usage,
+    Validity,
+)
+from ctxlab.llm import ScriptedClient
+from ctxlab.llm.base import Reply
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
+from ctxlab.messages.validation import check
+from ctxlab.strategies import (
+    Strategy,
+    full,
+    parse,
+)
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import find_model
+
+
+@given(
+    messages=conversations() | strange_conversations(),
+    strategy=strategies(),
+    limit=limits(),
+    reserve=st.sampled_from([0, 30, 10**7]),
+    model=st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]),
+)
+def test_every_request_is_measured_as_it_was_sent_and_by_the_rules_of_its_provider(
+    messages: tuple[Message, ...],
+    strategy: Strategy,
+    limit: int,
+    reserve: int,
+    model: str,
+    counter: TokenCounter,
+) -> None:
+    tape = Tape(Recording("r", messages, TOOLS), counter, model=find_model(model))
+    trace, requests = run(tape, strategy, tape.budget(limit, reserve))
+    usage, validity = Usage().measure(tape, [trace]), Validity().measure(tape, [trace])
+    for i, sent in enumerate(requests):
+        tokens = counter.request(sent.messages, TOOLS)
+        assert usage["tokens"][0, i] == tokens
+        assert usage["messages"][0, i] == len(sent.messages)
+        assert usage["over"][0, i] == max(0, tokens - (limit - reserve))
+        assert usage["overflow"][0, i] == (tokens > limit - reserve)
+        assert usage["panicked"][0, i] == ((i, "panic") in trace.context.events)
+        assert validity["faults"][0, i] == len(check(sent.messages, tape.provider))
+        assert validity["invalid"][0, i] == bool(validity["faults"][0, i])
+
+
+def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(
+    counter: TokenCounter,
+) -> None:
+    class drops_the_first_call:
+        def __call__(self, context: Context) -> Context:
+            if context.turn == 1:
+                context.drop(1, 2)
+            if context.turn == 3:
+                context.drop(1, 2)
+            return context
+
+    talk = [Message("user", "go")]
+    for i in range(5):
+        talk.append(Message("assistant", None, tool_calls=(ToolCall(f"c{i}", "f"),)))
+        talk.append(Message("tool", "42", tool_call_id=f"c{i}"))
+    tape = tape_of(talk, counter)
+    trace = play(tape, drops_the_first_call(), tape.budget(1000))
+    assert Validity().measure(tape, [trace])["invalid"].tolist() == [[0, 1, 1, 0, 0]]
+
+
+def test_columns_and_scores_explain_themselves_and_have_names_of_their_own(
+    counter: TokenCounter,
+) -> None:
+    tape = tape_of((Message("user", "a"), Message("assistant", "b")), counter)
+    trace = play(tape, full(), tape.budget(9))
+    names: list[str] = []
+    for metric in METRICS.values():
+        measured = metric.measure(tape, [trace, trace])
+        assert list(measured) == [column.name for column in metric.columns]
+        assert all(np.shape(values) == (2, 1) for values in measured.values())
+        names += measured
+        for part in (*metric.columns, *metric.scores):
+            assert part.meaning
+            assert part.unit
+    assert len(set(names)) == len(names)
+
+
+def chat(turns: int = 60) -> Recording:
+    """A long talk, which has to be summarized several times within 600 tokens."""
+    talk = [Message(r, f"{i} " + "word " * 20) for i in range(turns) for r in ("user", "assistant")]
+    return Recording("chat", tuple(talk))
+
+
+def a_summary(request: object) -> str:
+    return "## Goal\nKeep counting."
+
+
+def busy(request: object) -> ModelUnavailable:
+    return ModelUnavailable("busy")
+
+
+def test_what_a_model_was_to_write_is_counted_by_whether_it_did(counter: TokenCounter) -> None:
+    spec = parse("rolling_summary(model='gpt-4o-mini') | panic()")
+    for answer, share in ((a_summary, 0), (busy, 1)):
+        tape = Tape(chat(), counter, ScriptedClient(answer))
+        trace = play(tape, spec, tape.budget(600))
+        found = Usage().measure(tape, [trace])
+        summaries = sum(event == "summary" for _, event in trace.context.events)
+        assert found["written"].sum() == summaries > 3
+        assert found["fallbacks"].sum() == share * summaries
+        assert (found["written"] == found["strategy_calls"]).all()
+
+
+def test_a_text_counts_once_however_many_of_its_parts_failed(counter: TokenCounter) -> None:
+    class reports:
+        def __call__(self, context: Context) -> Context:
+            if context.turn == 0:
+                context.report("summary fallback: part 1 of 3: busy")
+                context.report("summary fallback: part 2 of 3: busy")
+                context.report("summary rejected: longer than what it stands for")
+            if context.turn == 1:
+                context.report("contents fallback: busy")
+                context.spend("m", Reply(Message("assistant", "x")))
+                context.report("summary")
+            if (
+                context.turn == 2
+            ):  # such as embeddings, of which nothing is reported where they come
+                context.spend("m", Reply(Message("assistant", "")))
+            if context.turn == 3:  # no model was asked
+                context.report("summary")
+            return context
+
+    tape = Tape(chat(4), counter)
+    found = Usage().measure(tape, [play(tape, reports(), tape.budget(10**6))])
+    assert found["written"].tolist() == [[1, 2, 1, 0]]
+    assert found["fallbacks"].tolist() == [[1, 1, 0, 0]]
+
+
+def test_the_manifest_says_what_was_asked_and_why_it_was_done_without() -> None:
+    def every_third(request: object) -> str | ModelUnavailable:
+        numbers.append(len(numbers))
+        if len(numbers) % 3:
+            return ModelUnavailable(f"busy for {len(numbers)} s")
+        return a_summary(request)
+
+    numbers: list[int] = []
+    asks = "rolling_summary(model='gpt-4o-mini') | panic()"
+    results = evaluate(
+        [chat(), chat(50)], (asks, "rolling_summary | panic"), 600, workers=1,
+        client=ScriptedClient(every_third), progress=False,
+    )  # fmt: skip
+    row, other = (line for _, line in results.leaderboard().iterrows())
+    told = results.manifest["fallbacks"]
+    assert list(told) == [asks]
+    assert (told[asks]["fallbacks"], told[asks]["kinds"]) == (
+        row["fallbacks"],
+        {"summary": row["fallbacks"]},
+    )
+    assert told[asks]["reasons"] == {"busy for 1 s": row["fallbacks"]}
+    assert row["fallback_rate"] == row["fallbacks"] / told[asks]["written"]
+    assert results.manifest["calls"]["gpt-4o-mini"]["calls"] == row["strategy_calls"]
+    assert np.isnan(other["fallback_rate"])
+    assert results.manifest["calls"].keys() == {"gpt-4o-mini"}

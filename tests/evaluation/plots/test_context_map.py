@@ -1,0 +1,110 @@
+"""The context map shows each state of each message, and marks what was missed."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+
+from ctxlab.errors import SpecError
+from ctxlab.evaluation.plots import (
+    colors as palette,
+)
+from ctxlab.evaluation.plots import (
+    context_map,
+)
+from ctxlab.evaluation.replay import (
+    STATES,
+    replay,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+
+STRATEGIES = (
+    "full",
+    "panic",
+    "sliding_window",
+    "observation_mask(keep=3) | panic",
+    "tool_result_cap(chars=200)",
+    "rolling_summary(keep_recent=4)",
+)
+
+
+def legend_of(ax: Axes) -> list[str]:
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def marks(ax: Axes, tier: str) -> set[tuple[int, int]]:
+    spots = [c for c in ax.collections if c.get_gid() == tier]
+    return {(int(x), int(y)) for c in spots for x, y in np.asarray(c.get_offsets())}
+
+
+def test_it_draws_on_the_axes_it_is_given_and_returns_them(recordings: list[Recording]) -> None:
+    _, ax = plt.subplots()
+    assert context_map(replay(recordings[0], "panic", 0.5), ax=ax) is ax
+    assert ax.images
+
+
+def test_there_is_a_colour_for_every_state_and_no_two_are_alike() -> None:
+    assert set(palette.STATES) == set(STATES)
+    assert len(set(palette.STATES.values())) == len(STATES)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_cell_has_the_colour_of_its_state(strategy: str, recordings: list[Recording]) -> None:
+    close = replay(recordings[0], strategy, 0.4)
+    shown = np.asarray(context_map(close).images[0].get_array())
+    for code, state in enumerate(STATES):
+        cells = close.states[:, : shown.shape[1]] == code
+        assert np.allclose(shown[cells], to_rgb(palette.STATES[state]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_legend_holds_the_states_that_occur_and_no_others(
+    strategy: str, recordings: list[Recording]
+) -> None:
+    close = replay(recordings[0], strategy, 0.4)
+    sent = close.states[:, : close.tape.requests[-1]]
+    occur = {STATES[code] for code in np.unique(sent)} - {"absent"}
+    assert {name for name in legend_of(context_map(close)) if name in STATES} == occur
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("tier", ["lost", "pointer"])
+def test_every_need_that_was_not_in_view_is_marked_where_it_had_last_stood(
+    tier: str, strategy: str, recordings: list[Recording]
+) -> None:
+    close = replay(recordings[0], strategy, 0.4)
+    needs = close.needs[close.needs["tier"] == tier]
+    expected = set(zip(needs["last"].tolist(), needs["request"].tolist(), strict=True))
+    assert marks(context_map(close), tier) == expected
+
+
+def test_the_recordings_made_here_do_lose_something(recordings: list[Recording]) -> None:
+    assert marks(context_map(replay(recordings[0], "panic", 0.4)), "lost")
+    stubs = replay(recordings[0], "observation_mask(keep=3) | panic", 0.9)
+    assert marks(context_map(stubs), "pointer")
+
+
+def test_where_nothing_was_missed_nothing_is_marked(recordings: list[Recording]) -> None:
+    ax = context_map(replay(recordings[0], "full", 1.0))
+    assert not ax.collections
+    assert legend_of(ax) == ["verbatim"]
+
+
+def test_the_title_says_which_recording_strategy_and_limit(recordings: list[Recording]) -> None:
+    close = replay(recordings[0], "observation_mask(keep=3) | panic", 3000)
+    title = context_map(close).get_title(loc="left")
+    assert title == "alpha\nobservation_mask(keep=3) | panic, 3,000 tokens"
+
+
+def test_a_recording_without_a_model_call_is_an_error() -> None:
+    quiet = Recording("quiet", (Message("user", "hello?"),))
+    with pytest.raises(SpecError, match="quiet"):
+        context_map(replay(quiet, "panic", 100))

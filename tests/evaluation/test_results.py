@@ -1,0 +1,264 @@
+"""Rules of ``Results``: saved and loaded they are equal, and the verdict is one honest sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ctxlab.errors import (
+    ReadError,
+    SpecError,
+)
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.metrics import Score
+from ctxlab.evaluation.results import (
+    Results,
+    Table,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
+
+SCORES = (
+    Score("overflow_rate", "too large", "share", "ratio", "overflow"),
+    Score("invalid_rate", "refused", "share", "ratio", "invalid"),
+    Score("cost_usd", "cost", "USD", "sum", "cost_usd"),
+    Score("recall_far", "far", "share", "ratio", "far_seen", "far_arguments", interval=True),
+    Score("far_arguments", "behind it", "arguments", "sum", "far_arguments"),
+    Score("tokens_mean", "mean", "tokens", "ratio", "tokens"),
+    Score("tokens_peak", "largest", "tokens", "max", "tokens"),
+)
+
+
+def results(*rows: dict[str, Any]) -> Results:
+    """Results of two recordings in which every request of a strategy is the same."""
+    frame = pd.DataFrame(
+        [{**row, "recording": name, "cluster": name} for row in rows for name in "ab"]
+    )
+    usual = {"limit": 0.5, "budget": 500, "request": 0, "tokens": 9.0, "overflow": 0, "invalid": 0,
+             "cost_usd": 1.0, "far_arguments": 10.0, "far_seen": 10.0}  # fmt: skip
+    for name, value in usual.items():
+        frame[name] = frame[name].fillna(value) if name in frame else value
+    return Results(frame, SCORES, {"spec": {}, "recordings": []})
+
+
+FULL = {"strategy": "full()", "cost_usd": 10.0, "overflow": 1}
+
+
+def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
+    found = results(
+        FULL,
+        {"strategy": "cheap()", "far_seen": 5.0, "cost_usd": 1.0},
+        {"strategy": "good()", "far_seen": 9.6, "cost_usd": 4.0},
+        {"strategy": "dear()", "far_seen": 10.0, "cost_usd": 6.0},
+    )
+    assert found.verdict() == (
+        "The cheapest strategy that keeps far recall at or above 0.95 of full history's is good() at "
+        "50% of the recording: far recall 0.96 (too few clusters for an interval), $8.00, 60% less "
+        "than full history if that fitted."
+    )
+    assert "is dear() at 50%" in found.verdict(floor=0.99)
+    assert "is cheap() at 50%" in found.verdict(floor=0.5)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "why"),
+    [
+        ({"overflow": 1}, "none fits its limit at every request."),
+        ({"invalid": 1}, "of those that fit, providers would refuse 100% of requests or more."),
+        ({"strategy": "nothing()"}, "Only controls were compared, which are never recommended."),
+        ({"strategy": "recorded()"}, "Only controls were compared, which are never recommended."),
+    ],
+)
+def test_what_overflows_is_refused_or_is_a_control_is_not_recommended(
+    flaw: dict[str, Any], why: str
+) -> None:
+    flawed = {"strategy": "flawed()", "cost_usd": 1.0, **flaw}
+    found = results(FULL, flawed, {"strategy": "good()", "cost_usd": 4.0})
+    assert "is good() at" in found.verdict()
+    assert results(FULL, flawed).verdict().endswith(why)
+
+
+def test_a_recall_that_rests_on_a_handful_of_arguments_recommends_nothing() -> None:
+    few = [{**row, "far_arguments": 2.0, "far_seen": 2.0} for row in (FULL, {"strategy": "good()"})]
+    assert "rests on 4 arguments: too little" in results(*few).verdict()
+
+
+def test_a_pipeline_built_on_a_control_is_a_control() -> None:
+    found = results(
+        FULL, {"strategy": "oracle() | panic()", "cost_usd": 1.0}, {"strategy": "good()"}
+    )
+    assert "is good() at" in found.verdict()
+
+
+def test_what_chance_recalls_as_well_is_said_to_be_no_better() -> None:
+    chance = {"strategy": "random_drop()", "far_seen": 9.7}
+    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.6})
+    assert found.verdict().endswith("no better than a random drop to the same limit (0.97).")
+    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.8})
+    assert "random drop" not in found.verdict()
+
+
+def test_where_full_history_fits_nothing_need_be_left_out() -> None:
+    found = results({**FULL, "overflow": 0}, {"strategy": "good()"})
+    assert "nothing needs to be left out" in found.verdict()
+
+
+def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
+    found = results(
+        FULL, {"strategy": "a()", "far_seen": 5.0}, {"strategy": "b()", "far_seen": 7.0}
+    )
+    assert found.verdict() == (
+        "No strategy keeps far recall at or above 0.95 of full history's; the nearest is b() at 50% of "
+        "the recording: far recall 0.70 (too few clusters for an interval), $2.00."
+    )
+
+
+def test_recordings_that_are_invalid_themselves_bar_no_strategy() -> None:
+    found = results({**FULL, "invalid": 1}, {"strategy": "good()", "invalid": 1})
+    assert "is good() at" in found.verdict()
+
+
+def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
+    found = results({**FULL, "far_arguments": 0.0, "far_seen": 0.0})
+    assert "cannot tell the strategies apart" in found.verdict()
+    unmeasured = Results(found.requests, SCORES[:1], {})
+    assert "nothing to recommend" in unmeasured.verdict()
+
+
+def test_a_free_model_gives_no_share_of_nothing() -> None:
+    found = results({**FULL, "cost_usd": 0.0}, {"strategy": "good()", "cost_usd": 0.0})
+    assert found.verdict().endswith("at no known price.")
+
+
+def test_money_of_which_a_part_is_unknown_is_unknown() -> None:
+    rows = [{"strategy": "asks()", "far_seen": 9.9}, {"strategy": "good()", "far_seen": 9.6}]
+    requests = results({**FULL}, *rows).requests
+    of_a = (requests["strategy"] == "asks()") & (requests["recording"] == "a")
+    requests.loc[of_a, "cost_usd"] = np.nan
+    found = Results(requests, SCORES, {})
+    costs = found.leaderboard().set_index("strategy")["cost_usd"]
+    assert np.isnan(costs["asks()"])
+    assert costs["good()"] == 2.0
+    assert found.runs["cost_usd"].isna().sum() == 1
+    assert "is good() at" in found.verdict()
+    requests.loc[requests["strategy"] == "good()", "far_seen"] = 0.0
+    assert Results(requests, SCORES, {}).verdict().endswith("at no known price.")
+
+
+def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
+    requests = results(FULL).requests
+    requests.loc[0, "far_arguments"] = np.nan
+    assert Results(requests, SCORES, {}).leaderboard()["far_arguments"].tolist() == [10.0]
+
+
+def test_a_row_that_its_model_did_not_write_is_not_recommended_without_a_word() -> None:
+    score = Score("fallback_rate", "without", "share", "ratio", "fallbacks", "written")
+    for fallbacks, said in ((1.0, "; 50% of what its model was to write was made without it."),
+                            (0.1, "if that fitted.")):  # fmt: skip
+        good = {"strategy": "good()", "written": 2.0, "fallbacks": fallbacks}
+        found = results({**FULL, "written": 0.0, "fallbacks": 0.0}, good)
+        assert Results(found.requests, (*SCORES, score), {}).verdict().endswith(said)
+
+
+def test_an_interval_has_the_score_between_its_bounds() -> None:
+    rng = np.random.default_rng(0)
+    usual = {
+        "strategy": "s()",
+        "limit": 0.5,
+        "budget": 5,
+        "request": 0,
+        "tokens": 1.0,
+        "overflow": 0,
+    }
+    usual |= {"invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0}
+    rows = [
+        {
+            **usual,
+            "recording": f"r{i}",
+            "cluster": f"c{i % 7}",
+            "far_seen": float(rng.integers(0, 5)),
+        }
+        for i in range(30)
+    ]
+    line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(samples=300).iloc[0]
+    assert 0 < line["recall_far_low"] < line["recall_far"] < line["recall_far_high"] < 1
+
+
+def made() -> Results:
+    call = ToolCall("c", "read", '{"path": "src/io.py"}')
+    talk = (
+        Message("user", "read src/io.py \ud83d"),
+        Message("assistant", None, tool_calls=(call,)),
+    )
+    recordings = [Recording("é/\ud800", talk), Recording("b", talk, cluster="task")]
+    return evaluate(recordings, ("full", "panic()"), (0.5, 700), workers=1, progress=False)
+
+
+def test_what_is_saved_and_loaded_is_equal(tmp_path: Path) -> None:
+    saved = made()
+    folder = saved.save(tmp_path / "runs" / "1")
+    loaded = Results.load(folder)
+    assert loaded.equals(saved)
+    assert saved.equals(loaded)
+    pd.testing.assert_frame_equal(loaded.leaderboard(), saved.leaderboard())
+    pd.testing.assert_frame_equal(loaded.runs, saved.runs)
+    assert loaded.verdict() == saved.verdict()
+    assert list(loaded.requests["recording"].cat.categories) == ["é/\\ud800", "b"]
+    assert {p.name for p in folder.iterdir()} >= {
+        "requests.parquet",
+        "runs.parquet",
+        "manifest.json",
+    }
+    assert loaded.save(folder) == folder
+    assert Results.load(folder).equals(saved)
+
+
+def test_a_manifest_suffices_to_run_it_again(tmp_path: Path) -> None:
+    saved = made()
+    spec = Results.load(saved.save(tmp_path)).manifest["spec"]
+    assert spec["strategies"] == ["full()", "panic()"]
+    assert spec["limits"] == [0.5, 700]
+    assert {"digest", "recording", "cluster", "tokens"} <= set(saved.manifest["recordings"][0])
+    assert {"python", "ctxlab", "tiktoken"} <= set(saved.manifest["versions"])
+
+
+def test_different_figures_scores_or_manifests_are_not_equal() -> None:
+    one, other = made(), made()
+    assert one.equals(other)
+    other.requests.loc[0, "tokens"] += 1
+    assert not one.equals(other)
+    assert not one.equals(Results(one.requests, one.scores[1:], one.manifest))
+    assert not one.equals(Results(one.requests, one.scores, {**one.manifest, "tokens": "?"}))
+    # The second time answers come from disk: they are the same answers.
+    assert one.equals(Results(one.requests, one.scores, {**one.manifest, "calls": {"m": {}}}))
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "{}", "{", '{"scores": [{"no": 1}]}', '{"scores": 3}']
+)
+def test_what_is_no_saved_evaluation_is_said_so(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        made().save(tmp_path)
+        (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ReadError, match="no saved evaluation"):
+        Results.load(tmp_path)
+
+
+def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
+    html = made()._repr_html_()
+    assert "off-policy" in html.lower()
+    assert "full()" in html
+
+
+def test_a_score_that_hides_a_column_is_refused() -> None:
+    table = Table(["seen", "asked"], [("full()", 0.5)])
+    ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
+    with pytest.raises(SpecError, match="the score seen is called as a column is"):
+        Results.of(table, [ratio], {})

@@ -1,0 +1,122 @@
+"""A zip archive is read in memory, and what cannot or must not be unpacked is told."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+import tempfile
+import zipfile
+import zlib
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxlab.errors import ReadError
+from ctxlab.formats.io.zip_archive import (
+    first_member,
+    member,
+    opened_zip,
+)
+
+CONTENT = b'{"a": "' + b"some text " * 500 + b'"}'
+
+
+def pack(path: Path, content: bytes = CONTENT, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("header.json", "{}")
+        archive.writestr("a.json", content)
+    return path
+
+
+def claim(path: Path, **fields: int) -> None:
+    """Writes what the entry of the one member says of it, in both places where it is said."""
+    data = bytearray(path.read_bytes())
+    places = {"method": ("<H", 8, 10), "crc": ("<I", 14, 16), "size": ("<I", 22, 24)}
+    for name, value in fields.items():
+        code, local, central = places[name]
+        struct.pack_into(code, data, data.find(b"PK\x03\x04") + local, value)
+        struct.pack_into(code, data, data.find(b"PK\x01\x02") + central, value)
+    path.write_bytes(data)
+
+
+def zstd(path: Path, *frames: bytes) -> Path:
+    """An archive of one member in frames of Zstandard, which ``zipfile`` does not write."""
+    library = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    compress = import_module(library).compress
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.json", b"".join(map(compress, frames)))
+    whole = b"".join(frames)
+    claim(path, method=93, crc=zlib.crc32(whole), size=len(whole))
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_a_member_is_read_as_it_was_packed(tmp_path: Path, method: int) -> None:
+    with opened_zip(pack(tmp_path / "a.zip", method=method)) as archive:
+        assert member(archive, "a.json") == CONTENT
+    assert first_member((tmp_path / "a.zip").read_bytes()) == "header.json"
+    assert first_member(CONTENT) is None
+
+
+def test_zstandard_is_read_in_one_frame_and_in_several(tmp_path: Path) -> None:
+    for frames in ([CONTENT], [CONTENT, b"more", CONTENT]):
+        with opened_zip(zstd(tmp_path / "a.zip", *frames)) as archive:
+            assert member(archive, "a.json") == b"".join(frames)
+
+
+def test_a_member_that_unpacks_to_something_absurd_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", bytes(1000))
+    claim(path, size=(1 << 28) + 1)
+    with opened_zip(path) as archive, pytest.raises(ValueError, match=r"a\.json: refused"):
+        member(archive, "a.json")
+
+
+def test_no_member_is_unpacked_further_than_it_claims(tmp_path: Path) -> None:
+    deflated = tmp_path / "b.zip"
+    with zipfile.ZipFile(deflated, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", bytes(10**6))
+    for path in (deflated, zstd(tmp_path / "c.zip", bytes(10**6))):
+        claim(path, size=100)
+        with opened_zip(path) as archive, pytest.raises(ValueError, match=r"member a\.json"):
+            member(archive, "a.json")
+
+
+def test_a_member_that_is_missing_locked_or_of_another_method_is_told(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.zip")
+    with opened_zip(path) as archive:
+        with pytest.raises(ValueError, match="no item named"):
+            member(archive, "b.json")
+        archive.getinfo("a.json").flag_bits |= 1
+        with pytest.raises(ValueError, match="encrypted"):
+            member(archive, "a.json")
+        archive.getinfo("header.json").compress_type = 97
+        with pytest.raises(ValueError, match=r"member header\.json: "):
+            member(archive, "header.json")
+
+
+def test_what_is_no_archive_is_told_with_its_path(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.zip")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ReadError, match="not a zip archive that can be read"), opened_zip(path):
+        pass
+
+
+@given(seed=st.integers(min_value=0, max_value=2**32))
+def test_odd_bytes_raise_nothing_but_what_is_said(seed: int) -> None:
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pack(Path(folder, "a.zip"), method=chance.choice([0, 8, 12, 14]))
+        content = bytearray(path.read_bytes())
+        for _ in range(chance.randint(1, 4)):
+            content[chance.randrange(len(content))] = chance.choice([0, 1, 80, 127, 255])
+        path.write_bytes(content)
+        with suppress(ReadError, ValueError), opened_zip(path) as archive:
+            for name in archive.namelist():
+                member(archive, name)

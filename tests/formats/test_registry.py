@@ -1,0 +1,65 @@
+"""A format is one file and one line in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxlab.errors import SpecError
+from ctxlab.formats import (
+    FORMATS,
+    Format,
+    Head,
+    Source,
+    load,
+    register,
+    sniff,
+)
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+)
+
+
+def read(source: Source) -> Iterator[Recording]:
+    for _, row in source.rows():
+        yield Recording(source.name, (Message("user", row["toy"]),))
+
+
+def looks_like_toy(head: Head) -> bool:
+    return isinstance(head.value, dict) and "toy" in head.value
+
+
+@pytest.fixture
+def toy() -> Iterator[Format]:
+    yield register(Format("toy", "a toy", looks_like_toy, read))
+    del FORMATS["toy"]
+
+
+def test_a_registered_format_is_recognised_and_read(toy: Format, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('{"toy": "hi"}\n{"toy": "ho"}\n')
+    assert sniff(path) is toy
+    recordings = list(load(path))
+    assert [recording.id for recording in recordings] == ["a", "a#2"]
+    assert {recording.format for recording in recordings} == {"toy"}
+
+
+def test_a_name_is_given_once(toy: Format) -> None:
+    with pytest.raises(SpecError, match="'toy' is already known"):
+        register(toy)
+
+
+def test_a_table_entry_stands_under_its_own_name_with_a_meaning() -> None:
+    assert next(iter(FORMATS)) == "native"
+    assert all(name == format.name and format.meaning for name, format in FORMATS.items())
+
+
+def test_no_real_file_is_claimed_by_two_formats(data: Path) -> None:
+    for path in sorted(data.rglob("*")):
+        if path.is_file():
+            head = Head.of(path)
+            claims = [format.name for format in FORMATS.values() if format.sniff(head)]
+            assert len(claims) <= 1, path

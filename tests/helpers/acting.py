@@ -1,0 +1,100 @@
+"""Agents at work: a client that says its script piece by piece, and what was heard of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ctxlab.agent.events import Event
+from ctxlab.agent.loop import Agent
+from ctxlab.errors import ModelUnavailable
+from ctxlab.llm.base import (
+    Reply,
+    Request,
+)
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+    Usage,
+)
+from ctxlab.messages.validation import check
+from ctxlab.sessions.message_units import paired
+
+
+def calls(*wanted: tuple[str, str] | ToolCall, text: str | None = None) -> Message:
+    """An assistant's message with calls: ``calls(("read", '{"path": "a.py"}'))``."""
+    made = [
+        each if isinstance(each, ToolCall) else ToolCall(f"c{place}", *each)
+        for place, each in enumerate(wanted)
+    ]
+    return Message("assistant", text, tool_calls=tuple(made))
+
+
+Said = Message | str | BaseException
+
+
+class Streaming:
+    """Gives its answers in their order, the text in pieces; an exception comes in the middle of one."""
+
+    def __init__(self, *answers: Said | tuple[str, BaseException], each: int = 5) -> None:
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self.open = 0
+        self.each = each
+
+    def stream(self, request: Request, /) -> Iterator[str | Reply]:
+        self.asked.append(request)
+        self.open += 1
+        try:
+            answer = self.answers.pop(0)
+            broken: BaseException | None = None
+            if isinstance(answer, tuple):
+                answer, broken = answer
+            if isinstance(answer, BaseException):
+                raise answer
+            message = Message("assistant", answer) if isinstance(answer, str) else answer
+            text = message.text
+            for place in range(0, len(text), self.each):
+                yield text[place : place + self.each]
+            if broken is not None:
+                raise broken
+            yield Reply(message, Usage(100, output=10), 0.25)
+        finally:
+            self.open -= 1
+
+    def complete(self, request: Request, /) -> Reply:
+        *_, reply = self.stream(request)
+        assert isinstance(reply, Reply)
+        return reply
+
+    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
+        return [self.complete(request) for request in requests]
+
+
+class Heard:
+    """A store that is a list."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.messages: list[Message] = []
+        agent.heard = self
+
+    def __call__(self, messages: tuple[Message, ...]) -> None:
+        # What is being heard is not yet relied on.
+        assert not {id(m) for m in messages if m.role != "system"} & {
+            id(m) for m in self.agent.manager.history
+        }
+        self.messages += messages
+
+
+def whole(agent: Agent, heard: Heard) -> None:
+    """All was heard once and in order, and a provider takes it as it stands."""
+    history = list(agent.manager.history)
+    assert [m.to_dict() for m in heard.messages] == [m.to_dict() for m in history]
+    assert list(paired(history)) == history, "every call is answered already"
+    if any(m.role != "system" for m in history):
+        assert check(history) == []
+
+
+def take(events: Iterator[Event], until: Callable[[Event], bool]) -> Event | None:
+    """Events up to the first that is meant."""
+    return next((event for event in events if until(event)), None)

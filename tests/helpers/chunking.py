@@ -1,0 +1,42 @@
+"""What the tests of the chunked store share: sessions of a few chunks, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.sessions.jsonl.store import ChunkedStore
+
+CALL = ToolCall("c1", "read", '{"path": "a.py"}')
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "read", "parameters": {}}}
+
+
+def user(text: str) -> Message:
+    return Message("user", text)
+
+
+def said(messages: Iterable[Message]) -> list[Any]:
+    return [message.content for message in messages]
+
+
+def chunks_of(store: ChunkedStore, id: str) -> list[str]:
+    """The chunks of a session as they are called, in their order."""
+    found = [p.name for p in store.folder.glob(f"session-{id}.*.jsonl")]
+    return sorted(found, key=lambda name: int(name.split(".")[-2]))
+
+
+def files(store: ChunkedStore) -> list[Path]:
+    return [path for path in sorted(store.folder.iterdir()) if path.is_file()]
+
+
+def filled(store: ChunkedStore, id: str = "abc-123", count: int = 8) -> str:
+    """A session in which ``msg 0``, ``msg 1``, … were appended one by one."""
+    store.create(id=id, model="gpt-5")
+    for number in range(count):
+        store.append(id, user(f"msg {number}"))
+    return id

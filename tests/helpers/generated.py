@@ -1,0 +1,207 @@
+"""Conversations made by hypothesis: valid ones whose calls use what was said before, and strange ones.
+
+``conversations()`` are what a provider accepts and a log holds: parallel calls answered in any order,
+failed tools, empty contents, huge results, images, odd unicode, ids that are used again in a later
+turn. ``strange_conversations()`` are what a log may hold and no provider accepts.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ctxlab.context.history import History
+from ctxlab.evaluation.engine import Tape
+from ctxlab.messages.types import (
+    Message,
+    Recording,
+    ToolCall,
+)
+from ctxlab.tokens.counter import TokenCounter
+
+FACTS = (
+    *("src/io.py", "tests/test_io.py", "/var/log/app/error.log", "Makefile.toml", "naïve/ü.txt"),
+    *("HAT136", "mia_li_3668", "1a2b3c4d", "2024-05-03", "512", "5120", "12.50", "1,234,567"),
+    *("parse_args", "readFile", "os.path.join", "MAX_SIZE", "a@b.org", "https://ex.org/a?b=1"),
+    *("Mia Li", "São Paulo", "日本/語.md", "x_512", "3", "economy"),
+)
+"""What calls use and texts mention; some contain others, some are no entities at all."""
+
+NOISE = (
+    *(
+        "the file is",
+        "no such",
+        "and",
+        "\n",
+        "\n\n",
+        "    ",
+        "→",
+        "🙂",
+        "👩‍👩‍👧",
+        "é",
+        "日本語",
+        "\ud83d",
+    ),
+    *("\udc00", "<|im_start|>", "error:", '{"a":', "\t\t", "'", "``", "\x00", "word " * 40),
+)
+IMAGE = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
+TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": "read",
+            "description": "Reads a file, such as MAX_SIZE",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    },
+)
+
+
+# Contents are made once, by a seed, and sorted by length, so that an example costs a draw a message
+# and shrinks to short texts.
+_random = Random(0)
+
+
+def _text(huge: bool = False) -> str:
+    """A text that mentions facts among noise, never empty; sometimes thousands of characters."""
+    pieces = _random.choices(FACTS + NOISE, k=_random.randint(1, 6))
+    text = _random.choice([" ", "\n", ", "]).join(pieces)
+    if huge and _random.random() < 0.3:
+        filler = _random.choice(["x", "line of output\n", "語 ", "src/a.py:1 ", " "])
+        text += filler * (_random.randint(1, 9) * 600 // len(filler)) + text[::-1] + pieces[0]
+    return text
+
+
+def _json() -> Any:
+    """What tools answer in JSON: lists of hits, objects with paths, failures, odd values."""
+    fact, few = _random.choice(FACTS), _random.choices(FACTS, k=_random.randint(0, 12))
+    hits = [{"path": each, "text": "def f(): ..."} for each in few]
+    return _random.choice(
+        [
+            *({"results": hits}, hits, {"ok": False, "error": fact}, {"ok": True, "error": None}),
+            *({"files": few, "text": _text(huge=True)}, {"success": False, "value": fact}),
+            *({}, [], 5, "text", None, {"error": {"code": 3}}, {"a": {"b": [[[]]]}, "file": fact}),
+        ]
+    )
+
+
+def _arguments() -> str:
+    fact, few = _random.choice(FACTS), _random.choices(FACTS, k=_random.randint(0, 3))
+    number = _random.choice([512, 5120, True, 1.5])
+    value = _random.choice(
+        [{"path": fact}, {"path": fact, "options": few}, {"text": _text(), "count": number}]
+    )
+    text = json.dumps(value, ensure_ascii=_random.random() < 0.5)
+    return _random.choice([text] * 9 + [text[:-1]])
+
+
+TEXTS = sorted({_text() for _ in range(80)}, key=len)
+RESULTS: list[Any] = sorted(
+    [_text(huge=True) for _ in range(100)]
+    + [json.dumps(_json(), ensure_ascii=False) for _ in range(60)],
+    key=len,
+)
+PARTS: list[Any] = [({"type": "text", "text": text}, IMAGE) for text in TEXTS[::8]]
+ARGUMENTS = ["{}", "", *sorted({_arguments() for _ in range(60)}, key=len)]
+
+
+def texts() -> st.SearchStrategy[str]:
+    """A text that mentions facts among noise, never empty."""
+    return st.sampled_from(TEXTS)
+
+
+def contents() -> st.SearchStrategy[Any]:
+    """The content of a tool result or a user's message."""
+    return st.sampled_from(RESULTS + PARTS)
+
+
+CALLS = st.builds(
+    ToolCall,
+    id=st.just(""),
+    name=st.sampled_from(["read", "search_vault", "parse_args"]),
+    arguments=st.sampled_from(ARGUMENTS),
+)
+ANSWERS = st.sampled_from(
+    [
+        *(Message("tool", content) for content in (*RESULTS, *PARTS, None, "")),
+        *(Message("tool", "Error: " + text, extra={"is_error": True}) for text in TEXTS[:10]),
+    ]
+)
+
+
+@st.composite
+def steps(draw: st.DrawFn, ids: list[str]) -> list[Message]:
+    """A message with tool calls and their results, in any order."""
+    calls = tuple(ToolCall(id, (c := draw(CALLS)).name, c.arguments) for id in ids)
+    said = draw(st.sampled_from([None, "", *TEXTS]))
+    order = draw(st.permutations(ids)) if len(ids) > 1 else ids
+    results = [draw(ANSWERS).replace(tool_call_id=id) for id in order]
+    return [Message("assistant", said, tool_calls=calls), *results]
+
+
+@st.composite
+def conversations(draw: st.DrawFn, turns: int = 4) -> tuple[Message, ...]:
+    """A conversation that a provider accepts; it may end with any kind of message."""
+    messages: list[Message] = []
+    if draw(st.booleans()):
+        messages.append(Message("system", draw(texts())))
+    for _ in range(draw(st.integers(1, turns))):
+        several = draw(st.sampled_from([1, 1, 1, 2]))
+        messages.extend(Message("user", draw(contents())) for _ in range(several))
+        for step in range(draw(st.integers(0, 4))):
+            # The ids begin anew in each turn, as those of tau-bench do.
+            ids = [f"c{step}{letter}" for letter in "abc"[: draw(st.integers(1, 3))]]
+            messages.extend(draw(steps(ids)))
+        if draw(st.integers(0, 3)):
+            messages.append(Message("assistant", draw(texts())))
+    return tuple(messages)
+
+
+@st.composite
+def strange_conversations(draw: st.DrawFn) -> tuple[Message, ...]:
+    """A conversation with a few things in it that no provider accepts."""
+    messages = list(draw(conversations(turns=3)))
+    stray = st.sampled_from(
+        [
+            Message("tool", "src/io.py", tool_call_id="c0a"),
+            Message("tool", "who asked?", tool_call_id=None),
+            Message("assistant", "", tool_calls=(ToolCall("c9", "read", '{"path": "src/io.py"}'),)),
+            Message("assistant", None),
+            Message("user", ""),
+            Message("user", ()),
+            Message("system", "HAT136 stands here late"),
+            Message("assistant", "", tool_calls=(ToolCall("c0a", "read"), ToolCall("c0a", "read"))),
+        ]
+    )
+    for _ in range(draw(st.integers(1, 5))):
+        place = draw(st.integers(0, len(messages)))
+        what = draw(st.sampled_from(["add", "add", "remove", "repeat", "move"]))
+        if what == "add":
+            messages.insert(place, draw(stray))
+        elif messages and what == "remove":
+            messages.pop(place % len(messages))
+        elif messages and what == "repeat":
+            messages.insert(place, messages[draw(st.integers(0, len(messages) - 1))])
+        elif messages:
+            messages.insert(place - 1, messages.pop(draw(st.integers(0, len(messages) - 1))))
+    return tuple(messages)
+
+
+def limits() -> st.SearchStrategy[int]:
+    """Limits in tokens from what holds nothing to what holds everything."""
+    return st.sampled_from([1, 30, 80, 150, 250, 400, 600, 900, 1500, 3000, 10**6])
+
+
+def tape_of(
+    messages: tuple[Message, ...] | list[Message],
+    counter: TokenCounter,
+    tools: tuple[dict[str, Any], ...] = (),
+) -> Tape:
+    return Tape(Recording("r", tuple(messages), tools), counter)
+
+
+def history_of(messages: tuple[Message, ...] | list[Message], counter: TokenCounter) -> History:
+    return History(counter, messages)

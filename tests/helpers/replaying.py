@@ -1,0 +1,168 @@
+"""Replays that keep every request as it was sent, and what a reader with eyes would find in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ctxlab.context.budget import Budget
+from ctxlab.context.context import Context
+from ctxlab.context.history import Entry
+from ctxlab.evaluation.engine import (
+    Tape,
+    Trace,
+    play,
+)
+from ctxlab.messages.entities import holds
+from ctxlab.messages.types import (
+    Message,
+    text_of,
+)
+from ctxlab.strategies import (
+    Strategy,
+    as_strategy,
+    parse,
+)
+from ctxlab.strategies.registry import LINEUP
+
+SPECS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        (
+            *LINEUP,
+            *(
+                "sliding_window(tokens=200)",
+                "sliding_window(messages=3)",
+                "sliding_window(messages=0)",
+            ),
+            *(
+                "chunked_window(max_history=1)",
+                "chunked_window(max_history=5)",
+                "tool_result_cap(0)",
+            ),
+            *(
+                "tool_result_cap(chars=60)",
+                "tool_stubs()",
+                "tool_stubs(keep=0)",
+                "tool_stubs(keep=2)",
+            ),
+            *("observation_mask(keep=0)", "observation_mask(keep=2)", "rolling_summary()"),
+            *("rolling_summary(keep_recent=2, tokens=100)", "rolling_summary(0.3, 0.1)"),
+            *(
+                "panic(protect=1)",
+                "panic(protect=0, large=100, begin=30, end=20)",
+                "random_drop(3)",
+            ),
+            "tool_result_cap(chars=60) | tool_stubs(keep=2)",
+            "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",
+            "rolling_summary(trigger=0.5, target=0.2, keep_recent=3) | panic(protect=2)",
+            "chunked_window(max_history=6) | rolling_summary() | panic()",
+            "rolling_summary(0.5, 0.3, 4, tokens=150, prompt='structured') | panic()",
+            *("contents()", "contents(0.3, 0.2, 0.1)", "contents(0.3, 0.3, 0.2) | panic()"),
+            *("retrieval()", "retrieval(k=2, share=0.5, keep=1.0, chars=40, look_back=5)"),
+            "contents(0.4, 0.3) | retrieval(k=3, share=0.4) | panic()",
+            *("stale_results()", "stale_results(edits=False) | panic()", "recent_images(keep=1)"),
+            *("recent_images(keep=0, chunk=2)", "shorten_arguments(keep=2, limit=20, chars=5)"),
+            "shorten_arguments(0, 0, 3, ('read',), '…') | stale_results() | panic()",
+            *("hysteresis(observation_mask(keep=1), 0.4, 0.2)", "hysteresis(panic()) | panic()"),
+            "hysteresis(stale_results() | sliding_window(), trigger=0.5, target=0.3)",
+            "hysteresis(rolling_summary(), trigger=0.9, target=0.6) | panic()",
+            *("clear_at_least(observation_mask(keep=1), tokens=30)", "clear_at_least(panic(), 5)"),
+            "clear_at_least(tool_stubs(keep=0) | sliding_window(messages=3), tokens=100) | panic()",
+            *(
+                "when_it_pays(observation_mask(keep=1))",
+                "when_it_pays(sliding_window(messages=2), 3)",
+            ),
+            "when_it_pays(rolling_summary(0.3, 0.1), remaining=50, read=0.25, write=1.0) | panic()",
+            *("file_sessions()", "file_sessions(carry=0)"),
+            "tool_result_cap(60) | file_sessions(1)",
+            "file_sessions() | tool_stubs() | sliding_window() | panic()",
+            "file_sessions(follow=False) | tool_stubs() | rolling_summary() | panic()",
+            "file_sessions(0) | observation_mask(keep=1) | rolling_summary(0.3, 0.1) | panic()",
+            "file_sessions(0) | chunked_window(2) | contents(0.4, 0.3) | retrieval(k=3, share=0.4)",
+            *("first_and_last()", "first_and_last(3, 2)", "middle_out()", "middle_out(tokens=150)"),
+            "first_and_last(first=4, last=3) | panic()",
+            "tool_stubs(keep=1) | middle_out() | panic()",
+            "recorded",
+            "oracle | panic()",
+            "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",
+        )
+    )
+)
+"""Every strategy with several parameters, alone and in pipelines; the line-up among them."""
+
+STRATEGIES: dict[str, Strategy] = {spec: parse(spec) for spec in SPECS}
+
+
+def strategies() -> st.SearchStrategy[Strategy]:
+    return st.sampled_from(list(STRATEGIES.values()))
+
+
+@dataclass
+class Sent:
+    """A request as it was sent."""
+
+    position: int
+    messages: list[Message]
+    entries: list[Entry]
+    context: Context
+
+    @property
+    def texts(self) -> list[str]:
+        return [text_of(message) for message in self.messages]
+
+
+def run(
+    tape: Tape, strategy: Strategy | str | Callable[..., Any], limit: int | Budget
+) -> tuple[Trace, list[Sent]]:
+    """The trace of a replay, and each of its requests."""
+    if isinstance(strategy, str):
+        strategy = parse(strategy)
+    budget = limit if isinstance(limit, Budget) else tape.budget(limit)
+
+    def look(context: Context) -> Sent:
+        return Sent(context.length, list(context.messages), list(context.entries), context)
+
+    trace = play(tape, as_strategy(strategy), budget, {"sent": look})
+    return trace, trace.watched["sent"]
+
+
+def seen_by_eye(tape: Tape, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+    """Which needs stand in a text that is sent, by looking at every text for every need.
+
+    A message that was edited by itself only shows what its original said: the number of lines in
+    "[output left out: 4567 lines]" is no memory of the number 4567.
+    """
+    needs = tape.needs
+    found = []
+    for i in range(len(needs)):
+        entity, request = needs.need(i).entity.text, sent[needs.request[i]]
+        found.append(
+            any(
+                holds(text, entity)
+                and (
+                    entry.stop - entry.start != 1
+                    or holds(text_of(tape.history[entry.start]), entity)
+                )
+                for text, entry in zip(request.texts, request.entries, strict=True)
+            )
+        )
+    return np.array(found, dtype=bool)
+
+
+def fetchable_by_eye(tape: Tape, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+    """Which needs a stub or a line of contents stands for, in the request as it was sent."""
+    needs = tape.needs
+    found = []
+    for i in range(len(needs)):
+        places = set(needs.places(i))
+        found.append(
+            any(
+                entry.form.fetchable and places & set(range(entry.start, entry.stop))
+                for entry in sent[needs.request[i]].entries
+            )
+        )
+    return np.array(found, dtype=bool)

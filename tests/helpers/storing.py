@@ -1,0 +1,40 @@
+"""Both stores behind one name, and conversations to put into them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.sessions.base import Store
+from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.sqlite.store import WorkspaceStore
+
+STORES = ("chunks", "workspace")
+
+
+def a_store(kind: str, folder: Path) -> Store:
+    """A store of a kind; the same folder again is the same store, as another process has it."""
+    return ChunkedStore(folder) if kind == "chunks" else WorkspaceStore(folder)
+
+
+def exchange(prompt: str, answer: str = "Done.", steps: int = 0) -> list[Message]:
+    """A prompt, some steps of an agent, and the answer."""
+    messages = [Message("user", prompt)]
+    for step in range(steps):
+        call = ToolCall(f"c{step}", "read_file", f'{{"path": "src/{step}.py"}}')
+        messages += [
+            Message("assistant", None, tool_calls=(call,)),
+            Message("tool", f"text of file {step}", tool_call_id=call.id),
+        ]
+    return [*messages, Message("assistant", answer)]
+
+
+def stored(store: Store, *prompts: str, id: str = "s", system: bool = False, steps: int = 0) -> str:
+    """A new session in which so much was asked and answered; its id."""
+    store.create(id=id, model="gpt-4o", system=system)
+    for prompt in prompts:
+        store.append(id, *exchange(prompt, f"{prompt}: done.", steps))
+    return id

@@ -1,0 +1,28 @@
+"""A workspace with sessions in it, for the tests of the store that keeps them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ctxlab.messages.types import Message
+from ctxlab.sessions.sqlite.store import WorkspaceStore
+
+__all__ = ["HI", "TOOLS", "begun", "sql"]
+
+HI = (Message("user", "Fix the parser"), Message("assistant", "Done."))
+TOOLS = ({"type": "function", "function": {"name": "read", "parameters": {}}},)
+
+
+def begun(store: WorkspaceStore, id: str = "a") -> str:
+    store.create(id=id)
+    store.append(id, *HI)
+    return id
+
+
+def sql(store: WorkspaceStore, statement: str, *values: object) -> list[tuple[object, ...]]:
+    """As somebody else's program would."""
+    connection = sqlite3.connect(store.path)
+    with connection:
+        rows = connection.execute(statement, values).fetchall()
+    connection.close()
+    return rows

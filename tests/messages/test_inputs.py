@@ -1,0 +1,49 @@
+"""What is handed over is copied, whatever it holds, and says the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxlab.messages.inputs import (
+    copied,
+    plain,
+    same,
+)
+from ctxlab.messages.types import Message
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+def containers(value: Any) -> list[Any]:
+    """Everything in it that could be edited."""
+    if isinstance(value, dict):
+        return [value, *(c for each in value.values() for c in containers(each))]
+    return [value, *(c for e in value for c in containers(e))] if isinstance(value, list) else []
+
+
+@given(value=JSON)
+def test_a_copy_is_equal_and_shares_nothing_that_can_be_edited(value: Any) -> None:
+    copy = plain(value)
+    assert json.dumps(copy) == json.dumps(value)
+    assert not {id(c) for c in containers(copy)} & {id(c) for c in containers(value)}
+
+
+def test_a_message_is_copied_as_far_as_it_can_be_edited() -> None:
+    text = Message("user", "hi")
+    assert copied(text) is text
+    parts = Message("user", ({"type": "text", "text": "hi"},), extra={"x": [1]})
+    copy = copied(parts)
+    assert copy == parts
+    assert same(parts, copy)
+    parts.extra["x"].append(2)
+    parts.content[0]["text"] = "bye"  # type: ignore[index]
+    assert copy == Message("user", ({"type": "text", "text": "hi"},), extra={"x": [1]})
+    assert not same(parts, copy)

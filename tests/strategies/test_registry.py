@@ -1,0 +1,182 @@
+"""Rules of the text form: Python, files and the command line write a strategy alike."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxlab.errors import (
+    SpecError,
+    UnknownName,
+)
+from ctxlab.strategies import (
+    STRATEGIES,
+    Function,
+    chunked_window,
+    full,
+    models_asked,
+    observation_mask,
+    panic,
+    parse,
+    random_drop,
+    register,
+    rolling_summary,
+    sliding_window,
+    tool_result_cap,
+    tool_stubs,
+)
+from ctxlab.strategies.base import Base
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.introspection import about
+from ctxlab.strategies.registry import (
+    CONTROLS,
+    LINEUP,
+)
+
+SIZES = st.integers(0, 10**9)
+SHARES = st.floats(0, 2)
+MADE: st.SearchStrategy[Base] = st.one_of(
+    st.builds(sliding_window, st.none() | SIZES, st.none() | SIZES),
+    st.builds(chunked_window, st.integers(1, 10**6)),
+    st.builds(tool_result_cap, SIZES, st.text()),
+    st.builds(tool_stubs, st.none() | SIZES),
+    st.builds(observation_mask, SIZES),
+    st.builds(rolling_summary, SHARES, SHARES, SIZES, SIZES),
+    st.builds(panic, SIZES, SIZES, SIZES, SIZES),
+    st.builds(random_drop, SIZES),
+    st.just(full()),
+)
+
+
+@given(st.lists(MADE, min_size=1, max_size=4))
+def test_what_is_printed_is_read_back_as_the_same(steps: list[Base]) -> None:
+    strategy = steps[0]
+    for step in steps[1:]:
+        strategy = strategy | step
+    assert parse(repr(strategy)) == strategy
+    assert parse(repr(strategy).replace(" | ", "|")) == strategy
+
+
+AROUND = {"clear_at_least", "hysteresis", "when_it_pays"}
+WRITTEN = [f"{name}(panic())" if name in AROUND else name for name in STRATEGIES]
+
+
+@pytest.mark.parametrize("text", [*WRITTEN, *LINEUP])
+def test_every_name_and_the_lineup_can_be_written(text: str) -> None:
+    strategy = parse(text)
+    assert parse(f"  {text} ") == strategy
+    assert parse(repr(strategy)) == strategy
+
+
+def test_the_lineup_holds_known_strategies_once_and_every_control_but_what_was_recorded() -> None:
+    named = {name for text in LINEUP for name in re.findall(r"[a-z_]+(?=\(|$)", text)}
+    # Most recordings have no compactions; where some do, describe names the strategy.
+    assert set(STRATEGIES) > named > CONTROLS - {"recorded"}
+    assert set(STRATEGIES) >= CONTROLS
+    assert len(set(map(parse, LINEUP))) == len(LINEUP)
+    assert not any(models_asked(parse(text)) for text in LINEUP)
+
+
+def test_names_parameters_by_place_and_by_name_mean_the_same() -> None:
+    assert parse("tool_stubs(3)") == parse("tool_stubs(keep=3)") == tool_stubs(keep=3)
+    assert parse("full") == parse("full()") == full()
+    assert parse("panic(large=1_000)") == panic(large=1000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "   ",
+            "|",
+            "panic() |",
+            "panic() || full()",
+            "panic() + full()",
+            "3",
+            "'panic'",
+            "f'x'",
+        ),
+        *("panic()()", "[panic()]", "panic(protect=x)", "panic(protect=1+1)", "panic(keep=3)"),
+        *(
+            "panic(1, 2, 3, 4, 5)",
+            "panic(protect=1, protect=2)",
+            "panic(*[1])",
+            "panic(**{'a': 1})",
+        ),
+        *("panic({[]: 1})", "lambda m: m", "panic() or full()", "__import__('os').system('true')"),
+        *("os.nothing", "nosuchmodule.f", "ctxlab.strategies", "os.path", "json.JSONDecoder()"),
+        *("(" * 300 + "panic" + ")" * 300, "panic\x00", "\ud800"),
+    ],
+)
+def test_what_cannot_be_read_raises_one_type_of_error(text: str) -> None:
+    with pytest.raises(SpecError):
+        parse(text)
+
+
+@given(st.text(alphabet=string.printable, max_size=30) | st.text(max_size=12))
+def test_no_text_at_all_raises_anything_else(text: str) -> None:
+    try:
+        parse("panic(" + text + ")")
+        parse(text)
+    except SpecError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("tool_stubs(keep='three')", "keep is 'three'; it is to be int | None"),
+        ("panic(protect=full())", r"protect is full\(\); it is to be int"),
+        ("rolling_summary(trigger=None)", "trigger is None; it is to be float"),
+        ("panic(protect=-1)", "protect is -1; it cannot be negative"),
+    ],
+)
+def test_a_parameter_of_another_kind_is_refused_by_name(text: str, what: str) -> None:
+    with pytest.raises(SpecError, match=what):
+        parse(text)
+
+
+def test_a_name_that_is_close_is_offered() -> None:
+    with pytest.raises(UnknownName, match="did you mean tool_stubs") as caught:
+        parse("tool_stub()")
+    assert set(caught.value.known) == {*STRATEGIES, *BASELINES}
+    with pytest.raises(SpecError, match="unexpected keyword argument 'kep'"):
+        parse("tool_stubs(kep=3)")
+
+
+def test_a_dotted_path_finds_a_function_or_a_class() -> None:
+    assert parse("ctxlab.strategies.full.full") == full()
+    assert parse("ctxlab.strategies.full.full()") == full()
+    assert isinstance(parse("ctxlab.messages.validation.safe_cuts | panic()").steps[0], Function)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_name_is_given_once() -> None:
+    register("mine", tool_stubs)
+    assert parse("mine(keep=2)") == tool_stubs(2)
+    with pytest.raises(SpecError, match="already called 'mine'"):
+        register("mine", panic)
+    with pytest.raises(SpecError):
+        register("panic", panic)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_says_where_it_is_from_and_shows_what_it_does(name: str) -> None:
+    known = about(name)
+    assert known.source
+    assert ">>> " in known.text
+    assert all(parameter.meaning for parameter in known.parameters)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_says_what_it_imitates_and_where_that_can_be_read(name: str) -> None:
+    known = about(name)
+    assert known.source
+    assert known.link.startswith("https://")
+    assert known.claim
+    assert all(parameter.meaning for parameter in known.parameters)

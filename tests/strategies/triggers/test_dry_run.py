@@ -1,0 +1,151 @@
+"""Rules of trials: nothing stays of one, no model is asked, and they stay rare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from generated import conversations, limits, tape_of
+from hypothesis import given, settings
+from replaying import SPECS
+
+from ctxlab.context.context import Context
+from ctxlab.context.history import History
+from ctxlab.errors import SpecError
+from ctxlab.evaluation.engine import play
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.strategies import (
+    clear_at_least,
+    parse,
+    rolling_summary,
+    when_it_pays,
+)
+from ctxlab.strategies.base import (
+    Base,
+    models_asked,
+)
+from ctxlab.strategies.triggers.dry_run import (
+    tried,
+    without_models,
+)
+from ctxlab.tokens.counter import TokenCounter
+
+ODD = (
+    "oracle",
+    "recorded",
+    "file_sessions",
+)  # they know what is not in the context, or keep branches
+TRIED = [spec for spec in SPECS if not any(name in spec for name in ODD)]
+
+
+@dataclass(frozen=True, repr=False)
+class needs_a_model(Base):
+    model: str | None = "gpt-5-mini"
+
+    def __post_init__(self) -> None:
+        if self.model is None:
+            object.__setattr__(self, "model", "gpt-5-mini")
+
+
+@dataclass(frozen=True, repr=False)
+class counts_trials(Base):
+    """Takes nothing away, and says how often it was asked, in a place of its own."""
+
+    name: str
+
+    def __call__(self, context: Context, /) -> Context:
+        ASKED[self.name] = ASKED.get(self.name, 0) + 1
+        return context
+
+
+ASKED: dict[str, int] = {}
+
+
+def state(context: Context) -> dict[str, Any]:
+    names = ("tokens", "turn", "died", "edited", "events", "spent", "strange", "version")
+    seen = {name: getattr(context, name) for name in names}
+    seen = {name: list(v) if isinstance(v, list) else v for name, v in seen.items()}
+    return {
+        **seen,
+        "messages": context.messages,
+        "ends": [entry.until for entry in context.entries],
+        "unchanged": context.unchanged,
+        "available": context.available,
+    }
+
+
+@pytest.mark.parametrize("spec", TRIED)
+@settings(max_examples=15)
+@given(messages=conversations(), limit=limits())
+def test_a_trial_leaves_no_trace(
+    spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
+) -> None:
+    strategy = parse(spec)
+    tape = tape_of(messages, counter)
+    watched = Context(tape.budget(limit), tape.history)
+    alone = Context(tape.budget(limit), History(counter, messages))
+    alone.history.foresight = tape.history.foresight
+    for position in tape.requests:
+        for context in (watched, alone):
+            context.advance(position)
+        before = state(watched)
+        then = tried(watched, strategy)
+        assert state(watched) == before
+        sent, expected = strategy(watched), strategy(alone)
+        assert then.messages == sent.messages == expected.messages
+        assert watched.events == alone.events
+        watched.settle(sent)
+        alone.settle(expected)
+
+
+def test_a_trial_asks_no_model() -> None:
+    strategy = parse(
+        'rolling_summary(model="gpt-5-mini") | hysteresis(rolling_summary(model="o3"))'
+    )
+    plain = without_models(strategy)
+    assert models_asked(strategy) == ("gpt-5-mini", "o3")
+    assert models_asked(plain) == ()
+    assert plain == parse("rolling_summary() | hysteresis(rolling_summary())")
+    assert without_models(rolling_summary()) is not None
+
+
+@pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
+def test_what_cannot_do_without_a_model_is_refused(wrapper: Any) -> None:
+    with pytest.raises(SpecError, match="cannot be tried without asking gpt-5-mini"):
+        wrapper(needs_a_model())
+
+
+def test_what_keeps_branches_is_refused_and_may_stand_before(counter: TokenCounter) -> None:
+    call = ToolCall("c1", "read", '{"path": "a.py"}')
+    said = [Message("user", "go"), Message("assistant", tool_calls=(call,))]
+    said += [Message("tool", "x = 1", tool_call_id="c1"), Message("assistant", "done")]
+    tape = tape_of(said, counter)
+    with pytest.raises(SpecError, match="put it before this one"):
+        play(tape, parse("when_it_pays(file_sessions())"), tape.budget(10**6))
+    play(tape, parse("file_sessions() | when_it_pays(observation_mask())"), tape.budget(10**6))
+
+
+@pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
+def test_trials_grow_with_the_logarithm_of_what_is_appended(
+    wrapper: Any, counter: TokenCounter
+) -> None:
+    name = wrapper.__name__
+    strategy = wrapper(counts_trials(name))
+    strategy = (
+        clear_at_least(counts_trials(name), tokens=1) if wrapper is clear_at_least else strategy
+    )
+    asked = []
+    messages = [Message("user" if i % 2 else "assistant", f"message {i}") for i in range(4001)]
+    tape = tape_of([Message("user", "go"), *messages], counter)
+    context = Context(tape.budget(10**9), tape.history)
+    ASKED.pop(name, None)
+    for position in tape.requests:
+        context.advance(position)
+        context.settle(strategy(context))
+        asked.append(ASKED.get(name, 0))
+    assert asked[-1] - asked[len(asked) // 2] < 20
+    assert asked[-1] < 150

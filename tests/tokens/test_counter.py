@@ -1,0 +1,159 @@
+"""Counting: the sum of single counts is what one pass over the request gives."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import pytest
+import tiktoken
+from generated import IMAGE, TEXTS, TOOLS, conversations, strange_conversations
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ctxlab.messages.types import (
+    Message,
+    ToolCall,
+)
+from ctxlab.tokens.counter import (
+    CONTROLS,
+    TokenCounter,
+    count_tokens,
+    render,
+    render_message,
+)
+from ctxlab.tokens.encodings import encoding
+from ctxlab.tokens.images import image_tokens
+from ctxlab.tokens.profiles import UNCALIBRATED
+
+MODELS = ("gpt-4o", "gpt-4", "claude-sonnet-4-5", "gemini/gemini-2.5-pro")
+SURROGATES = st.characters(categories=["Cs", "L", "Zs", "So"])
+LOOSE_TEXTS = st.text(SURROGATES, max_size=12) | st.sampled_from(TEXTS) | st.text(max_size=20)
+
+
+@functools.cache
+def chat_encoding(name: str) -> tiktoken.Encoding:
+    """The vocabulary with the three control tokens of a chat as special tokens."""
+    plain = encoding(name)
+    special = {control: plain.max_token_value + 1 + i for i, control in enumerate(CONTROLS)}
+    return tiktoken.Encoding(
+        f"{name}_chat",
+        pat_str=plain._pat_str,
+        mergeable_ranks=plain._mergeable_ranks,
+        special_tokens=special,
+    )
+
+
+def one_pass(messages: list[Message], tools: tuple[dict[str, object], ...], model: str) -> int:
+    counter = TokenCounter(model, UNCALIBRATED)
+    text = render(messages, tools, counter.family)
+    tokens = len(
+        chat_encoding(counter.encoding_name).encode(
+            text, allowed_special=set(CONTROLS), disallowed_special=()
+        )
+    )
+    parts = [p for m in messages if isinstance(m.content, tuple) for p in m.content]
+    return tokens + sum(image_tokens(p, counter.family) for p in parts if p == IMAGE)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(messages=conversations() | strange_conversations(), with_tools=st.booleans())
+def test_a_request_counts_as_one_pass_over_it(
+    model: str, messages: tuple[Message, ...], with_tools: bool
+) -> None:
+    tools = TOOLS if with_tools else ()
+    counter = TokenCounter(model, UNCALIBRATED)
+    assert counter.request(messages, tools) == one_pass([*messages], tools, model)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Message,
+            role=st.sampled_from(["system", "user", "assistant", "tool"]),
+            content=LOOSE_TEXTS | st.none(),
+            name=st.none() | LOOSE_TEXTS,
+            tool_calls=st.lists(
+                st.builds(ToolCall, st.just("c"), LOOSE_TEXTS, LOOSE_TEXTS), max_size=2
+            ).map(tuple),
+        ),
+        max_size=4,
+    )
+)
+@example([Message("user", "\ud83d"), Message("user", "\ude00")])
+@example([Message("user", "a ", name=" b"), Message("user", "\n\n"), Message("user", " x")])
+def test_no_text_grows_together_with_its_neighbour(messages: list[Message]) -> None:
+    counter = TokenCounter("gpt-4o")
+    assert counter.request(messages) == one_pass(messages, (), "gpt-4o")
+    assert counter.request(messages) == counter.REPLY + sum(map(counter.message, messages))
+
+
+def test_what_the_cookbook_counts(counter: TokenCounter) -> None:
+    assert counter.text("hello world") == 2
+    assert counter.message(Message("user", "hello world")) == 6
+    assert counter.request([Message("user", "hello world")]) == 9
+    assert count_tokens("hello world", "gpt-4o") == 2
+    assert count_tokens({"role": "user", "content": "hello world"}, "gpt-4o") == 6
+    assert count_tokens([{"role": "user", "content": "hello world"}], "gpt-4o") == 9
+    assert counter.request([]) == counter.REPLY == 3
+    assert counter.message(Message("assistant", None)) == 4
+
+
+def test_markup_of_a_chat_in_a_text_is_text(counter: TokenCounter) -> None:
+    assert counter.text("<|im_start|>") > 1
+    assert counter.text("<|endoftext|>") > 1
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", " \t", "\u3000", "\r\n "])
+def test_a_million_blanks_are_counted(counter: TokenCounter, blank: str) -> None:
+    text = blank * (1_000_000 // len(blank))
+    tokens = counter.text(text)
+    assert 1 <= tokens <= len(text) * 3
+    assert counter.text("a" + text + "b") >= tokens
+    assert counter.message(Message("tool", text)) == tokens + 4
+
+
+@pytest.mark.parametrize("size", [99_999, 100_000, 100_001, 250_000])
+def test_a_long_text_of_words_counts_as_in_one_pass(counter: TokenCounter, size: int) -> None:
+    text = ("def f(x):\n    return x  # naïve\n" * (size // 30 + 1))[:size]
+    assert counter.text(text) == len(encoding("o200k_base").encode_ordinary(text))
+
+
+@pytest.mark.parametrize(
+    ("model", "exact"),
+    [("gpt-4o", True), ("gpt-5", True), ("o3", True), ("claude-opus-4-5", False), ("qwen3", False)],
+)
+def test_other_vocabularies_are_said_to_be_approximated(model: str, exact: bool) -> None:
+    counter = TokenCounter(model)
+    assert counter.exact is exact
+    assert ("approximated" in counter.note) is not exact
+    assert model in counter.note
+
+
+def test_a_picture_adds_what_its_provider_bills() -> None:
+    text = {"type": "text", "text": "look"}
+    for model in MODELS:
+        counter = TokenCounter(model)
+        plain, with_picture = Message("user", (text,)), Message("user", (text, IMAGE, IMAGE))
+        more = counter.message(with_picture) - counter.message(plain)
+        blanks = counter.text("look\n\n") - counter.text("look")
+        assert more == 2 * image_tokens(IMAGE, counter.family) + blanks
+
+
+def test_a_part_of_unknown_kind_counts_as_its_json(counter: TokenCounter) -> None:
+    part = {"type": "refusal", "refusal": "no, I will not"}
+    assert counter.message(Message("user", (part,))) > counter.text("no, I will not") + 4
+    assert '"refusal":"no, I will not"' in render_message(Message("user", (part,)))
+
+
+def test_bookkeeping_is_never_counted(counter: TokenCounter) -> None:
+    plain = Message("tool", "42", tool_call_id="c1")
+    rich = plain.replace(reasoning="long " * 99, time=1.0, file="a.py", extra={"_compacted": True})
+    assert counter.message(rich) == counter.message(plain)
+    assert counter.message(plain.replace(tool_call_id="x" * 99)) == counter.message(plain)
+
+
+def test_a_counter_travels_as_the_name_of_its_model(counter: TokenCounter) -> None:
+    blob = pickle.dumps(counter)
+    assert len(blob) < 300
+    assert pickle.loads(blob).text("hello world") == 2
