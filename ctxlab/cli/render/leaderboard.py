@@ -286,7 +286,7 @@ def _prices(models: dict[str, dict[str, Any]]) -> str:
     sources, warnings = set(), []
     for name, prices in models.items():
         if prices["warning"]:
-            warnings.append(_sentence(prices["warning"]))
+            warnings.append(prices["warning"].rstrip(".") + ".")  # it begins with a model's name
         if not (prices["input"] or prices["output"]):
             continue  # no price is known
         sources.add("litellm's table" if prices["source"] == "litellm" else "ctxlab's own table")
