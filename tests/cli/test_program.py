@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import Run
+from running import NAMELESS, Run
 
 import ctxlab
 
@@ -48,5 +48,5 @@ def test_the_help_of_eval_teaches_by_examples(run: Run) -> None:
 
 def test_a_pipe_gets_json_and_nothing_else(program: Run, logs: Path) -> None:
     said = program("eval", logs, "-l", "4k", "-s", "full", "-s", "panic", "--json")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, NAMELESS)
     assert [row["strategy"] for row in json.loads(said.out)] == ["full()", "panic()"]
