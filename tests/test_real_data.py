@@ -162,9 +162,9 @@ def test_no_strategy_breaks_a_request_that_the_recording_did_not(
         trace, requests = run(tape, spec, LIMIT)
         messages = tape.recording.messages
         for sent, faults, tokens in zip(requests, trace.faults, trace.tokens, strict=True):
-            found = check(sent.messages)
+            found = check(sent.messages, tape.provider)
             assert bool(faults) == bool(found)
-            assert not found or check(messages[: sent.position])
+            assert not found or check(messages[: sent.position], tape.provider)
             assert tokens == sum(map(tape.counter.message, sent.messages)) + tape.fixed
 
 

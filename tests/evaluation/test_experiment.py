@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generated import conversations, tape_of
+from generated import conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.evaluation.describe import describe
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import Tape, play
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import (
     METRICS,
@@ -102,7 +102,7 @@ def test_each_row_is_what_a_replay_alone_measures(
     found = run(*recordings, strategies=specs, limits=limits, reserve=reserve).requests
     rows = []
     for messages in few:
-        tape = tape_of(messages, counter)
+        tape = Tape(Recording("r", messages), counter)
         for limit in limits:
             for spec in specs:
                 trace = play(tape, parse(spec), tape.budget(limit, reserve))

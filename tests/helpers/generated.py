@@ -21,6 +21,7 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import find_model
 
 FACTS = (
     *("src/io.py", "tests/test_io.py", "/var/log/app/error.log", "Makefile.toml", "naïve/ü.txt"),
@@ -200,7 +201,9 @@ def tape_of(
     counter: TokenCounter,
     tools: tuple[dict[str, Any], ...] = (),
 ) -> Tape:
-    return Tape(Recording("r", tuple(messages), tools), counter)
+    """Judged by the rules of Anthropic's API: they are those of OpenAI's and more."""
+    model = find_model("claude-sonnet-4-5")
+    return Tape(Recording("r", tuple(messages), tools), counter, model=model)
 
 
 def history_of(messages: tuple[Message, ...] | list[Message], counter: TokenCounter) -> History:

@@ -202,7 +202,7 @@ def test_it_replays_real_conversations_and_its_tokens_are_a_fresh_count(
         assert len(requests) == len(tape.requests)
         for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
             assert tokens == COUNTER.request(sent.messages, tools)
-            assert bool(faults) == bool(check(sent.messages))
+            assert bool(faults) == bool(check(sent.messages, tape.provider))
             acted = acted or sent.messages != list(tape.recording.messages[: sent.position])
     assert acted != (name in IDLE)
 

@@ -155,5 +155,5 @@ def test_bookkeeping_is_never_counted(counter: TokenCounter) -> None:
 
 def test_a_counter_travels_as_the_name_of_its_model(counter: TokenCounter) -> None:
     blob = pickle.dumps(counter)
-    assert len(blob) < 300
+    assert len(blob) < 1000  # a vocabulary is megabytes
     assert pickle.loads(blob).text("hello world") == 2

@@ -162,7 +162,7 @@ def test_a_model_of_its_own_makes_it_wait(counter: TokenCounter) -> None:
 @pytest.mark.parametrize("folder", ["claude-code-entireio", "pi-mono"])
 def test_on_real_logs_it_costs_less_than_never_and_than_always(recorded: Path, folder: str) -> None:
     name = "claude-opus-4-5"
-    counter, cost = TokenCounter(name), Cost(find_model(name))
+    counter, cost = TokenCounter(name), Cost()
     tapes = [Tape(recording, counter) for recording in load(recorded / folder)]
 
     def usd(strategy: Strategy, limit: int) -> float:
