@@ -51,7 +51,10 @@ def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
         assert check(sent.messages) == []
         assert not faults
         assert tokens == counter.request(sent.messages, TOOLS)
-        assert sent.messages[0] == messages[0]
+        # Images that are not among the newest are left out, of the first message too.
+        without_images = spec.startswith("recent_images") and isinstance(messages[0].content, tuple)
+        assert sent.messages[0].role == messages[0].role
+        assert sent.messages[0] == messages[0] or without_images
     assert not Validity().measure(tape, [trace])["invalid"].any()
 
 
