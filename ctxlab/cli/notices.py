@@ -115,7 +115,9 @@ def say_what_is_doubtful(recordings: list[dict[str, Any]]) -> None:
 
 def say_whether_same(run: Path, now: list[dict[str, Any]]) -> None:
     """A repeated run says whether it saw the conversations that the saved one saw."""
-    manifest = run / "manifest.json" if run.is_dir() else run
+    from ctxlab.evaluation.results import MANIFEST
+
+    manifest = run / MANIFEST if run.is_dir() else run
     before = parse_json(manifest.read_bytes()).get("recordings", [])
     known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, now))
     if known == seen:

@@ -1,1 +1,1 @@
-"""What would be sent now, and every edit of it."""
+"""The messages of the next request, and the edits that strategies make to them."""

@@ -5,8 +5,7 @@ replacement. A figure is a ratio of sums over clusters. Its interval is studenti
 draw is measured in standard errors of its own, and those weigh clusters that dominate a sum as a
 jackknife would. With clusters of very different sizes that holds its 95 % where the percentile interval
 of the same draws covers 80 to 90 % (``tests/evaluation/test_bootstrap.py`` has the simulation). A
-draw in which all
-clusters agree counts as far away, but not as infinitely far.
+draw in which all clusters agree counts as far away, but not as infinitely far.
 Two configurations are compared on the same clusters, and tested by exchanging them within clusters.
 
 What no cluster shows, no draw shows: where none differ there is no interval, for those that might

@@ -48,7 +48,7 @@ from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import (
     Model,
-    find_model,
+    look_up_model,
     rules_for,
 )
 from ctxlab.tokens.tool_schemas import render_tools
@@ -78,7 +78,7 @@ class Tape:
     ) -> None:
         self.recording = recording
         self.counter = counter
-        self.model = find_model(counter.model) if model is None else model
+        self.model = look_up_model(counter.model) if model is None else model
         self.provider = rules_for(self.model.name)
         "whose rules a request must keep"
         self.history = History(counter, recording.messages)
@@ -106,8 +106,7 @@ class Tape:
         ask: Ask | None = question,
     ) -> Tape:
         """Count and price a recording by the model that was chosen for it."""
-        counter, model = models.counter_for(recording), models.model_for(recording)
-        return cls(recording, counter, client, ask, model)
+        return cls(recording, models.counter_for(recording), client, ask)
 
     @cached_property
     def needs(self) -> Needs:
@@ -268,7 +267,7 @@ def _ask(strategy: Strategy, context: Context, recording: str) -> Context:
 
 
 def _may_begin(entries: Sequence[Entry], provider: str) -> bool:
-    """Whether a message follows the system prompt, from the user where the provider insists on it."""
+    """Check that a message follows the system prompt, and for Anthropic that it is the user's."""
     for entry in entries:
         role = entry.message.role
         if role != "system":

@@ -250,7 +250,7 @@ class Grid:
     def manifest(
         self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """What is needed to run the experiment again, and what it was run with.
+        """Describe the experiment so that it can be run again, and what it was run with.
 
         ``recordings``: facts of those that were replayed. ``tokens`` says for each model by which they
         were counted how far the counts can be trusted; ``prices`` and ``cache`` are its own, and

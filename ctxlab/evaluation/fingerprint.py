@@ -42,7 +42,7 @@ def recording_digest(recording: Recording) -> str:
 
 
 def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dict[str, str]]:
-    """What each recording says, its cluster, and the model by which it is counted and priced.
+    """Identify each recording by its digest, its cluster and the model that counts it.
 
     Runs with equal lists, in any order, are over the same recordings and model. The keys are
     ``digest``, ``cluster`` and ``counted_as``, as a manifest has them of each recording.

@@ -36,7 +36,7 @@ from ctxlab.evaluation.experiment import (
     evaluate,
 )
 from ctxlab.evaluation.metrics import METRICS
-from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.results import MANIFEST, Results
 from ctxlab.formats import (
     FORMATS,
     OnError,
@@ -70,8 +70,6 @@ from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import Profile
 
 __all__ = ["Spec", "is_spec", "read_spec", "run"]
-
-_MANIFEST = "manifest.json"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +179,7 @@ def read_spec(path: str | Path) -> Spec:
     the nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
     """
     path = Path(path)
-    path = path / _MANIFEST if path.is_dir() else path
+    path = path / MANIFEST if path.is_dir() else path
     table = _table(path)
     for key in table:
         if key not in Spec.__struct_fields__:
@@ -204,8 +202,8 @@ def is_spec(path: str | Path) -> bool:
     """Whether a path is an experiment, not data: TOML, or the folder or manifest of a saved run."""
     path = Path(path)
     if path.is_dir():
-        return (path / _MANIFEST).is_file() and (path / "requests.parquet").is_file()
-    return path.suffix == ".toml" or path.name == _MANIFEST
+        return (path / MANIFEST).is_file() and (path / "requests.parquet").is_file()
+    return path.suffix == ".toml" or path.name == MANIFEST
 
 
 def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None) -> Results:

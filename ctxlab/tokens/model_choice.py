@@ -20,7 +20,6 @@ from ctxlab.tokens.counter import (
     TokenCounter,
 )
 from ctxlab.tokens.models import (
-    Model,
     look_up_model,
 )
 from ctxlab.tokens.profiles import (
@@ -57,7 +56,7 @@ class ModelChoice:
     >>> claude = Recording("a", (), model="claude-opus-4-5")
     >>> ModelChoice().counter_for(claude), ModelChoice("gpt-4o").counter_for(claude)
     (TokenCounter('claude-opus-4-5', calibrated), TokenCounter('gpt-4o', exact))
-    >>> ModelChoice().model_for(Recording("b", ())).name
+    >>> ModelChoice().name_for(Recording("b", ()))
     'gpt-5'
     """
 
@@ -85,10 +84,6 @@ class ModelChoice:
     def counter_for(self, recording: Recording) -> TokenCounter:
         """The counter of a recording."""
         return self._counter(self.name_for(recording))
-
-    def model_for(self, recording: Recording) -> Model:
-        """The prices, cache and rules of a recording; nobody knows the price of some models."""
-        return look_up_model(self.name_for(recording))
 
     def profiles_for(self, names: Iterable[str]) -> list[Profile]:
         """The profiles by which models count, those that change nothing left out."""

@@ -204,7 +204,7 @@ def _saved(found: Tuning, out: Path | None) -> str:
 
 
 def _remark(found: Tuning, spec: Spec) -> None:
-    """What is said of the run, and how to go on."""
+    """Note how the run was counted, what is not in its figures, and how to go on."""
     from ctxlab.cli.notices import (
         say_of_which_model,
         say_what_is_unlogged,

@@ -211,7 +211,7 @@ def difference_of_data(now: Part, then: Part) -> str:
 
 
 def _priced(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What a token and the cache cost, by model."""
+    """Collect the prices and cache rules of each model that a run was priced by."""
     left_out = {"source", "warning"}
     found = {
         name: {**prices, **manifest["cache"][name]} for name, prices in manifest["prices"].items()

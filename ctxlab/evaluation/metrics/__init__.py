@@ -1,4 +1,4 @@
-"""What an evaluation measures; a new metric is a file and a line in ``METRICS``."""
+"""Metrics of an evaluation, by name; a new one is a file and a line in ``METRICS``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
@@ -17,11 +16,7 @@ from ctxlab.strategies.triggers.dry_run import (
     tried,
     without_models,
 )
-from ctxlab.tokens.models import (
-    Model,
-    ModelWarning,
-    find_model,
-)
+from ctxlab.tokens.models import look_up_model
 from ctxlab.tokens.prices import Prices
 
 __all__ = ["when_it_pays"]
@@ -111,7 +106,7 @@ class when_it_pays(Around):
         saved = context.tokens - then.tokens
         if saved <= 0:
             return False
-        model = _known(context.history.counter.model)
+        model = look_up_model(context.history.counter.model)
         fixed, prices = context.budget.fixed, model.prices
         read, write = self._prices(prices, then.tokens + fixed)
         read_now, write_now = self._prices(prices, context.tokens + fixed)
@@ -135,16 +130,11 @@ class when_it_pays(Around):
 
     def _asked(self, prices: Prices, tokens: int) -> float:
         """Of a token that models of the strategy's own read, ``tokens`` at once."""
-        others = [_known(model).prices.at(tokens).input for model in models_asked(self.strategy)]
+        others = [
+            look_up_model(model).prices.at(tokens).input for model in models_asked(self.strategy)
+        ]
         return sum(others) / (prices.input or 1.0)
 
 
 def _given(share: float | None, otherwise: float) -> float:
     return otherwise if share is None else share
-
-
-def _known(name: str) -> Model:
-    """What is known of a model; whoever shows costs says where that is a guess."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelWarning)
-        return find_model(name)
