@@ -1,4 +1,8 @@
-"""Sessions: one verb each. ``nox -l`` lists them; ``nox`` alone runs tests, lint and types."""
+"""Sessions: one purpose each. ``nox -l`` lists them; ``nox`` alone runs tests, lint and types.
+
+The test suite has parts that the default leaves out, a marker and a session each: ``properties``,
+``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``evals`` and ``datasets``; ``full`` runs all.
+"""
 
 import tomllib
 from pathlib import Path
@@ -42,19 +46,55 @@ def docs(session: nox.Session) -> None:
     session.run("pytest", "ctxlab", "tests/test_readme.py", *session.posargs)
 
 
+def run_part(session: nox.Session, marker: str, **env: str) -> None:
+    """Run one part of the test suite."""
+    session.install(".[test,notebooks]")
+    session.run("pytest", "-n", "auto", "-m", marker, *session.posargs, env=env)
+
+
+@nox.session
+def properties(session: nox.Session) -> None:
+    """Tries every rule on every strategy, format and sample, and every property on more examples."""
+    run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="many")
+
+
+@nox.session
+def simulations(session: nox.Session) -> None:
+    """Checks statistics by simulation, and that memory and time do not grow."""
+    run_part(session, "simulations")
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """Starts programs, servers and terminals, and interrupts and kills them."""
+    run_part(session, "e2e")
+
+
+@nox.session
+def recordings(session: nox.Session) -> None:
+    """Replays the real recordings that ``CTXLAB_DATA`` names."""
+    run_part(session, "recordings")
+
+
 @nox.session
 def notebooks(session: nox.Session) -> None:
     """Executes the notebooks, offline."""
-    session.install(".[test,notebooks]")
-    session.run("pytest", "tests/test_notebooks.py", *session.posargs)
+    run_part(session, "notebooks")
 
 
 @nox.session
 def evals(session: nox.Session) -> None:
     """Runs the experiments in evals/, saves each under runs/, and checks the project's own budgets."""
-    session.install(".")
-    session.run("python", "evals", *session.posargs)
+    session.install(".[test,notebooks]")
+    session.run("pytest", "-m", "evals", *session.posargs)
+    session.run("python", "evals")
     session.run("ctxlab", "gate")
+
+
+@nox.session
+def full(session: nox.Session) -> None:
+    """Runs every test: the default suite and all parts that it leaves out."""
+    run_part(session, "", CTXLAB_HYPOTHESIS="many")
 
 
 @nox.session
@@ -84,9 +124,8 @@ def minimums(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Runs the property tests with many more examples."""
-    session.install(".[test,notebooks]")
-    session.run("pytest", "-n", "auto", *session.posargs, env={"CTXLAB_HYPOTHESIS": "thorough"})
+    """Tries every property on 2,000 examples (``CTXLAB_EXAMPLES``), new ones each time."""
+    run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="thorough")
 
 
 @nox.session

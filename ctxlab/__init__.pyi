@@ -6,7 +6,7 @@ from .agent.manager import (
 from .agent.manager import (
     build_messages as build_messages,
 )
-from .context.budget import (
+from .context.context import (
     Budget as Budget,
 )
 from .context.context import (
@@ -22,16 +22,16 @@ from .errors import (
     CtxlabError as CtxlabError,
 )
 from .evaluation.canaries import (
-    plant as plant,
+    plant_canaries as plant_canaries,
 )
 from .evaluation.comparison import (
     Comparison as Comparison,
 )
 from .evaluation.comparison import (
-    compare as compare,
+    compare_strategies as compare_strategies,
 )
 from .evaluation.comparison import (
-    equal_tokens as equal_tokens,
+    find_equal_tokens_limit as find_equal_tokens_limit,
 )
 from .evaluation.describe import (
     describe as describe,
@@ -40,34 +40,34 @@ from .evaluation.experiment import (
     evaluate as evaluate,
 )
 from .evaluation.gate import (
-    check_budgets as check_budgets,
+    run_gate as run_gate,
 )
 from .evaluation.metrics import (
-    per_request as per_request,
+    per_request_metric as per_request_metric,
 )
 from .evaluation.plots import (
-    cliff as cliff,
+    plot_context_map as plot_context_map,
 )
 from .evaluation.plots import (
-    context_map as context_map,
+    plot_frontier as plot_frontier,
 )
 from .evaluation.plots import (
-    frontier as frontier,
+    plot_survival as plot_survival,
 )
 from .evaluation.probing import (
-    Agreement as Agreement,
+    NextActionResults as NextActionResults,
 )
 from .evaluation.probing import (
-    Exam as Exam,
+    QAResults as QAResults,
 )
 from .evaluation.probing import (
-    agree as agree,
+    evaluate_next_action as evaluate_next_action,
 )
 from .evaluation.probing import (
-    examine as examine,
+    run_qa as run_qa,
 )
 from .evaluation.refetch import (
-    refetches as refetches,
+    find_refetches as find_refetches,
 )
 from .evaluation.replay import (
     Replay as Replay,
@@ -79,13 +79,13 @@ from .evaluation.results import (
     Results as Results,
 )
 from .evaluation.survival import (
-    Survival as Survival,
+    SurvivalResults as SurvivalResults,
 )
 from .evaluation.survival import (
-    survival_of as survival_of,
+    measure_survival as measure_survival,
 )
 from .evaluation.tuning import (
-    Tuning as Tuning,
+    TuningResults as TuningResults,
 )
 from .evaluation.tuning import (
     tune as tune,
@@ -112,7 +112,7 @@ from .messages.types import (
     Usage as Usage,
 )
 from .messages.validation import (
-    check as check,
+    find_violations as find_violations,
 )
 from .strategies import (
     Pipeline as Pipeline,
@@ -139,7 +139,7 @@ from .strategies import (
     panic as panic,
 )
 from .strategies import (
-    parse as parse,
+    parse_strategy as parse_strategy,
 )
 from .strategies import (
     random_drop as random_drop,
@@ -178,7 +178,7 @@ from .tokens.models import (
     find_model as find_model,
 )
 from .tokens.profiles import (
-    Profile as Profile,
+    TokenProfile as TokenProfile,
 )
 
 __version__: str

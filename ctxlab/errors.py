@@ -3,22 +3,22 @@
 ::
 
     CtxlabError
-    ├── ReadError          a recording cannot be read: file, line and reason
-    │   └── UnknownFormat  no reader recognises the file
-    ├── SpecError          a strategy, limit or experiment is written wrongly
-    │   └── UnknownName    a name that is in no table; similar names are offered
-    ├── EditError          an edit of a context that makes no sense
-    ├── StrategyError      a strategy failed while it was replayed
-    ├── ModelError         a model could not be asked
-    │   ├── ModelRefused       the request or the key is not accepted; asking again is no use
-    │   └── ModelUnavailable   no answer in spite of retries
-    ├── SessionError       a session cannot be opened or written
-    │   ├── UnknownSession     no session of that id is stored
-    │   ├── UnknownTurn        the session has no turn of that number
-    │   ├── SessionActive      another session of the workspace is active
-    │   └── SessionAhead       the session has gone on elsewhere
-    ├── SaveError          results cannot be written
-    └── DataMissing        something that ctxlab needs is not on this machine
+    ├── ReadError                   a recording cannot be read: file, line and reason
+    │   └── UnknownFormat           no reader recognises the file
+    ├── SpecError                   a strategy, limit or experiment is written wrongly
+    │   └── UnknownName             a name that is in no table; similar names are offered
+    ├── EditError                   an edit of a context that makes no sense
+    ├── StrategyError               a strategy failed while it was replayed
+    ├── ModelError                  a model could not be asked
+    │   ├── ModelRequestRejected    the request or the key is not accepted; asking again is no use
+    │   └── ModelUnavailable        no answer in spite of retries
+    ├── SessionError                a session cannot be opened or written
+    │   ├── UnknownSession          no session of that id is stored
+    │   ├── UnknownTurn             the session has no turn of that number
+    │   ├── SessionActive           another session of the workspace is active
+    │   └── SessionConflict         the session has gone on elsewhere
+    ├── SaveError                   results cannot be written
+    └── DataMissing                 something that ctxlab needs is not on this machine
 
 Each message says what failed, where, and what to do about it.
 """
@@ -34,12 +34,12 @@ __all__ = [
     "DataMissing",
     "EditError",
     "ModelError",
-    "ModelRefused",
+    "ModelRequestRejected",
     "ModelUnavailable",
     "ReadError",
     "SaveError",
     "SessionActive",
-    "SessionAhead",
+    "SessionConflict",
     "SessionError",
     "SpecError",
     "StrategyError",
@@ -103,7 +103,7 @@ class ModelError(CtxlabError):
     """A model could not be asked; the message names the model and what to do."""
 
 
-class ModelRefused(ModelError):
+class ModelRequestRejected(ModelError):
     """The request or the key is not accepted, and would not be if it were sent again."""
 
 
@@ -154,7 +154,7 @@ class UnknownTurn(SessionError):
         return type(self), (self.id, self.turn, self.turns)
 
 
-class SessionAhead(SessionError):
+class SessionConflict(SessionError):
     """The stored session has gone on elsewhere, so that what was to follow no longer does.
 
     ``id``: of the session.

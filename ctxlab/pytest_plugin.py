@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ctxlab.evaluation.gate.check import Gate
+    from ctxlab.evaluation.gate.check import GateResults
     from ctxlab.evaluation.results import Results
 
 __all__ = [
-    "Replayed",
+    "ReplayScores",
     "ctxlab_replay",
     "pytest_addoption",
     "pytest_configure",
@@ -39,31 +39,33 @@ __all__ = [
     "pytest_runtest_setup",
 ]
 
-_MARKER = (
+_MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
     "margin_SCORE, strict, name): replay recordings and fail where a bound is broken"
 )
-_UPDATE = "--ctxlab-update"
+_UPDATE_OPTION = "--ctxlab-update"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One option: to write baselines anew."""
     group = parser.getgroup("ctxlab")
     group.addoption(
-        _UPDATE, action="store_true", help="write the baselines of ctxlab_budget markers anew"
+        _UPDATE_OPTION,
+        action="store_true",
+        help="write the baselines of ctxlab_budget markers anew",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The marker is known, so that --strict-markers takes it."""
-    config.addinivalue_line("markers", _MARKER)
-    config.stash[_DONE] = {}
-    if config.getoption(_UPDATE) and getattr(config.option, "numprocesses", None):
-        raise pytest.UsageError(f"{_UPDATE} is for one process: leave out -n, or write -n 0")
+    config.addinivalue_line("markers", _MARKER_HELP)
+    config.stash[_REPLAY_CACHE] = {}
+    if config.getoption(_UPDATE_OPTION) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(f"{_UPDATE_OPTION} is for one process: leave out -n, or write -n 0")
 
 
 @pytest.fixture(scope="session")
-def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., Replayed]:
+def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """Replays recordings through a strategy: ``ctxlab_replay(data, strategy, limit)``.
 
     ``data``: a path, a recording, or several; paths are as for ``ctxlab eval``. Also ``model`` and
@@ -72,24 +74,24 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., Replayed]:
 
     def replay(
         data: Any, strategy: Any, limit: float | str, model: str = "", *, reserve: int = 0
-    ) -> Replayed:
-        return _replayed(pytestconfig, data, strategy, limit, model, reserve)
+    ) -> ReplayScores:
+        return _replay_once(pytestconfig, data, strategy, limit, model, reserve)
 
     return replay
 
 
-class Replayed:
+class ReplayScores:
     """The figures of a strategy within a limit; every score of the leaderboard is an attribute."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         "all that was measured"
         row = results.leaderboard().iloc[0]
-        self.figures: dict[str, Any] = {str(name): row[name] for name in row.index}
+        self.scores: dict[str, Any] = {str(name): row[name] for name in row.index}
         "the row of the leaderboard"
 
     def __getattr__(self, name: str) -> Any:
-        figures = self.__dict__.get("figures", {})
+        figures = self.__dict__.get("scores", {})
         if name in figures:
             return figures[name]
         if name.startswith("_"):
@@ -100,22 +102,22 @@ class Replayed:
 
     def __repr__(self) -> str:
         names = [score.name for score in self.results.scores]
-        known = {name: self.figures[name] for name in names if self.figures[name] != 0}
+        known = {name: self.scores[name] for name in names if self.scores[name] != 0}
         shown = ", ".join(f"{name}={v:.4g}" for name, v in known.items() if v == v)
-        return f"<{self.figures['strategy']}: {shown}>"
+        return f"<{self.scores['strategy']}: {shown}>"
 
 
-_DONE = pytest.StashKey[dict[Any, tuple[Any, "Replayed"]]]()
-_FOUND = pytest.StashKey[list[str]]()
+_REPLAY_CACHE = pytest.StashKey[dict[Any, tuple[Any, "ReplayScores"]]]()
+_BROKEN_BOUNDS = pytest.StashKey[list[str]]()
 
 
-def _replayed(
+def _replay_once(
     config: pytest.Config, data: Any, strategy: Any, limit: float | str, model: str, reserve: int
-) -> Replayed:
+) -> ReplayScores:
     """One replay, or the same one as before."""
     from pathlib import Path
 
-    from ctxlab._utils.humanize import read_limit
+    from ctxlab._utils.humanize import parse_limit
     from ctxlab.errors import SpecError
     from ctxlab.evaluation.experiment import evaluate
     from ctxlab.evaluation.metrics import METRICS
@@ -123,23 +125,23 @@ def _replayed(
     from ctxlab.messages.types import Recording
     from ctxlab.strategies import (
         as_strategy,
-        parse,
+        parse_strategy,
     )
 
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
-    given = [each for each in several if isinstance(each, Recording)]
-    if given and len(given) < len(several):
+    recordings = [each for each in several if isinstance(each, Recording)]
+    if recordings and len(recordings) < len(several):
         raise SpecError("data: recordings or paths, not both")
-    chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+    chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
     # Recordings are the same where they are the same objects, which are kept with what was found.
-    which = tuple(str(id(one)) if given else str(one) for one in several)
-    key = (which, chosen, read_limit(limit), model, reserve)
-    done = config.stash[_DONE]
+    which = tuple(str(id(one)) if recordings else str(one) for one in several)
+    key = (which, chosen, parse_limit(limit), model, reserve)
+    done = config.stash[_REPLAY_CACHE]
     if key not in done:
-        paths = () if given else tuple(map(str, several))
+        paths = () if recordings else tuple(map(str, several))
         folder = config.rootpath
         results = evaluate(
-            given or Spec(data=paths, folder=str(folder)).recordings(),
+            recordings or Spec(data=paths, folder=str(folder)).recordings(),
             chosen,
             limit,
             model,
@@ -149,7 +151,7 @@ def _replayed(
             progress=False,
             project=folder,
         )
-        done[key] = (several, Replayed(results))
+        done[key] = (several, ReplayScores(results))
     return done[key][1]
 
 
@@ -163,21 +165,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"ctxlab_budget: {gate}", pytrace=False)
         for finding in gate.findings:
             said = f"{'unclear: ' * (finding.outcome == 'unclear')}{finding.sentence}"
-            if gate.fails(finding):
+            if gate.is_breach(finding):
                 broken.append(said)
             elif finding.outcome == "unclear":
                 item.add_report_section("setup", "ctxlab", said)
-    item.stash[_FOUND] = broken
+    item.stash[_BROKEN_BOUNDS] = broken
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """A broken bound fails the test before it begins."""
-    if broken := item.stash.get(_FOUND, []):
+    if broken := item.stash.get(_BROKEN_BOUNDS, []):
         pytest.fail("\n".join(broken), pytrace=False)
 
 
-def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> Gate | str:
+def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> GateResults | str:
     """What became of the bounds of one marker, or why that cannot be said."""
     from ctxlab.errors import (
         CtxlabError,
@@ -185,24 +187,24 @@ def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> G
     )
 
     try:
-        asked = _asked(marker)
+        asked = _parse_marker(marker)
         if asked["name"] in names:
             raise SpecError("a test with several budgets needs a name=… for each")
         names.add(asked["name"])
-        return _gate(item, **asked)
+        return _evaluate_gate(item, **asked)
     except CtxlabError as error:
         return str(error)
 
 
-def _asked(marker: pytest.Mark) -> dict[str, Any]:
+def _parse_marker(marker: pytest.Mark) -> dict[str, Any]:
     """What a marker was given, by name, with its bounds as tables as a file of budgets has them."""
     from ctxlab.errors import (
         SpecError,
         UnknownName,
     )
-    from ctxlab.evaluation.gate.config import KINDS
+    from ctxlab.evaluation.gate.config import BOUND_KINDS
 
-    bounds: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    bounds: dict[str, dict[str, Any]] = {kind: {} for kind in BOUND_KINDS}
 
     def ctxlab_budget(
         data: Any,
@@ -216,7 +218,14 @@ def _asked(marker: pytest.Mark) -> dict[str, Any]:
         name: str = "",
         **more: Any,
     ) -> dict[str, Any]:
-        known = ("model", "reserve", "baseline", "strict", "name", *(f"{k}_SCORE" for k in KINDS))
+        known = (
+            "model",
+            "reserve",
+            "baseline",
+            "strict",
+            "name",
+            *(f"{k}_SCORE" for k in BOUND_KINDS),
+        )
         for key, value in more.items():
             kind, _, score = key.partition("_")
             if kind not in bounds or not score:
@@ -240,46 +249,48 @@ def _asked(marker: pytest.Mark) -> dict[str, Any]:
         raise SpecError(str(error).rpartition("ctxlab_budget() ")[2]) from None
 
 
-def _gate(
+def _evaluate_gate(
     item: pytest.Item,
     replayed: tuple[Any, ...],
     bounds: dict[str, Any],
     baseline: Any,
     strict: bool,
     name: str,
-) -> Gate:
+) -> GateResults:
     """What became of the bounds of one marker."""
     from pathlib import Path
 
     from ctxlab import __version__
-    from ctxlab._utils.humanize import read_limit
+    from ctxlab._utils.humanize import parse_limit
     from ctxlab.evaluation.gate.baseline import (
-        Baseline,
-        part_of,
+        GateBaseline,
+        make_experiment_baseline,
         read_baseline,
         write_baseline,
     )
     from ctxlab.evaluation.gate.check import (
-        Gate,
-        findings_of,
+        GateResults,
+        check_results,
     )
     from ctxlab.evaluation.gate.config import (
-        Budget,
-        bounds_of,
+        GateBudget,
+        parse_bounds,
     )
 
-    results = _replayed(item.config, *replayed).results
+    results = _replay_once(item.config, *replayed).results
     strategy = str(results.requests["strategy"].iloc[0])
     of = " / ".join(filter(None, (item.nodeid, name)))
-    budget = Budget(of, "", strategy, read_limit(replayed[2]), bounds_of(bounds, results.scores))
+    budget = GateBudget(
+        of, "", strategy, parse_limit(replayed[2]), parse_bounds(bounds, results.scores)
+    )
     file, then = item.config.rootpath / (baseline or ""), None
     if baseline is not None:
         before = read_baseline(file)
         parts = before.experiments if before else {}
-        if item.config.getoption(_UPDATE):
-            parts = {**parts, of: part_of(results, [budget], margins=True)}
-            write_baseline(Baseline(__version__, parts), file)
+        if item.config.getoption(_UPDATE_OPTION):
+            parts = {**parts, of: make_experiment_baseline(results, [budget], margins_only=True)}
+            write_baseline(GateBaseline(__version__, parts), file)
         then = parts.get(of)
     source = Path(baseline or "")
-    found = findings_of(results, [budget], then, source, f"pytest {_UPDATE}")
-    return Gate(tuple(found), strict)
+    found = check_results(results, [budget], then, source, f"pytest {_UPDATE_OPTION}")
+    return GateResults(tuple(found), strict)

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ctxlab.evaluation.bootstrap import (
-    FEW,
-    Difference,
+    MIN_CLUSTERS,
+    RatioDifference,
     ratio_difference,
 )
 from ctxlab.evaluation.experiment import evaluate
@@ -93,8 +93,8 @@ def tool_share(recordings: Sequence[Recording]) -> float:
     """The share of what was said that stands in tool results."""
     counter = TokenCounter(CACHED)
     roles = [m for each in recordings for m in each.messages]
-    tool = sum(counter.message(m) for m in roles if m.role == "tool")
-    return tool / sum(map(counter.message, roles))
+    tool = sum(counter.count_message(m) for m in roles if m.role == "tool")
+    return tool / sum(map(counter.count_message, roles))
 
 
 def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
@@ -127,7 +127,7 @@ def lengths(runs: dict[str, pd.DataFrame]) -> str:
         most = frame.groupby("recording", observed=True)["number"].transform("max")
         for length in LENGTHS:
             first = frame[(most >= length) & (frame["number"] <= length)]
-            if first["cluster"].nunique() < FEW:
+            if first["cluster"].nunique() < MIN_CLUSTERS:
                 continue
             found = {
                 title: _ratio(_of(first, column, "number", MASK, RAW, relative=True))
@@ -159,7 +159,9 @@ def windows(recordings: dict[str, list[Recording]]) -> str:
                     ten["recall_far"], ten["recall_far_low"], ten["recall_far_high"]
                 ),
                 f"smallest keep at {FLOOR}": _keep(_first(board["recall_far"].to_numpy())),
-                "95 % of draws": f"{_keep(low)}–{_keep(high)}" if len(above) >= FEW else "–",
+                "95 % of draws": f"{_keep(low)}–{_keep(high)}"
+                if len(above) >= MIN_CLUSTERS
+                else "–",
             }
         )
     return _markdown(rows)
@@ -186,7 +188,7 @@ def _keep(row: int) -> str:
 
 def _of(
     frame: pd.DataFrame, above: str, below: str, one: str, other: str, *, relative: bool = False
-) -> Difference:
+) -> RatioDifference:
     """The first strategy's ratio of sums less the second's, with its interval over clusters."""
     sums = frame.groupby(["strategy", "cluster"], observed=True, sort=False)[[above, below]].sum()
     a, b = sums.loc[one], sums.loc[other]
@@ -197,7 +199,7 @@ def _of(
     )
 
 
-def _ratio(found: Difference) -> str:
+def _ratio(found: RatioDifference) -> str:
     """One more than a relative difference: a ratio, with its interval."""
     return _with(1 + found.estimate, 1 + found.low, 1 + found.high)
 

@@ -17,9 +17,16 @@ from ctxlab.strategies import STRATEGIES
 from ctxlab.tokens.counter import TokenCounter
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-settings.register_profile(
-    "quick", derandomize=True, deadline=None, max_examples=60, suppress_health_check=_SLOW
-)
+# How many examples each property is tried with: few by default, more in ``nox -s properties``, and
+# new ones every time in ``nox -s thorough``.
+for _name, _examples in (("quick", 10), ("many", 60)):
+    settings.register_profile(
+        _name,
+        derandomize=True,
+        deadline=None,
+        max_examples=_examples,
+        suppress_health_check=_SLOW,
+    )
 settings.register_profile(
     "thorough",
     deadline=None,
@@ -32,6 +39,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the first case of a test marked ``smoke=True`` in the default suite."""
+    seen: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        for mark in [mark for mark in item.own_markers if mark.kwargs.get("smoke")]:
+            if name not in seen:
+                seen.add(name)
+                item.own_markers.remove(mark)
 
 
 @pytest.fixture(scope="session")

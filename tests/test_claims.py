@@ -10,7 +10,7 @@ import pytest
 
 from ctxlab.formats.io.datasets import (
     find_dataset,
-    whereabouts,
+    local_dataset_dir,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def script() -> ModuleType:
 def claims(recorded: Path) -> ModuleType:
     found = script()
     for name in {*found.SCAFFOLDS, *found.AGENTS}:
-        if whereabouts(find_dataset(name), recorded) is None:
+        if local_dataset_dir(find_dataset(name), recorded) is None:
             pytest.skip(f"the data set {name} is not beside the others")
     return found
 
@@ -50,6 +50,7 @@ def table(name: str) -> list[list[str]]:
     return rows(script().written(TEXT)[name])
 
 
+@pytest.mark.recordings
 def test_the_tables_are_what_the_script_gives(
     claims: ModuleType, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,9 +62,9 @@ def test_the_tables_are_what_the_script_gives(
 
 def test_without_a_cache_masking_costs_less_and_with_an_ideal_one_more() -> None:
     for scaffold in table("cost")[:2]:
-        uncached, paper, cached = (bounds(cell) for cell in scaffold[4:7])
+        uncached, plan, cached = (bounds(cell) for cell in scaffold[4:7])
         assert uncached[1] < 0.75
-        assert paper[1] < 1
+        assert plan[1] < 1
         assert cached[0] > 1
 
 
@@ -82,6 +83,7 @@ def test_windows_differ_between_scaffolds_and_ten_is_enough_for_none() -> None:
     assert int(smallest["mini-swe-agent"]) > int(smallest["openhands"])
 
 
+@pytest.mark.recordings
 def test_masking_many_results_at_a_time_costs_less_than_full_history_even_with_a_cache(
     claims: ModuleType, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

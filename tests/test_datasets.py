@@ -17,9 +17,9 @@ from ctxlab.formats import load
 from ctxlab.messages.types import (
     Message,
     Recording,
-    text_of,
+    message_text,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 
 ROOT = Path(__file__).resolve().parent.parent
 DATASETS = ROOT / "datasets"
@@ -41,12 +41,12 @@ def far_uses(messages: tuple[Message, ...]) -> Iterator[str]:
     texts: list[str] = []
     for message in messages:
         for call in message.tool_calls:
-            for _, value in call.leaves():
+            for _, value in call.argument_leaves():
                 if isinstance(value, str) and re.search(r"[\d/_]", value):
                     gap = distance(texts, value)
                     if gap is not None and gap > FAR:
                         yield value
-        texts.append(text_of(message))
+        texts.append(message_text(message))
 
 
 def distance(texts: list[str], value: str) -> int | None:
@@ -59,6 +59,7 @@ def distance(texts: list[str], value: str) -> int | None:
     return None
 
 
+@pytest.mark.datasets
 def test_recordings_are_rebuilt_byte_for_byte(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONHASHSEED": "4711"}
     command = [sys.executable, "-m", "datasets.make", str(tmp_path)]
@@ -76,9 +77,9 @@ def test_all_recordings_together_stay_below_five_megabytes() -> None:
 
 @pytest.mark.parametrize("recording", ALL)
 def test_a_provider_would_accept_every_request(recording: Recording) -> None:
-    assert check(recording.messages) == []
-    for position in recording.requests:
-        assert check(recording.messages[:position]) == []
+    assert find_violations(recording.messages) == []
+    for position in recording.request_positions:
+        assert find_violations(recording.messages[:position]) == []
     ids = [call.id for message in recording.messages for call in message.tool_calls]
     assert len(ids) == len(set(ids))
     assert recording.messages[-1].role == "assistant"
@@ -106,7 +107,7 @@ def test_facts_are_used_again_far_later(name: str, least: int) -> None:
 def test_every_recording_is_longer_than_eight_thousand_tokens() -> None:
     for name in NAMES:
         for recording in recordings(name):
-            assert sum(len(text_of(message)) for message in recording.messages) > 4.5 * 8_000
+            assert sum(len(message_text(message)) for message in recording.messages) > 4.5 * 8_000
 
 
 def test_trials_of_one_task_share_a_cluster() -> None:

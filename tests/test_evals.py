@@ -13,7 +13,7 @@ import pytest
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import (
     read_spec,
-    run,
+    run_experiment,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +46,11 @@ def test_it_says_what_it_asks_and_can_be_read(path: Path) -> None:
 
 
 def evaluated(name: str) -> tuple[Results, pd.DataFrame]:
-    results = run(read_spec(ROOT / "evals" / f"{name}.toml"), progress=False)
+    results = run_experiment(read_spec(ROOT / "evals" / f"{name}.toml"), progress=False)
     return results, results.leaderboard().set_index(["limit", "strategy"])
 
 
+@pytest.mark.evals
 def test_under_stress_requests_stay_valid_and_nothing_is_far_above_the_least() -> None:
     _, board = evaluated("stress")
     assert (board["invalid_rate"] == 0).all()
@@ -60,6 +61,7 @@ def test_under_stress_requests_stay_valid_and_nothing_is_far_above_the_least() -
     assert board.loc[(500, "full()"), "overflow_rate"] > 0.9
 
 
+@pytest.mark.evals
 def test_coding_agents_show_what_tokens_alone_do_not() -> None:
     """Masking one result at every step sends fewer tokens than full history and costs more."""
     _, board = evaluated("coding-agents")
@@ -70,6 +72,7 @@ def test_coding_agents_show_what_tokens_alone_do_not() -> None:
     assert board.loc[(0.25, "nothing()"), "recall_far"] < 0.2
 
 
+@pytest.mark.evals
 def test_in_customer_service_and_chat_the_controls_bound_the_rest() -> None:
     for name, score in (("customer-service", "recall_far"), ("long-chat", "evidence_recall")):
         _, board = evaluated(name)
@@ -93,6 +96,7 @@ def program(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     )
 
 
+@pytest.mark.evals
 def test_an_experiment_without_its_data_is_skipped_with_a_sentence(tmp_path: Path) -> None:
     nowhere = dict.fromkeys(
         ("CTXLAB_DATA", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"), str(tmp_path)
@@ -102,6 +106,7 @@ def test_an_experiment_without_its_data_is_skipped_with_a_sentence(tmp_path: Pat
     assert "skipped: the data set mini-swe-agent is not on this machine" in done.stdout
 
 
+@pytest.mark.evals
 def test_what_is_run_is_saved_by_its_name_with_the_options_given(tmp_path: Path) -> None:
     done = program(tmp_path, "customer-service", "-l", "3k", "-s", "nothing")
     assert done.returncode == 0
@@ -109,12 +114,14 @@ def test_what_is_run_is_saved_by_its_name_with_the_options_given(tmp_path: Path)
     assert list(board["limit"]) == [3000]
 
 
+@pytest.mark.evals
 def test_an_experiment_that_fails_is_not_hidden(tmp_path: Path) -> None:
     done = program(tmp_path, "stress", "-s", "no_such_strategy")
     assert done.returncode == 2
     assert "no_such_strategy" in done.stderr
 
 
+@pytest.mark.evals
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -132,12 +139,14 @@ def test_a_typo_is_an_error_before_anything_is_run(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.evals
 def test_all_are_run_also_after_one_that_failed(tmp_path: Path) -> None:
     done = program(tmp_path, "customer-service", "stress", "-s", "no_such_strategy")
     assert done.returncode == 2
     assert done.stderr.count("no_such_strategy") == 2
 
 
+@pytest.mark.evals
 def test_help_names_the_experiments_and_runs_none(tmp_path: Path) -> None:
     done = program(tmp_path, "--help")
     assert done.returncode == 0
@@ -145,6 +154,7 @@ def test_help_names_the_experiments_and_runs_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.evals
 def test_an_option_keeps_its_value_wherever_it_stands(tmp_path: Path) -> None:
     done = program(tmp_path, "-l3k", "-s", "nothing", "stress", "--json")
     assert done.returncode == 0

@@ -18,19 +18,19 @@ STRATEGY = '''
 
 from dataclasses import dataclass
 
-from ctxlab.strategies import Base
+from ctxlab.strategies import BaseStrategy
 
 
 @dataclass(frozen=True, repr=False)
-class every_other(Base):
+class every_other(BaseStrategy):
     """Drops every unit but the last ``keep``."""
 
     keep: int = 2
 
     def __call__(self, context, /):
-        stop = context.next_cut(max(context.head, len(context.entries) - self.keep))
-        if context.head < min(stop, context.tail):
-            context.drop(context.head, min(stop, context.tail))
+        stop = context.next_safe_cut(max(context.first_droppable, len(context.entries) - self.keep))
+        if context.first_droppable < min(stop, context.last_unit_start):
+            context.drop(context.first_droppable, min(stop, context.last_unit_start))
         return context
 
 
@@ -46,7 +46,7 @@ from ctxlab.formats import Format
 
 
 def sniff(head):
-    return head.start.lstrip().startswith(b"user>" if isinstance(head.start, bytes) else "user>")
+    return head.first_bytes.lstrip().startswith(b"user>")
 
 
 def read(source):
@@ -60,10 +60,10 @@ FORMAT = Format("notes", "lines such as user> hello", sniff, read)
 METRIC = '''
 """How many words a request has."""
 
-from ctxlab.evaluation.metrics import per_request
+from ctxlab.evaluation.metrics import per_request_metric
 
 
-@per_request("words", "words in the request", "words")
+@per_request_metric("words", "words in the request", "words")
 def words(context):
     return sum(len(m.text.split()) for m in context.messages)
 '''
@@ -89,9 +89,9 @@ def test_one_line_each_and_an_evaluation_runs_with_them(folder: Path) -> None:
         importlib.import_module, ("my_strategy", "my_format", "my_metric")
     )
 
-    ctxlab.strategies.register("every_other", strategy.every_other)
+    ctxlab.strategies.register_strategy("every_other", strategy.every_other)
     ctxlab.formats.register(format_.FORMAT)
-    ctxlab.evaluation.metrics.register("words", metric.words)
+    ctxlab.evaluation.metrics.register_metric("words", metric.words)
 
     recordings = list(ctxlab.formats.load(folder / "talk.notes"))
     board = evaluate(
@@ -121,10 +121,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
         importlib.import_module("my_format").FORMAT,
     )
     ctxlab.formats.register(format_)
-    ctxlab.evaluation.metrics.register("words", metric.words)
+    ctxlab.evaluation.metrics.register_metric("words", metric.words)
     with pytest.raises(SpecError):
         ctxlab.formats.register(format_)
     with pytest.raises(SpecError):
-        ctxlab.evaluation.metrics.register("words", metric.words)
+        ctxlab.evaluation.metrics.register_metric("words", metric.words)
     with pytest.raises(SpecError):
-        ctxlab.strategies.register("full", ctxlab.strategies.panic)
+        ctxlab.strategies.register_strategy("full", ctxlab.strategies.panic)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from generated import conversations, strange_conversations, tape_of
+import pytest
+from generated import conversations, prepare_messages, strange_conversations
 from hypothesis import Phase, find, given, settings
 
 from ctxlab.messages.types import Message
@@ -21,11 +22,12 @@ def test_strange_conversations_break_rules() -> None:
     assert find(strange_conversations(), lambda m: not is_valid(m), settings=_FEW)
 
 
+@pytest.mark.properties
 def test_generated_conversations_have_needs_of_every_origin(counter: TokenCounter) -> None:
     for origin in ("user", "tool", "assistant"):
 
         def has(messages: tuple[Message, ...], origin: str = origin) -> bool:
-            needs = tape_of(messages, counter).needs
-            return any(needs.need(i).origin == origin for i in range(len(needs)))
+            needs = prepare_messages(messages, counter).needs
+            return any(needs.get_need(i).origin_role == origin for i in range(len(needs)))
 
         assert find(conversations(), has, settings=_FEW)

@@ -10,6 +10,8 @@ from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import ctxlab
 
 ROOT = Path(ctxlab.__file__).parent
@@ -54,6 +56,7 @@ def packages(name: str) -> set[str]:
     return {".".join(parts[:n]) for n in range(2, len(parts) + 1)}
 
 
+@pytest.mark.e2e
 def test_no_two_files_import_each_other() -> None:
     graph = {
         name_of(path): set().union(*map(packages, imports(path))) - packages(name_of(path))
@@ -62,6 +65,7 @@ def test_no_two_files_import_each_other() -> None:
     TopologicalSorter(graph).prepare()
 
 
+@pytest.mark.e2e
 def test_every_module_has_a_docstring_and_lists_its_public_names() -> None:
     wrong = [
         str(path.relative_to(ROOT)) for path in FILES if path not in FOREIGN and not fits(path)
@@ -139,6 +143,7 @@ def test_importing_the_package_loads_nothing_heavy_opens_no_socket_and_prints_no
     assert not loaded & {"litellm", "matplotlib", "pandas", "numpy", "tiktoken", "msgspec", "rich"}
 
 
+@pytest.mark.e2e
 def test_no_module_loads_litellm_or_matplotlib_when_it_is_imported() -> None:
     names = [name_of(p) for p in FILES if p.stem != "__main__" and p not in FOREIGN]
     loaded = loaded_by("import " + ", ".join(names))

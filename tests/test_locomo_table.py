@@ -12,7 +12,7 @@ from ctxlab.cli import main
 from ctxlab.formats import load
 from ctxlab.formats.io.datasets import (
     find_dataset,
-    whereabouts,
+    local_dataset_dir,
 )
 
 TEXT = (Path(__file__).parents[1] / "evals" / "LOCOMO.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def code(language: str) -> str:
 @pytest.fixture
 def locomo(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seven conversations with which the page was made."""
-    place = whereabouts(find_dataset("locomo"), recorded)
+    place = local_dataset_dir(find_dataset("locomo"), recorded)
     if place is None:
         pytest.skip("the data set locomo is not beside the others")
     if (chats := len(list(load(place)))) != CHATS:
@@ -42,6 +42,7 @@ def locomo(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXLAB_DATA", str(recorded))
 
 
+@pytest.mark.recordings
 def test_the_table_is_what_the_command_gives(
     locomo: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +51,7 @@ def test_the_table_is_what_the_command_gives(
     assert capsys.readouterr().out.strip() == block("table")
 
 
+@pytest.mark.recordings
 def test_the_categories_are_what_the_code_gives(
     locomo: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
+@pytest.mark.notebooks
 @each_notebook
 def test_it_runs_offline_without_a_key(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

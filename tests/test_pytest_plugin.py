@@ -32,7 +32,7 @@ def test_figures_are_attributes(ctxlab_replay):
     found = ctxlab_replay("logs", "tool_stubs(keep=3) | panic", 4000)
     assert found.overflow_rate == 0
     assert found.tokens_peak <= 4000
-    assert found.results.clusters == 3
+    assert found.results.cluster_count == 3
     assert found is ctxlab_replay("logs", "tool_stubs(3) | panic()", "4k")
     assert found is not ctxlab_replay("logs", "tool_stubs(3) | panic()", "4k", reserve=10)
     assert "tool_stubs(keep=3) | panic()" in repr(found)
@@ -131,6 +131,7 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
         assert f"{words}" in said
 
 
+@pytest.mark.e2e
 def test_a_baseline_is_written_when_asked_for_and_compared_with(project: pytest.Pytester) -> None:
     project.makepyfile(MARGIN)
     (path,) = project.path.glob("test_*.py")
@@ -147,6 +148,7 @@ def test_a_baseline_is_written_when_asked_for_and_compared_with(project: pytest.
     assert "the strategy is now full() and was tool_stubs(keep=1)" in said
 
 
+@pytest.mark.e2e
 def test_what_is_unclear_is_shown_and_fails_only_where_strict(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

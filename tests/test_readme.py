@@ -17,27 +17,27 @@ from ctxlab import (
 )
 from ctxlab.errors import ReadError
 from ctxlab.evaluation import metrics
-from ctxlab.evaluation.tuning import Space
+from ctxlab.evaluation.tuning import SearchSpace
 from ctxlab.formats import registry as table
 from ctxlab.strategies.introspection import (
-    About,
-    catalogue,
+    StrategyInfo,
+    list_strategies,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def row(known: About) -> str:
-    says = known.claim if known.kind != "control" else f"*Control.* {known.claim}"
+def row(known: StrategyInfo) -> str:
+    says = known.summary if known.kind != "control" else f"*Control.* {known.summary}"
     source = known.source.replace("<", "&lt;")
-    if known.link:
-        source = f"[{source}]({known.link})"
-    asks = "with `model=`" if known.model == "optional" else "no"
+    if known.url:
+        source = f"[{source}]({known.url})"
+    asks = "with `model=`" if known.model_use == "optional" else "no"
     return f"| `{known.name}` | {says} | {source} | {asks} |".replace("\n", " ")
 
 
 TABLE = ["| strategy | what it does | source | asks a model |", "| --- | --- | --- | --- |"]
-TABLE += [row(known) for known in catalogue()]
+TABLE += [row(known) for known in list_strategies()]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -80,9 +80,9 @@ def test_the_strategies_of_the_readme_parse() -> None:
     assert written
     for command, strategy in {*written}:
         if command == "tune":
-            assert len(Space(strategy)) > 1
+            assert len(SearchSpace(strategy)) > 1
         elif strategy not in ("lineup", "baselines"):
-            strategies.parse(strategy)
+            strategies.parse_strategy(strategy)
 
 
 def test_the_readme_has_one_table_of_all_strategies() -> None:

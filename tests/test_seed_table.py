@@ -48,6 +48,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(("seed", "key"), [(s, k) for s, asked in ASKED.items() for k in asked])
 def test_what_a_seed_asks_for_is_held_by_a_test(seed: str, key: str) -> None:
     assert named()[seed, key]

@@ -18,19 +18,20 @@ from ctxlab import (
     count_tokens,
     find_model,
 )
-from ctxlab.context.turns import LINE
-from ctxlab.errors import ModelRefused
+from ctxlab.context.turns import MAX_HEADLINE_CHARS
+from ctxlab.errors import ModelRequestRejected
 from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Request
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import tool_result_cap
 from ctxlab.strategies.tool_stubs import (
-    MARKER,
-    stub_of,
+    STUB_KEY,
+    make_stub,
 )
 
 CALL = ToolCall("c1", "search_vault", '{"query": "notes"}')
@@ -58,7 +59,7 @@ def asked(text: str, size: int = 60) -> list[dict[str, Any]]:
 def test_000_a_stub_reads_as_the_example_of_the_design() -> None:
     """Seed 000, testing 4."""
     hits = [{"path": p, "text": "…" * 99} for p in ("Notes/foo.md", "Notes/bar.md", *"abc")]
-    stub = stub_of(result(json.dumps({"results": hits})), CALL)
+    stub = make_stub(result(json.dumps({"results": hits})), CALL)
     assert stub is not None
     said = json.loads(stub.text)
     assert (said["tool"], said["status"], said["summary"]) == (
@@ -70,10 +71,10 @@ def test_000_a_stub_reads_as_the_example_of_the_design() -> None:
 
 
 def test_000_a_failure_keeps_its_error_and_other_text_about_200_characters() -> None:
-    failed = stub_of(
+    failed = make_stub(
         result(json.dumps({"ok": False, "error": "no such note", "log": "x" * 500})), CALL
     )
-    plain = stub_of(result("word " * 200), CALL)
+    plain = make_stub(result("word " * 200), CALL)
     assert failed is not None
     assert plain is not None
     assert json.loads(failed.text)["error"] == "no such note"
@@ -83,14 +84,14 @@ def test_000_a_failure_keeps_its_error_and_other_text_about_200_characters() -> 
 
 def test_000_what_is_compacted_is_not_compacted_again_and_the_mark_is_never_sent() -> None:
     """Seed 000, testing 7."""
-    stub = stub_of(result("word " * 200), CALL)
+    stub = make_stub(result("word " * 200), CALL)
     assert stub is not None
-    assert stub.extra[MARKER]
-    assert stub_of(stub, CALL) is None
+    assert stub.extra[STUB_KEY]
+    assert make_stub(stub, CALL) is None
     manager = ContextManager("tool_stubs()", "gpt-4o")
     manager.extend([SYSTEM, *asked("one"), {"role": "user", "content": "two"}])
     for _ in range(2):
-        assert MARKER not in json.dumps(manager.request())
+        assert STUB_KEY not in json.dumps(manager.request())
 
 
 def test_000_a_result_is_truncated_at_4000_characters_with_the_marker() -> None:
@@ -112,7 +113,7 @@ def test_000_the_same_file_continues_another_starts_anew_and_switching_back_resu
             if wire["role"] == "assistant" and wire.get("content"):
                 sent = manager.request()
                 seen.append([m["content"] for m in sent if m["role"] == "user"])
-            message = Message.from_dict(wire)
+            message = message_from_dict(wire)
             manager.append(message.replace(file=file) if message.role == "user" else message)
     assert seen == [
         ["hello"],
@@ -156,7 +157,7 @@ def test_002_10_2_a_rate_limit_is_retried_three_times_at_most_with_a_growing_del
 def test_002_10_2_a_wrong_key_is_refused_at_once() -> None:
     with talking([401]) as server:
         client = LiteLLMClient(server.address, "k", retries=3, delay=0.01)
-        with pytest.raises(ModelRefused):
+        with pytest.raises(ModelRequestRejected):
             client.complete(Request("openai/gpt-4o-mini", (Message("user", "test"),)))
         assert server.attempts == 1
 
@@ -204,9 +205,9 @@ def test_003_older_turns_are_numbered_lines_of_100_characters_at_most() -> None:
     lines = [line for line in block.splitlines() if line[:1].isdigit()]
     numbers = [int(line.split(".")[0]) for line in lines]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert all(len(line.split(". ", 1)[1]) <= LINE for line in lines)
+    assert all(len(line.split(". ", 1)[1]) <= MAX_HEADLINE_CHARS for line in lines)
     assert any("topic" in line for line in lines)
-    assert check([Message.from_dict(m) for m in sent]) == []
+    assert find_violations([message_from_dict(m) for m in sent]) == []
 
 
 # --- 004, workspace sessions ----------------------------------------------------------------------
@@ -223,4 +224,4 @@ def test_004_what_is_resumed_is_a_capped_summary_and_a_bounded_window_in_valid_o
     assert count_tokens(summary["content"], "gpt-4o") <= 320
     assert 0 < len(recent) <= 20
     assert all(len(m["content"] or "") <= 1000 + len("\n\n[truncated]") for m in recent)
-    assert check([Message.from_dict(m) for m in sent]) == []
+    assert find_violations([message_from_dict(m) for m in sent]) == []

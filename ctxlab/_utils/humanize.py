@@ -8,46 +8,46 @@ from typing import SupportsFloat
 
 from ctxlab.errors import SpecError
 
-__all__ = ["many", "quantity", "read_limit", "split_limit"]
+__all__ = ["parse_limit", "parse_quantity", "pluralize", "split_limit"]
 
-_WRITTEN = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
-_UNITS = {"k": 1e3, "m": 1e6}
+_QUANTITY = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
+_MULTIPLIERS = {"k": 1e3, "m": 1e6}
 
 
-def many(count: int, what: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """A number of things.
 
-    >>> many(1, "file"), many(4164, "request")
+    >>> pluralize(1, "file"), pluralize(4164, "request")
     ('1 file', '4,164 requests')
     """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def quantity(text: str) -> tuple[int | float, str] | None:
+def parse_quantity(text: str) -> tuple[int | float, str] | None:
     """The number and its unit (``%`` or none) in a text; None where it is not written so.
 
-    >>> quantity("16k"), quantity("2.5"), quantity("25 %"), quantity("many")
+    >>> parse_quantity("16k"), parse_quantity("2.5"), parse_quantity("25 %"), parse_quantity("many")
     ((16000, ''), (2.5, ''), (25, '%'), None)
     """
-    found = _WRITTEN.fullmatch(text.strip())
+    found = _QUANTITY.fullmatch(text.strip())
     if found is None:
         return None
     number, unit = re.sub("[_,]", "", found[1]), found[2].lower()
     value = float(number) if "." in number else int(number)
-    if unit in _UNITS:
-        return round(value * _UNITS[unit]), ""
+    if unit in _MULTIPLIERS:
+        return round(value * _MULTIPLIERS[unit]), ""
     return value, unit
 
 
-def read_limit(limit: int | float | str) -> int | float:
+def parse_limit(limit: int | float | str) -> int | float:
     """A limit in tokens (an int) or as a share of a recording's length (a float up to 1).
 
-    >>> [read_limit(limit) for limit in (8000, "16k", 0.25, "25%", "1.5M", 4000.0)]
+    >>> [parse_limit(limit) for limit in (8000, "16k", 0.25, "25%", "1.5M", 4000.0)]
     [8000, 16000, 0.25, 0.25, 1500000, 4000]
     """
     value: float = math.nan
     if isinstance(limit, str):
-        if found := quantity(limit):
+        if found := parse_quantity(limit):
             value, unit = found
             if unit:
                 value = round(value / 100, 12)
@@ -65,13 +65,13 @@ def read_limit(limit: int | float | str) -> int | float:
     )
 
 
-def split_limit(choice: str) -> tuple[str, int | float | None]:
+def split_limit(strategy_text: str) -> tuple[str, int | float | None]:
     """A strategy's text and the limit behind its last ``@``; None where none is written there.
 
     >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
     (('panic', 16000), ('tool_stubs | panic', None))
     """
-    text, _, at = choice.rpartition("@")
-    if text.strip() and quantity(at):
-        return text.strip(), read_limit(at.strip())
-    return choice.strip(), None
+    text, _, at = strategy_text.rpartition("@")
+    if text.strip() and parse_quantity(at):
+        return text.strip(), parse_limit(at.strip())
+    return strategy_text.strip(), None

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["dump_json", "leaves", "parse_json", "well_formed"]
+__all__ = ["dump_json", "iter_leaves", "parse_json", "repair_surrogates"]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -49,10 +49,10 @@ def dump_json(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-def leaves(value: Any) -> Iterator[tuple[str, Any]]:
+def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
     """Every leaf of a JSON value with its path, in order, without recursion.
 
-    >>> list(leaves({"a": [1, {"b": "x"}], "c": None}))
+    >>> list(iter_leaves({"a": [1, {"b": "x"}], "c": None}))
     [('a[0]', 1), ('a[1].b', 'x'), ('c', None)]
     """
     stack: list[tuple[str, Any]] = [("", value)]
@@ -66,13 +66,13 @@ def leaves(value: Any) -> Iterator[tuple[str, Any]]:
             yield path, node
 
 
-def well_formed(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """The text as UTF-8 can hold it: two halves of a character are joined, a single one is replaced.
 
     Logs and models write characters outside of the basic plane as two ``\\u`` escapes, and cut between
     them.
 
-    >>> well_formed("\\ud83d\\ude00 \\ud83d")
+    >>> repair_surrogates("\\ud83d\\ude00 \\ud83d")
     '😀 \ufffd'
     """
     if text.isascii():

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "create_file", "make_folder", "write_file"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "create_file", "make_folder", "open_for_writing"]
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
@@ -71,7 +71,7 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
 
 
-def write_file(path: Path) -> BinaryIO:
+def open_for_writing(path: Path) -> BinaryIO:
     """Open a file to write it anew, readable by its owner only, also where it was there before.
 
     Parameters

@@ -10,19 +10,19 @@ from typing import TypeVar
 __all__ = ["track", "track_bytes"]
 
 _Item = TypeVar("_Item")
-_EVERY = 0.1
+_REFRESH_SECONDS = 0.1
 "seconds between two drawings"
 
 
 def track(
-    items: Iterable[_Item], what: str, total: int | None = None, show: bool | None = None
+    items: Iterable[_Item], description: str, total: int | None = None, show: bool | None = None
 ) -> Iterator[_Item]:
     """The items, one by one, with a bar on standard error that goes away when it is done.
 
     ``total``: how many there are; None is as many as a list holds, else nobody knows. ``show``: None
     decides by who is looking.
     """
-    if not (_watched() if show is None else show):
+    if not (_is_interactive() if show is None else show):
         yield from items
         return
     from rich.console import Console
@@ -39,23 +39,27 @@ def track(
     # No thread of its own draws the bar: beside threads nothing can be forked, and work would be slow.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with bar as progress:
-        task, drawn = progress.add_task(what, total=total), 0.0
+        task, last_refresh = progress.add_task(description, total=total), 0.0
         for item in items:
             yield item
             progress.advance(task)
-            if monotonic() - drawn > _EVERY:
+            if monotonic() - last_refresh > _REFRESH_SECONDS:
                 progress.refresh()
-                drawn = monotonic()
+                last_refresh = monotonic()
 
 
 def track_bytes(
-    chunks: Iterable[bytes], what: str, total: int, done: int = 0, show: bool | None = None
+    chunks: Iterable[bytes],
+    description: str,
+    total: int,
+    completed: int = 0,
+    show: bool | None = None,
 ) -> Iterator[bytes]:
     """The chunks of a transfer, one by one, with a bar as ``track`` has it that counts bytes.
 
-    ``total``: how many there are to be; ``done``: how many of them were there before.
+    ``total``: how many there are to be; ``completed``: how many of them were there before.
     """
-    if not (_watched() if show is None else show):
+    if not (_is_interactive() if show is None else show):
         yield from chunks
         return
     from rich.console import Console
@@ -68,12 +72,12 @@ def track_bytes(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total, completed=done)
+        task = progress.add_task(description, total=total, completed=completed)
         for chunk in chunks:
             progress.advance(task, len(chunk))
             yield chunk
 
 
-def _watched() -> bool:
+def _is_interactive() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["cancelled_when_terminated", "held"]
+__all__ = ["defer_signals", "sigterm_as_keyboard_interrupt"]
 
 _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def cancelled_when_terminated() -> Iterator[None]:
+def sigterm_as_keyboard_interrupt() -> Iterator[None]:
     """SIGTERM is a Ctrl+C in the block, so that what is half done is cleared away."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread hears signals
@@ -28,13 +28,13 @@ def cancelled_when_terminated() -> Iterator[None]:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Ctrl+C, and SIGTERM where it is handled, take effect at the end of the block.
 
     A second signal takes effect at once: what waits for ever can still be left. In another thread than
     the main one nothing is done, since Python interrupts none of those.
 
-    >>> with held():
+    >>> with defer_signals():
     ...     done = "whole"
     >>> done
     'whole'

@@ -14,6 +14,6 @@ beginning and tools may change at each call; they take room and go on as they ar
 
 from __future__ import annotations
 
-from ctxlab.adapters.base import Conversations
+from ctxlab.adapters.base import ConversationPool
 
-__all__ = ["Conversations"]
+__all__ = ["ConversationPool"]

@@ -19,7 +19,8 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ctxlab.adapters.base import Conversations
+from ctxlab.adapters.base import ConversationPool
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Role,
@@ -42,37 +43,39 @@ _PROVIDERS = frozenset(
 class ContextMiddleware(AgentMiddleware[Any, Any]):
     """Sends the model what the strategy makes of the agent's messages; the agent's state is not touched.
 
-    Arguments are those of ``Conversations``; without a ``model`` it is the one that the request asks.
+    Arguments are those of ``ConversationPool``; without a ``model`` it is the one that the request asks.
     The system prompt and the tools count towards the budget. Threads, event loops and agents may share
     one. Source: LangChain's documentation of middleware (``wrap_model_call``).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
-        self._conversations = Conversations[AnyMessage](*arguments, **options)
+        self._conversations = ConversationPool[AnyMessage](*arguments, **options)
 
     def wrap_model_call(
         self, request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]
     ) -> ModelResponse | AIMessage:
         """See the class."""
-        return handler(self._managed(request))
+        return handler(self._manage_request(request))
 
     async def awrap_model_call(
         self, request: ModelRequest, handler: Callable[[ModelRequest], Awaitable[ModelResponse]]
     ) -> ModelResponse | AIMessage:
         """See the class; the strategy runs in a thread, since it may ask a model itself."""
-        return await handler(await asyncio.to_thread(self._managed, request))
+        return await handler(await asyncio.to_thread(self._manage_request, request))
 
-    def _managed(self, request: ModelRequest) -> ModelRequest:
+    def _manage_request(self, request: ModelRequest) -> ModelRequest:
         system = [request.system_message] if request.system_message else []
-        given = [(_ours(message), message) for message in (*system, *request.messages)]
-        tools = [_tool(tool) for tool in request.tools or ()]
-        sent = self._conversations.prepare(given, tools, _name(request.model))
+        conversation = [(_to_message(message), message) for message in (*system, *request.messages)]
+        tools = [_tool_definition(tool) for tool in request.tools or ()]
+        sent = self._conversations.prepare_messages(conversation, tools, _model_name(request.model))
         # The system prompt comes back first and as it is.
-        return request.override(messages=[each.made(_theirs) for each in sent[len(system) :]])
+        return request.override(
+            messages=[each.to_framework(_to_langchain) for each in sent[len(system) :]]
+        )
 
 
-def _name(model: Any) -> str | None:
+def _model_name(model: Any) -> str | None:
     """What a chat model calls the model that it asks; ``openai:gpt-4o`` is gpt-4o."""
     model = getattr(model, "bound", model)  # a model with tools or settings bound to it
     names = (getattr(model, key, None) for key in ("model_name", "model", "model_id"))
@@ -81,7 +84,7 @@ def _name(model: Any) -> str | None:
     return rest if colon and provider in _PROVIDERS else name
 
 
-def _tool(tool: Any) -> dict[str, Any]:
+def _tool_definition(tool: Any) -> dict[str, Any]:
     """A definition in OpenAI's shape; a provider's own counts as its JSON."""
     try:
         return convert_to_openai_tool(tool)
@@ -91,11 +94,11 @@ def _tool(tool: Any) -> dict[str, Any]:
                 "description": shown}  # fmt: skip
 
 
-def _ours(message: AnyMessage) -> Message:
+def _to_message(message: AnyMessage) -> Message:
     try:
-        made = Message.from_dict(convert_to_openai_messages(message))
+        made = message_from_dict(convert_to_openai_messages(message))
         if isinstance(made.content, tuple):
-            made = made.replace(content=tuple(map(_part, made.content)))
+            made = made.replace(content=tuple(map(_convert_part, made.content)))
         return made
     except Exception:  # roles and parts of a provider's own: they count as their JSON
         calls = tuple(
@@ -111,7 +114,7 @@ def _ours(message: AnyMessage) -> Message:
         )
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
+def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
     """A part; what a provider called and answered itself is no call of the agent's."""
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
@@ -125,30 +128,32 @@ def _role(message: AnyMessage) -> Role:
     return "system" if isinstance(message, SystemMessage) else "user"
 
 
-def _theirs(message: Message, original: AnyMessage | None) -> AnyMessage:
+def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
     """A message that the strategy made, or the original with what it changed of it."""
     if original is None:
         return convert_to_messages([message.to_dict()])[0]
     content: Any = list(message.content) if isinstance(message.content, tuple) else message.content
-    was = _ours(original)
+    was = _to_message(original)
     if isinstance(original, AIMessage):
-        return _answer(message, was, original)
+        return _update_ai_message(message, was, original)
     changes = {} if message.content == was.content else {"content": content or ""}
     return original.model_copy(update=changes)
 
 
-def _answer(message: Message, was: Message, original: AIMessage) -> AIMessage:
+def _update_ai_message(message: Message, was: Message, original: AIMessage) -> AIMessage:
     """The original with the strategy's text and calls; its other blocks, such as thinking, stay."""
     calls = {call.id: call for call in message.tool_calls}
-    changed = {id: _arguments(call) for id, call in calls.items() if call not in was.tool_calls}
+    changed = {
+        id: _parse_arguments(call) for id, call in calls.items() if call not in was.tool_calls
+    }
     blocks: Any = original.content
     if message.content != was.content:
-        blocks = _with_text(blocks, message)
+        blocks = _replace_text(blocks, message)
     if isinstance(blocks, list):
         blocks = [
-            _with_call(block, changed)
+            _replace_call_arguments(block, changed)
             for block in blocks
-            if _call_of(block) is None or _call_of(block) in calls
+            if _block_call_id(block) is None or _block_call_id(block) in calls
         ]
     kept = [
         call | {"args": changed[call["id"]]} if call["id"] in changed else call
@@ -161,12 +166,14 @@ def _answer(message: Message, was: Message, original: AIMessage) -> AIMessage:
     )
 
 
-def _with_text(blocks: Any, message: Message) -> Any:
+def _replace_text(blocks: Any, message: Message) -> Any:
     """The new text in the place of the old; blocks that are no text stay where they are."""
     if not isinstance(blocks, list):
         return message.text
     texts = [
-        i for i, block in enumerate(blocks) if isinstance(block, str) or _kind(block) == "text"
+        i
+        for i, block in enumerate(blocks)
+        if isinstance(block, str) or _block_type(block) == "text"
     ]
     place = texts[0] if texts else len(blocks)
     new = [{"type": "text", "text": message.text}] if message.text else []
@@ -177,18 +184,20 @@ def _with_text(blocks: Any, message: Message) -> Any:
     ]
 
 
-def _kind(block: Any) -> Any:
+def _block_type(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else None
 
 
-def _call_of(block: Any) -> str | None:
+def _block_call_id(block: Any) -> str | None:
     """The id of the call that a block of content is, in Anthropic's and in OpenAI's shape."""
-    key = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}.get(_kind(block) or "")
+    key = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}.get(
+        _block_type(block) or ""
+    )
     return str(block.get(key)) if key else None
 
 
-def _with_call(block: Any, changed: Mapping[str, Any]) -> Any:
-    arguments = changed.get(_call_of(block) or "")
+def _replace_call_arguments(block: Any, changed: Mapping[str, Any]) -> Any:
+    arguments = changed.get(_block_call_id(block) or "")
     if arguments is None:
         return block
     if block["type"] == "function_call":
@@ -196,7 +205,7 @@ def _with_call(block: Any, changed: Mapping[str, Any]) -> Any:
     return block | {"input" if block["type"] == "tool_use" else "args": arguments}
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
+def _parse_arguments(call: ToolCall) -> dict[str, Any]:
     try:
         said = json.loads(call.arguments)
     except ValueError:

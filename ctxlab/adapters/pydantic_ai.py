@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ctxlab.adapters.base import Conversations
+from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -33,7 +33,7 @@ from ctxlab.messages.types import (
 
 __all__ = ["context_processor"]
 
-Origin: TypeAlias = tuple[ModelMessage, tuple[Any, ...]]
+MessageWithParts: TypeAlias = tuple[ModelMessage, tuple[Any, ...]]
 """A message of the framework, and the parts of it that are one message here."""
 
 
@@ -42,34 +42,33 @@ def context_processor(
 ) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
     """A processor that sends the model what the strategy makes of the history.
 
-    Arguments are those of ``Conversations``; name the ``model``, which a processor is not told. Nor is
-    it told instructions and the definitions of tools, so keep room for them with ``reserve``. The
-    framework goes on from what a processor returned: what was folded stays folded, and what a strategy
-    would do for one request alone, such as what ``panic`` drops or ``retrieval`` leaves out, is gone
-    for good.
-    Threads, event loops and agents may share one. Source: Pydantic AI's documentation of history
-    processors.
+    Arguments are those of ``ConversationPool``; name the ``model``, which a processor is not told.
+    Nor is it told instructions and the definitions of tools, so keep room for them with
+    ``reserve``. The framework goes on from what a processor returned: what was folded stays folded,
+    and what a strategy would do for one request alone, such as what ``panic`` drops or
+    ``retrieval`` leaves out, is gone for good. Threads, event loops and agents may share one.
+    Source: Pydantic AI's documentation of history processors.
     """
-    conversations = Conversations[Origin](*arguments, **options)
+    conversations = ConversationPool[MessageWithParts](*arguments, **options)
 
     async def manage(history: list[ModelMessage]) -> list[ModelMessage]:
-        given = [pair for message in history for pair in _messages(message)]
+        conversation = [pair for message in history for pair in _split_message(message)]
         # A strategy may ask a model itself, which would hold up every other run.
-        sent = await asyncio.to_thread(conversations.prepare, given)
-        return _together([each.made(_origin) for each in sent])
+        sent = await asyncio.to_thread(conversations.prepare_messages, conversation)
+        return _merge_requests([each.to_framework(_to_pydantic_ai) for each in sent])
 
     return manage
 
 
-def _messages(whole: ModelMessage) -> Iterator[tuple[Message, Origin]]:
+def _split_message(whole: ModelMessage) -> Iterator[tuple[Message, MessageWithParts]]:
     if isinstance(whole, ModelResponse):
-        yield _answer(whole), (whole, tuple(whole.parts))
+        yield _response_to_message(whole), (whole, tuple(whole.parts))
         return
     for part in whole.parts:
-        yield _single(part), (whole, (part,))
+        yield _part_to_message(part), (whole, (part,))
 
 
-def _answer(response: ModelResponse) -> Message:
+def _response_to_message(response: ModelResponse) -> Message:
     text = "\n".join(part.content for part in response.parts if isinstance(part, TextPart))
     thought = "\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
     calls = tuple(
@@ -80,7 +79,7 @@ def _answer(response: ModelResponse) -> Message:
     return Message("assistant", text or (None if calls else ""), calls, reasoning=thought or None)
 
 
-def _single(part: Any) -> Message:
+def _part_to_message(part: Any) -> Message:
     if isinstance(part, SystemPromptPart):
         return Message("system", part.content)
     if isinstance(part, ToolReturnPart):
@@ -91,11 +90,13 @@ def _single(part: Any) -> Message:
         return Message("tool", part.model_response(), (), part.tool_call_id, part.tool_name)
     if isinstance(part, UserPromptPart):
         content = part.content
-        return Message("user", content if isinstance(content, str) else tuple(map(_piece, content)))
+        return Message(
+            "user", content if isinstance(content, str) else tuple(map(_to_content_part, content))
+        )
     return Message("user", part.model_response() if hasattr(part, "model_response") else repr(part))
 
 
-def _piece(piece: Any) -> dict[str, Any]:
+def _to_content_part(piece: Any) -> dict[str, Any]:
     """Text and pictures count; of what else a prompt may hold, its kind is all that is known."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
@@ -105,15 +106,15 @@ def _piece(piece: Any) -> dict[str, Any]:
     return {"type": "text", "text": f"[{type(piece).__name__}]"}
 
 
-def _origin(message: Message, original: Origin | None) -> Origin:
+def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> MessageWithParts:
     """A message that the strategy made, or the original with what it changed of it."""
     if message.role == "assistant":
-        response = _response(message, original)
+        response = _update_response(message, original)
         return response, tuple(response.parts)
     whole, was = (None, None) if original is None else (original[0], original[1][0])
     part: Any
     if isinstance(was, UserPromptPart):
-        part = replace(was, content=_prompt(message, was))
+        part = replace(was, content=_update_prompt(message, was))
     elif isinstance(was, ToolReturnPart | SystemPromptPart):
         part = replace(was, content=message.text)
     elif message.role == "tool":
@@ -126,18 +127,18 @@ def _origin(message: Message, original: Origin | None) -> Origin:
     return ModelRequest([part]), (part,)
 
 
-def _prompt(message: Message, was: UserPromptPart) -> Any:
+def _update_prompt(message: Message, was: UserPromptPart) -> Any:
     """A prompt's text and pictures; those that the strategy left stay the framework's own."""
     if not isinstance(message.content, tuple) or isinstance(was.content, str):
         return message.text
-    known = [(_piece(piece), piece) for piece in was.content]
+    known = [(_to_content_part(piece), piece) for piece in was.content]
     return [
         next((piece for part, piece in known if part == made), str(made.get("text") or ""))
         for made in message.content
     ]
 
 
-def _response(message: Message, original: Origin | None) -> ModelResponse:
+def _update_response(message: Message, original: MessageWithParts | None) -> ModelResponse:
     """New text stands in the place of the old; calls that are left, and other parts, stay in theirs."""
     calls = {call.id: call for call in message.tool_calls}
     if original is None:
@@ -147,7 +148,7 @@ def _response(message: Message, original: Origin | None) -> ModelResponse:
         )
     whole, parts = original
     assert isinstance(whole, ModelResponse)
-    was = _answer(whole)
+    was = _response_to_message(whole)
     changed = message.text != was.text
     made: list[Any] = [TextPart(message.text)] if message.text and changed else []
     for part in parts:
@@ -167,7 +168,7 @@ def _response(message: Message, original: Origin | None) -> ModelResponse:
     return replace(whole, parts=made)
 
 
-def _together(origins: Sequence[Origin]) -> list[ModelMessage]:
+def _merge_requests(origins: Sequence[MessageWithParts]) -> list[ModelMessage]:
     """Neighbouring parts of requests are one request, as the framework wants it."""
     made: list[ModelMessage] = []
     for whole, parts in origins:

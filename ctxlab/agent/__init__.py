@@ -3,7 +3,7 @@
 A tool is a typed function; what its types and its docstring say is what the model is told. Here a
 script answers in the model's place; without ``client`` the provider is asked, through litellm.
 
->>> from ctxlab.agent import Agent, Done, Returned
+>>> from ctxlab.agent import Agent, ToolCallFinished, TurnFinished
 >>> from ctxlab.messages.types import Message, ToolCall
 >>> from ctxlab.llm import ScriptedClient
 >>> def count_lines(path: str, blank: bool = False) -> int:
@@ -18,16 +18,17 @@ script answers in the model's place; without ``client`` the provider is asked, t
 >>> client = ScriptedClient(Message("assistant", tool_calls=(call,)), "It has 42 lines.")
 >>> agent = Agent("gpt-4o", tools=[count_lines], client=client, system="Be brief.")
 >>> for event in agent.stream("How long is a.py?"):
-...     if isinstance(event, Returned):
+...     if isinstance(event, ToolCallFinished):
 ...         print(event.call.name, event.result.data)
-...     elif isinstance(event, Done):
-...         print(event.outcome.text, event.outcome.iterations)
+...     elif isinstance(event, TurnFinished):
+...         print(event.result.text, event.result.iterations)
 count_lines 42
 It has 42 lines. 2
 >>> [message.role for message in agent.manager.history]
 ['system', 'user', 'assistant', 'tool', 'assistant']
 
-``Live.start(store, agent)`` stores it as it goes, and ``Live.resume(store, id, agent)`` goes on with it.
+``AgentSession.start(store, agent)`` stores it as it goes, and
+``AgentSession.resume(store, id, agent)`` goes on with it.
 """
 
 import lazy_loader

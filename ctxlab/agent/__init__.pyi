@@ -1,22 +1,22 @@
 """What `ctxlab.agent` offers; `__init__.py` loads each from here when it is first asked for."""
 
 from .events import (
-    Called as Called,
+    AgentEvent as AgentEvent,
 )
 from .events import (
-    Done as Done,
+    TextDelta as TextDelta,
 )
 from .events import (
-    Event as Event,
+    ToolCallFinished as ToolCallFinished,
 )
 from .events import (
-    Outcome as Outcome,
+    ToolCallStarted as ToolCallStarted,
 )
 from .events import (
-    Returned as Returned,
+    TurnFinished as TurnFinished,
 )
 from .events import (
-    TextPiece as TextPiece,
+    TurnResult as TurnResult,
 )
 from .events import (
     event_to_dict as event_to_dict,
@@ -27,11 +27,14 @@ from .loop import (
 from .loop import (
     Agent as Agent,
 )
+from .loop import (
+    ConversationObserver as ConversationObserver,
+)
 from .session import (
-    Live as Live,
+    AgentSession as AgentSession,
 )
 from .tools.processes import (
-    Processes as Processes,
+    ProcessManager as ProcessManager,
 )
 from .tools.result import (
     ERROR_TYPES as ERROR_TYPES,
@@ -43,7 +46,7 @@ from .tools.tool import (
     Tool as Tool,
 )
 from .tools.tool import (
-    tool_of as tool_of,
+    tool_from_function as tool_from_function,
 )
 from .tools.workspace import (
     workspace_tools as workspace_tools,

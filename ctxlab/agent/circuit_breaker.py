@@ -8,50 +8,52 @@ from __future__ import annotations
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.errors import SpecError
 
-__all__ = ["FAILURES", "Breaker"]
+__all__ = ["MAX_FAILURES", "CircuitBreaker"]
 
-FAILURES = 3
+MAX_FAILURES = 3
 """Failures in a row after which a tool is blocked."""
 
 
-class Breaker:
+class CircuitBreaker:
     """Counts the failures in a row of each tool; blocks that tool alone, until the next turn.
 
-    >>> breaker = Breaker(failures=2)
+    >>> breaker = CircuitBreaker(max_failures=2)
     >>> failed = ToolResult(ok=False, error="no such host", error_type="network_error")
     >>> for _ in range(2):
-    ...     assert breaker.blocked("fetch") is None
-    ...     breaker.count("fetch", failed)
-    >>> breaker.blocked("fetch").error_type, breaker.blocked("read")
+    ...     assert breaker.blocked_result("fetch") is None
+    ...     breaker.record("fetch", failed)
+    >>> breaker.blocked_result("fetch").error_type, breaker.blocked_result("read")
     ('circuit_breaker', None)
     >>> breaker.reset()
-    >>> breaker.blocked("fetch")
+    >>> breaker.blocked_result("fetch")
     """
 
-    def __init__(self, failures: int = FAILURES) -> None:
-        if failures < 0:
-            raise SpecError(f"failures is {failures}; write how many in a row, or 0 for any number")
-        self.failures = failures
+    def __init__(self, max_failures: int = MAX_FAILURES) -> None:
+        if max_failures < 0:
+            raise SpecError(
+                f"max_failures is {max_failures}; write how many in a row, or 0 for any number"
+            )
+        self.max_failures = max_failures
         "in a row after which a tool is blocked; 0: never"
-        self.failed: dict[str, int] = {}
+        self.failure_counts: dict[str, int] = {}
         "by tool: how often it failed since it last succeeded, in this turn"
 
-    def blocked(self, name: str) -> ToolResult | None:
+    def blocked_result(self, name: str) -> ToolResult | None:
         """What a call of a blocked tool is answered with; None where it may be called."""
-        if not self.failures or self.failed.get(name, 0) < self.failures:
+        if not self.max_failures or self.failure_counts.get(name, 0) < self.max_failures:
             return None
         error = (
-            f"Tool '{name}' has failed {self.failures} times consecutively. "
+            f"Tool '{name}' has failed {self.max_failures} times consecutively. "
             "Please try a different approach or tool."
         )
         return ToolResult(
             ok=False, error=error, error_type="circuit_breaker", tool_name=name, duration_ms=0
         )
 
-    def count(self, name: str, result: ToolResult) -> None:
+    def record(self, name: str, result: ToolResult) -> None:
         """A tool was called; one success and its failures are forgotten."""
-        self.failed[name] = 0 if result.ok else self.failed.get(name, 0) + 1
+        self.failure_counts[name] = 0 if result.ok else self.failure_counts.get(name, 0) + 1
 
     def reset(self) -> None:
         """A new turn begins."""
-        self.failed.clear()
+        self.failure_counts.clear()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from ctxlab.agent.manager import ContextManager
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.file_sessions import ENGINE
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["PARTS", "parts_of"]
+__all__ = ["CONTEXT_PARTS", "compute_context_breakdown"]
 
-PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
+CONTEXT_PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
 """In the order in which they stand in the window; together they are the limit."""
 
-_STANDING = (Form.SUMMARY, Form.POINTER)
+_SUMMARY_FORMS = (Form.SUMMARY, Form.POINTER)
 
 
-def parts_of(manager: ContextManager) -> dict[str, int]:
+def compute_context_breakdown(manager: ContextManager) -> dict[str, int]:
     """Tokens of the next request by part, and the limit, which is their sum.
 
     ``system``: system prompts and the opening of the reply. ``tools``: the definitions. ``summary``:
@@ -26,24 +26,24 @@ def parts_of(manager: ContextManager) -> dict[str, int]:
     >>> manager = ContextManager("panic()", "gpt-4o", limit=1000, reserve=100)
     >>> manager.append(Message("system", "Be brief."))
     >>> manager.append(Message("user", "hello world"))
-    >>> parts_of(manager)
+    >>> compute_context_breakdown(manager)
     {'system': 10, 'tools': 0, 'summary': 0, 'messages': 6, 'reserve': 100, 'free': 884, 'limit': 1000}
     """
     history, budget = manager.history, manager.budget
     users = [message for message in history if message.role == "user"]
     question = Message("user", "?", file=users[-1].file if users else None)
-    found = dict.fromkeys(PARTS, 0)
-    for entry in manager.outlook(question):
+    found = dict.fromkeys(CONTEXT_PARTS, 0)
+    for entry in manager.preview(question):
         if entry.message is question:
             continue
-        if entry.form in _STANDING or ENGINE in entry.message.extra:
+        if entry.form in _SUMMARY_FORMS or ENGINE_MESSAGE_KEY in entry.message.extra:
             found["summary"] += entry.tokens
         elif entry.message.role == "system":
             found["system"] += entry.tokens
         else:
             found["messages"] += entry.tokens
-    found["tools"] = budget.fixed - TokenCounter.REPLY
-    found["system"] += TokenCounter.REPLY
+    found["tools"] = budget.fixed - TokenCounter.REPLY_TOKENS
+    found["system"] += TokenCounter.REPLY_TOKENS
     found["reserve"] = budget.reserve
     found["free"] = budget.limit - sum(found.values())
     return found | {"limit": budget.limit}

@@ -18,54 +18,54 @@ from ctxlab.messages.types import (
 )
 
 __all__ = [
-    "Called",
-    "Done",
-    "Event",
-    "Finish",
-    "Outcome",
-    "Returned",
-    "TextPiece",
+    "AgentEvent",
+    "FinishReason",
+    "TextDelta",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "TurnFinished",
+    "TurnResult",
+    "collect_result",
     "event_to_dict",
-    "outcome_of",
 ]
 
-Finish: TypeAlias = Literal["answered", "limit"]
+FinishReason: TypeAlias = Literal["answered", "limit"]
 """How a turn ended: with an answer, or because the model was called as often as it may be."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TurnResult:
     """What came of a turn."""
 
     text: str
     "the answer; the partial one with its marker where the limit was reached"
-    finish: Finish
+    finish: FinishReason
     iterations: int
     "how often the model was called"
     messages: tuple[Message, ...] = field(repr=False)
     "all that the turn added to the conversation, in order"
     usage: Usage = field(default_factory=Usage)
-    "of all replies together; what a strategy asked on its own account is in ``manager.spent``"
+    "of all replies together; what a strategy asked on its own account is in ``manager.model_calls``"
     usd: float = 0.0
     "of all replies together; nan where no price is known"
 
 
 @dataclass(frozen=True)
-class TextPiece:
+class TextDelta:
     """A piece of what the assistant says."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Called:
+class ToolCallStarted:
     """A tool is about to be called."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True)
-class Returned:
+class ToolCallFinished:
     """A tool has answered, or its call was refused."""
 
     call: ToolCall
@@ -73,40 +73,40 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Done:
+class TurnFinished:
     """The turn is over; nothing comes after this."""
 
-    outcome: Outcome
+    result: TurnResult
 
 
-Event: TypeAlias = TextPiece | Called | Returned | Done
+AgentEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallFinished | TurnFinished
 
 
-def outcome_of(events: Generator[Event, None, None]) -> Outcome:
+def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
     """What came of a turn, once all its events are over."""
-    outcome: Outcome | None = None
+    outcome: TurnResult | None = None
     with closing(events):
         for event in events:
-            if isinstance(event, Done):
-                outcome = event.outcome
+            if isinstance(event, TurnFinished):
+                outcome = event.result
     assert outcome is not None
     return outcome
 
 
-def event_to_dict(event: Event) -> dict[str, Any]:
+def event_to_dict(event: AgentEvent) -> dict[str, Any]:
     """An event as plain JSON data with its ``type``: text, tool_call, tool_result or done.
 
-    >>> event_to_dict(TextPiece("Hi"))
+    >>> event_to_dict(TextDelta("Hi"))
     {'type': 'text', 'text': 'Hi'}
-    >>> event_to_dict(Called(ToolCall("c1", "read", '{"path": "a.py"}')))
+    >>> event_to_dict(ToolCallStarted(ToolCall("c1", "read", '{"path": "a.py"}')))
     {'type': 'tool_call', 'id': 'c1', 'name': 'read', 'arguments': '{"path": "a.py"}'}
     """
-    if isinstance(event, TextPiece):
+    if isinstance(event, TextDelta):
         return {"type": "text", "text": event.text}
-    if isinstance(event, Called):
+    if isinstance(event, ToolCallStarted):
         call = event.call
         return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-    if isinstance(event, Returned):
+    if isinstance(event, ToolCallFinished):
         call = event.call
         return {
             "type": "tool_result",
@@ -114,7 +114,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
             "name": call.name,
             **event.result.to_dict(),
         }
-    done = event.outcome
+    done = event.result
     return {
         "type": "done",
         "text": done.text,

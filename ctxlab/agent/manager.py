@@ -13,49 +13,49 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, SupportsFloat
 
-from ctxlab._utils.humanize import quantity
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab._utils.humanize import parse_quantity
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import (
     Entry,
     Form,
     History,
 )
-from ctxlab.context.preview import aside
+from ctxlab.context.preview import preview_question
 from ctxlab.context.turns import turn_span
 from ctxlab.errors import (
     SpecError,
     StrategyError,
 )
 from ctxlab.llm import (
-    LenientClient,
+    FaultTolerantClient,
     LiteLLMClient,
 )
 from ctxlab.llm.base import (
     Client,
-    Spending,
+    ModelCall,
 )
 from ctxlab.messages.inputs import (
-    Given,
-    copied,
-    plain,
-    same,
+    MessageInput,
+    copy_message,
+    is_same_message,
+    to_plain_data,
 )
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 from ctxlab.messages.validation import (
     RULES,
-    check,
+    find_violations,
 )
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    models_asked,
-    parse,
+    models_used,
+    parse_strategy,
 )
-from ctxlab.strategies.base import members
+from ctxlab.strategies.base import walk_strategies
 from ctxlab.tokens.counter import (
     DEFAULT_MODEL,
     TokenCounter,
@@ -64,28 +64,28 @@ from ctxlab.tokens.models import (
     Model,
     find_model,
 )
-from ctxlab.tokens.profiles import Profile
+from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["SAFE", "ContextManager", "StatelessWarning", "build_messages"]
+__all__ = ["SAFE_STRATEGY", "ContextManager", "StatelessWarning", "build_messages"]
 
-SAFE = "rolling_summary() | panic()"
+SAFE_STRATEGY = "rolling_summary() | panic()"
 """What is used where no strategy is named: it needs no model, and a request fits unless the system
 prompt, the first user message, the summary and the newest four messages are too large together even
 with the tool results among them shortened."""
 
 _LOG = logging.getLogger("ctxlab.agent.manager")
 
-_SENTENCES = {
+_EVENT_TEXTS = {
     "panic": "did not fit and was cut in panic, for this request alone",
     "stuck": "does not fit even so: what is never dropped is too large",
     "summary": "a summary stands for older messages",
     "contents": "a list of contents stands for older messages",
     "digest": "a digest stands for older messages",
 }
-_USUAL = {"summary", "contents", "digest", "compacted: no room", "compacted: pays"}
+_ROUTINE_EVENTS = {"summary", "contents", "digest", "compacted: no room", "compacted: pays"}
 # The windows of OpenAI's newer models: some lists name them, others what is left for the input beside
 # the longest reply, such as 272,000 and 128,000.
-_WINDOWS = {128_000, 400_000, 1_050_000}
+_FULL_WINDOWS = {128_000, 400_000, 1_050_000}
 
 
 class StatelessWarning(UserWarning):
@@ -123,22 +123,28 @@ class ContextManager:
 
     def __init__(
         self,
-        strategy: Strategy | str | Callable[..., Any] = SAFE,
+        strategy: Strategy | str | Callable[..., Any] = SAFE_STRATEGY,
         model: str = DEFAULT_MODEL,
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         limit: int | str | None = None,
         reserve: int | str | None = None,
         client: Client | None = None,
-        profile: Profile | None = None,
+        profile: TokenProfile | None = None,
     ) -> None:
         known = find_model(model)
-        window = known.limit if limit is None else _tokens("limit", limit, 1)
-        kept = _reserve(known, window) if reserve is None else _tokens("reserve", reserve, 0)
+        window = known.limit if limit is None else _parse_tokens("limit", limit, 1)
+        kept = (
+            _default_reserve(known, window)
+            if reserve is None
+            else _parse_tokens("reserve", reserve, 0)
+        )
         if kept >= window:
             raise SpecError(f"reserve {kept:,} leaves nothing of limit {window:,}")
-        self.strategy = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-        if past := [each for each in members(self.strategy) if not each.live]:
+        self.strategy = (
+            parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+        )
+        if past := [each for each in walk_strategies(self.strategy) if not each.supports_live]:
             name = type(past[0]).__name__
             raise SpecError(
                 f"{name} goes by what a recording holds: it can be replayed, not run live"
@@ -147,61 +153,67 @@ class ContextManager:
         self.tokens = 0
         "tokens of the last request, what is fixed included; 0 before the first"
         self._provider = known.provider
+        self._known_model = known
         self._counter = TokenCounter(model, profile)
-        if client is None and models_asked(self.strategy):
+        if client is None and models_used(self.strategy):
             client = LiteLLMClient()
-        self._client = None if client is None else LenientClient(client)
-        self._sent: list[Entry] = []
-        self._length = self._heard = 0
-        self._said: set[tuple[int, str]] = set()
+        self._client = None if client is None else FaultTolerantClient(client)
+        self._sent_entries: list[Entry] = []
+        self._sent_length = self._logged_events = 0
+        self._logged_kinds: set[tuple[int, str]] = set()
         self.budget = Budget(window, kept)
-        self._begin()
-        self.fix(tools=tools)
+        self._reset_context()
+        self.set_fixed(tools=tools)
 
-    def _begin(self) -> None:
-        history = History(self._counter)
+    def _reset_context(self) -> None:
+        history = History(self._counter, model=self._known_model)
         history.client = self._client
         self._context = Context(self.budget, history)
-        self._given: list[Message | dict[str, Any]] = []
+        self._input_messages: list[Message | dict[str, Any]] = []
 
-    def fix(self, *, tools: Sequence[Mapping[str, Any]] = (), system: Iterable[Given] = ()) -> None:
+    def set_fixed(
+        self, *, tools: Sequence[Mapping[str, Any]] = (), system: Iterable[MessageInput] = ()
+    ) -> None:
         """From the next request on, these definitions and system messages are what each one holds.
 
         They replace the tools that were given before. They take room and are no part of the history,
         which stays as it is: for frameworks that say them anew at each call, beside the conversation.
         """
-        self.tools: tuple[dict[str, Any], ...] = tuple([plain(tool) for tool in tools])
+        self.tools: tuple[dict[str, Any], ...] = tuple([to_plain_data(tool) for tool in tools])
         count = self._counter
-        fixed = count.tools(self.tools) + sum(count.message(_message(copied(m))) for m in system)
-        self.budget = replace(self.budget, fixed=fixed + count.REPLY)
-        self._context.rebudget(self.budget)
+        fixed = count.count_tools(self.tools) + sum(
+            count.count_message(_to_message(copy_message(m))) for m in system
+        )
+        self.budget = replace(self.budget, fixed=fixed + count.REPLY_TOKENS)
+        self._context.set_budget(self.budget)
 
-    def append(self, message: Given) -> None:
+    def append(self, message: MessageInput) -> None:
         """The next message of the conversation; it is counted now and never again.
 
         ``append(response.choices[0].message)`` will do. Raises ``ValueError`` for what is no message.
         """
-        copy = copied(message)
-        self._context.append(_message(copy))
-        self._given.append(copy)
+        copy = copy_message(message)
+        self._context.append(_to_message(copy))
+        self._input_messages.append(copy)
 
-    def extend(self, messages: Iterable[Given]) -> None:
+    def extend(self, messages: Iterable[MessageInput]) -> None:
         """Several messages, in order."""
         for message in messages:
             self.append(message)
 
-    def sync(self, messages: Sequence[Given]) -> None:
+    def sync(self, messages: Sequence[MessageInput]) -> None:
         """The whole conversation as a framework holds it: what is new is appended.
 
         Where it is no longer the one that was known, since something was edited or taken back, it
-        begins anew, and with it the strategy; ``spent``, ``events`` and the numbers of requests go on.
+        begins anew, and with it the strategy; ``model_calls``, ``events`` and the numbers of requests
+        go on.
         """
-        known = len(self._given)
-        if known > len(messages) or not all(map(same, messages, self._given)):
+        known = len(self._input_messages)
+        if known > len(messages) or not all(map(is_same_message, messages, self._input_messages)):
             before, known = self._context, 0
-            self._begin()
-            self._context.turn = before.turn
-            self._context.events, self._context.spent = before.events, before.spent
+            self._reset_context()
+            self._context.request_index = before.request_index
+            self._context.events, self._context.model_calls = before.events, before.model_calls
         self.extend(messages[known:])
 
     def request(self) -> list[dict[str, Any]]:
@@ -213,39 +225,43 @@ class ContextManager:
         all the same; and one that a provider would refuse, with the rule of
         ``ctxlab.messages.validation``.
         """
-        return [self._wire(entry) for entry in self.prepare()]
+        return [self._to_wire(entry) for entry in self.request_entries()]
 
-    def prepare(self) -> list[Entry]:
+    def request_entries(self) -> list[Entry]:
         """``request`` with provenance: each message, and the positions of ``history`` it stands for."""
         context = self._context
-        number = context.turn
+        number = context.request_index
         sent = self.strategy(context)
-        self._sent, self._length = list(sent.entries), sent.length
+        self._sent_entries, self._sent_length = list(sent.entries), sent.history_length
         self.tokens = sent.tokens + self.budget.fixed
-        for _, event in context.events[self._heard :]:
-            level = logging.INFO if event in _USUAL else logging.WARNING
-            self._say(level, event.partition(":")[0], number, _SENTENCES.get(event, event))
-        self._heard = len(context.events)
+        for _, event in context.events[self._logged_events :]:
+            level = logging.INFO if event in _ROUTINE_EVENTS else logging.WARNING
+            self._log_once(level, event.partition(":")[0], number, _EVENT_TEXTS.get(event, event))
+        self._logged_events = len(context.events)
         if sent.excess > 0:
-            self._say(
+            self._log_once(
                 logging.WARNING, "excess", number, f"is {sent.excess:,} tokens over the budget"
             )
-        self._judge(number)
-        context.settle(sent)
-        return list(self._sent)
+        self._log_violations(number)
+        context.commit_request(sent)
+        return list(self._sent_entries)
 
-    def outlook(self, question: Message) -> list[Entry]:
+    def preview(self, question: Message) -> list[Entry]:
         """What would be sent if the user said this next; nothing is appended, and nothing stays of it.
 
-        Where the strategy would ask a model, or cannot be asked aside, it is what was sent last and
-        what was said since, which the strategy may yet shorten.
+        Where the strategy would ask a model, or cannot work on a copy of the context, it is what was
+        sent last and what was said since, which the strategy may yet shorten.
         """
         context = self._context
-        if not models_asked(self.strategy):
+        if not models_used(self.strategy):
             with suppress(StrategyError):
-                return list(self.strategy(aside(context, question)).entries)
-        asked = context.history.with_question(context.length, question).entries[-1]
-        return [*self._sent, *context.history.entries[self._length : context.length], asked]
+                return list(self.strategy(preview_question(context, question)).entries)
+        asked = context.history.with_question(context.history_length, question).entries[-1]
+        return [
+            *self._sent_entries,
+            *context.history.entries[self._sent_length : context.history_length],
+            asked,
+        ]
 
     @property
     def history(self) -> History:
@@ -258,21 +274,21 @@ class ContextManager:
         return self._context.events
 
     @property
-    def spent(self) -> list[Spending]:
+    def model_calls(self) -> list[ModelCall]:
         """The strategy's own model calls."""
-        return self._context.spent
+        return self._context.model_calls
 
     @property
-    def left_out(self) -> list[int]:
+    def changed_positions(self) -> list[int]:
         """Positions of ``history`` that the last request did not hold word for word."""
-        kept = {entry.start for entry in self._sent if entry.form is Form.VERBATIM}
-        return [position for position in range(self._length) if position not in kept]
+        kept = {entry.start for entry in self._sent_entries if entry.form is Form.VERBATIM}
+        return [position for position in range(self._sent_length) if position not in kept]
 
     def get_turn(self, number: int) -> list[dict[str, Any]]:
         """The messages of a turn in full, for an agent that saw its line in the contents.
 
         Turns count from 1; empty where there is none of that number.
-        ``ctxlab.context.turns.GET_TURN`` is the tool's definition.
+        ``ctxlab.context.turns.GET_TURN_TOOL`` is the tool's definition.
         """
         start, stop = turn_span(self._context.history, number)
         return [message.to_dict() for message in self.history[start:stop]]
@@ -287,36 +303,42 @@ class ContextManager:
             f"{self.tokens:,} of {self.budget.limit:,} tokens>"
         )
 
-    def _wire(self, entry: Entry) -> dict[str, Any]:
+    def _to_wire(self, entry: Entry) -> dict[str, Any]:
         if entry.form is Form.VERBATIM:
-            given = self._given[entry.start]
-            if not isinstance(given, Message):
-                return {k: plain(value) for k, value in given.items() if not k.startswith("_")}
-        wire: dict[str, Any] = plain(entry.message.to_dict())
+            original = self._input_messages[entry.start]
+            if not isinstance(original, Message):
+                return {
+                    k: to_plain_data(value)
+                    for k, value in original.items()
+                    if not k.startswith("_")
+                }
+        wire: dict[str, Any] = to_plain_data(entry.message.to_dict())
         return wire
 
-    def _judge(self, number: int) -> None:
+    def _log_violations(self, number: int) -> None:
         """Says what a provider would refuse."""
-        for name in {found.rule for found in check([entry.message for entry in self._sent])}:
+        for name in {
+            found.rule for found in find_violations([entry.message for entry in self._sent_entries])
+        }:
             rule = RULES[name]
             others = self._provider in {"openai", "anthropic"} - rule.providers
             whose = " and ".join(sorted(rule.providers))
             what = f"{whose} would refuse it ({name}: {rule.meaning})"
-            self._say(logging.INFO if others else logging.WARNING, name, number, what)
+            self._log_once(logging.INFO if others else logging.WARNING, name, number, what)
 
-    def _say(self, level: int, kind: str, number: int, what: str) -> None:
+    def _log_once(self, level: int, kind: str, number: int, what: str) -> None:
         """Logs a kind of thing once; again only for whoever debugs."""
-        again = (level, kind) in self._said
-        self._said.add((level, kind))
+        again = (level, kind) in self._logged_kinds
+        self._logged_kinds.add((level, kind))
         _LOG.log(logging.DEBUG if again else level, "request %d: %s", number, what)
 
 
 def build_messages(
     system_prompt: str | None,
-    messages: Sequence[Given],
+    messages: Sequence[MessageInput],
     tools: Sequence[Mapping[str, Any]] = (),
     *,
-    strategy: Strategy | str | Callable[..., Any] = SAFE,
+    strategy: Strategy | str | Callable[..., Any] = SAFE_STRATEGY,
     model: str = DEFAULT_MODEL,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -332,7 +354,7 @@ def build_messages(
     ['system', 'user']
     """
     manager = ContextManager(strategy, model, tools=tools, **options)
-    if asked := models_asked(manager.strategy):
+    if asked := models_used(manager.strategy):
         warnings.warn(
             f"build_messages remembers nothing, so {' and '.join(asked)} may be asked anew at every "
             "call; ContextManager.sync(messages) keeps what was answered",
@@ -345,13 +367,16 @@ def build_messages(
     return manager.request()
 
 
-def _message(copy: Message | dict[str, Any]) -> Message:
-    return copy if isinstance(copy, Message) else Message.from_dict(copy)
+def _to_message(copy: Message | dict[str, Any]) -> Message:
+    return copy if isinstance(copy, Message) else message_from_dict(copy)
 
 
-def _tokens(name: str, written: object, least: int) -> int:
+def _parse_tokens(name: str, written: object, least: int) -> int:
     """A number of tokens as people write one."""
-    value, unit = (quantity(written) if isinstance(written, str) else (written, "")) or (None, "")
+    value, unit = (parse_quantity(written) if isinstance(written, str) else (written, "")) or (
+        None,
+        "",
+    )
     if isinstance(value, SupportsFloat) and not isinstance(value, bool) and not unit:
         number = float(value)
         if number.is_integer() and number >= least:
@@ -359,9 +384,9 @@ def _tokens(name: str, written: object, least: int) -> int:
     raise SpecError(f"{name} is {written!r}; write tokens, {least} or more, as 16000 or '16k'")
 
 
-def _reserve(known: Model, window: int) -> int:
+def _default_reserve(known: Model, window: int) -> int:
     """What to keep free for the reply where nobody says."""
-    apart = known.limit + known.max_output in _WINDOWS and known.limit not in _WINDOWS
+    apart = known.limit + known.max_output in _FULL_WINDOWS and known.limit not in _FULL_WINDOWS
     named = re.search("gpt-[5-9]|codex", f"{known.name} {known.listed_as}".lower())
     if apart and named and window <= known.limit:
         return 0  # the reply has a room of its own

@@ -14,7 +14,7 @@ from collections.abc import Container
 from ctxlab._utils.jsonio import (
     dump_json,
     parse_json,
-    well_formed,
+    repair_surrogates,
 )
 from ctxlab.agent.tools.result import (
     CANCELLED,
@@ -27,62 +27,65 @@ from ctxlab.messages.types import (
 )
 
 __all__ = [
-    "BROKEN",
-    "CANCELLED_MARK",
-    "LIMIT_MARK",
-    "NOTHING_SAID",
-    "cut_off",
-    "message_of",
+    "BROKEN_OFF_MARKER",
+    "CANCELLED_MARKER",
+    "EMPTY_ANSWER",
+    "LIMIT_MARKER",
+    "message_from_reply",
+    "partial_answer",
+    "replace_surrogates",
     "result_message",
-    "sendable",
 ]
 
-LIMIT_MARK = "\n\n[Tool call limit reached]"
+LIMIT_MARKER = "\n\n[Tool call limit reached]"
 """Stands after the partial answer of a turn in which the model was called as often as it may be."""
 
-CANCELLED_MARK = "\n\n[Cancelled]"
+CANCELLED_MARKER = "\n\n[Cancelled]"
 """Stands after what the assistant had said when the user interrupted it."""
 
-BROKEN = "\n\n[The answer broke off]"
+BROKEN_OFF_MARKER = "\n\n[The answer broke off]"
 """Stands after what the assistant had said when its answer failed."""
 
-NOTHING_SAID = "[The model gave an empty answer]"
+EMPTY_ANSWER = "[The model gave an empty answer]"
 """Stands for an answer without text and without calls, which providers refuse to be sent."""
 
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def sendable(message: Message) -> Message:
+def replace_surrogates(message: Message) -> Message:
     """The message itself, unless a strategy that decodes JSON has put a lone surrogate into its text."""
     content = message.content
-    if not isinstance(content, str) or (said := well_formed(content)) == content:
+    if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
         return message
     return message.replace(content=said)
 
 
-def message_of(reply: Reply, known: Container[str]) -> tuple[Message, tuple[ToolCall, ...]]:
+def message_from_reply(
+    reply: Reply, known_ids: Container[str]
+) -> tuple[Message, tuple[ToolCall, ...]]:
     """The assistant's message as it is kept, and its calls as they were meant.
 
-    Kept calls have ids that are not in ``known`` (ids that the conversation already holds) and differ
-    from each other, names of the letters that providers allow, and one JSON object as arguments. The
-    calls as they were meant have these ids, and name and arguments as the model wrote them.
+    Kept calls have ids that are not in ``known_ids`` (ids that the conversation already holds) and
+    differ from each other, names of the letters that providers allow, and one JSON object as
+    arguments. The calls as they were meant have these ids, and name and arguments as the model
+    wrote them.
     """
     said = reply.message
     ids: set[str] = set()
     kept: list[ToolCall] = []
     meant: list[ToolCall] = []
     for call in said.tool_calls:
-        wanted = id = well_formed(call.id) or "call_0"
+        wanted = id = repair_surrogates(call.id) or "call_0"
         number = 0
-        while id in ids or id in known:
+        while id in ids or id in known_ids:
             id, number = f"{wanted}_{number}", number + 1
         ids.add(id)
-        meant.append(ToolCall(id, well_formed(call.name), well_formed(call.arguments)))
-        name = _NO_NAME.sub("_", call.name)[:64] or "unnamed"
-        kept.append(ToolCall(id, name, _object(meant[-1].arguments)))
-    content = well_formed(said.content) if isinstance(said.content, str) else said.content
+        meant.append(ToolCall(id, repair_surrogates(call.name), repair_surrogates(call.arguments)))
+        name = _INVALID_NAME_CHARS.sub("_", call.name)[:64] or "unnamed"
+        kept.append(ToolCall(id, name, _ensure_json_object(meant[-1].arguments)))
+    content = repair_surrogates(said.content) if isinstance(said.content, str) else said.content
     if not content or (isinstance(content, str) and not content.strip()):
-        content = None if kept else NOTHING_SAID
+        content = None if kept else EMPTY_ANSWER
     message = said.replace(
         role="assistant",
         content=content,
@@ -90,15 +93,15 @@ def message_of(reply: Reply, known: Container[str]) -> tuple[Message, tuple[Tool
         tool_call_id=None,
         usage=reply.usage,
         time=time.time(),
-        extra=said.extra | _billed(reply),
+        extra=said.extra | _price_field(reply),
     )
     return message, tuple(meant)
 
 
-def cut_off(pieces: list[str], mark: str) -> Message | None:
-    """What was said before it was cut off, with the mark; None where nothing was."""
-    text = well_formed("".join(pieces))
-    return Message("assistant", text + mark, time=time.time()) if text.strip() else None
+def partial_answer(deltas: list[str], marker: str) -> Message | None:
+    """What was said before it was cut off, with the marker; None where nothing was."""
+    text = repair_surrogates("".join(deltas))
+    return Message("assistant", text + marker, time=time.time()) if text.strip() else None
 
 
 def result_message(call: ToolCall, result: ToolResult) -> Message:
@@ -116,7 +119,7 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
     return Message("tool", content, tool_call_id=call.id, time=time.time(), extra=extra)
 
 
-def _object(arguments: str) -> str:
+def _ensure_json_object(arguments: str) -> str:
     """Arguments as one JSON object, which some providers insist on; what is none stands in one."""
     try:
         value = parse_json(arguments) if arguments.strip() else {}
@@ -127,6 +130,6 @@ def _object(arguments: str) -> str:
     return arguments if arguments.strip() else "{}"
 
 
-def _billed(reply: Reply) -> dict[str, float]:
+def _price_field(reply: Reply) -> dict[str, float]:
     """The price, where one is known; it is kept and never sent."""
     return {"usd": reply.usd} if reply.usd and math.isfinite(reply.usd) else {}

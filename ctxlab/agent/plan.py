@@ -14,20 +14,22 @@ from pydantic import Field
 
 from ctxlab.agent.tools.tool import (
     Tool,
-    tool_of,
+    tool_from_function,
 )
-from ctxlab.sessions.base import Plan
+from ctxlab.sessions.base import AgentPlan
 
-__all__ = ["MOST_STEPS", "plan_tool"]
+__all__ = ["MAX_STEPS", "plan_tool"]
 
-MOST_STEPS = 50
+MAX_STEPS = 50
 """Steps of a plan at most."""
 
-_Steps = Annotated[list[str], Field(max_length=MOST_STEPS)]
+_Steps = Annotated[list[str], Field(max_length=MAX_STEPS)]
 
 
-def plan_tool(known: Callable[[], Plan | None], keep: Callable[[Plan | None], object]) -> Tool:
-    """The tool ``update_plan``; ``known`` gives the plan as it stands, and ``keep`` keeps another.
+def plan_tool(
+    get_plan: Callable[[], AgentPlan | None], set_plan: Callable[[AgentPlan | None], object]
+) -> Tool:
+    """The tool ``update_plan``; ``get_plan`` gives the plan as it stands, ``set_plan`` keeps another.
 
     >>> plans = [None]
     >>> tool = plan_tool(lambda: plans[-1], plans.append)
@@ -47,12 +49,12 @@ def plan_tool(known: Callable[[], Plan | None], keep: Callable[[Plan | None], ob
         if current is not None and current > max(len(steps), 1):
             raise ValueError(f"current is {current}, and there are {len(steps)} steps")
         if not steps:
-            keep(None)
+            set_plan(None)
             return "There is no plan any more."
         place = None if current is None else current - 1
-        keep(replace(known() or Plan(), steps=tuple(steps), current=place))
+        set_plan(replace(get_plan() or AgentPlan(), steps=tuple(steps), current=place))
         if place is None:
             return f"All {len(steps)} steps are done."
         return f"Step {current} of {len(steps)}: {steps[place]}"
 
-    return tool_of(update_plan)
+    return tool_from_function(update_plan)

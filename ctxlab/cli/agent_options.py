@@ -16,38 +16,38 @@ if TYPE_CHECKING:
     from ctxlab.llm.base import Client
 
 __all__ = [
-    "MODEL",
-    "Answerer",
+    "MODEL_ENV_VAR",
+    "AgentLimit",
+    "AgentModel",
+    "AgentStrategy",
     "KeepEnv",
-    "ManagedBy",
     "MaxIterations",
     "NoTools",
     "ReadOnly",
     "SummaryModel",
-    "Window",
-    "a_workspace",
-    "agent_of",
-    "model_named",
-    "no_model",
+    "make_agent",
+    "missing_model_error",
+    "model_from_option_or_env",
+    "resolve_workspace",
 ]
 
-MODEL = "CTXLAB_MODEL"
+MODEL_ENV_VAR = "CTXLAB_MODEL"
 """The variable that names the model where ``--model`` does not."""
 
-Answerer: TypeAlias = Annotated[
+AgentModel: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="M", help="Who answers [what CTXLAB_MODEL says]."),
+    typer.Option("--model", "-m", metavar="MODEL", help="Who answers [what CTXLAB_MODEL says]."),
 ]
-ManagedBy: TypeAlias = Annotated[
+AgentStrategy: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--strategy",
         "-s",
-        metavar="S",
+        metavar="STRATEGY",
         help="How the context is managed, such as 'tool_stubs | rolling_summary | panic'.",
     ),
 ]
-Window: TypeAlias = Annotated[
+AgentLimit: TypeAlias = Annotated[
     str | None,
     typer.Option("--limit", "-l", metavar="N", help="Context window (16000, 16k) [the model's]."),
 ]
@@ -70,19 +70,19 @@ NoTools: TypeAlias = Annotated[bool, typer.Option("--no-tools", help="No tools a
 SummaryModel: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="M",
+        metavar="MODEL",
         help="Writes contents, titles and the summary that a resume begins with [none: they are "
         "extracted].",
     ),
 ]
 
-_SYSTEM = """\
+_SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
 Answer briefly, in the language of the user, as plain text."""
-_TOOLS = " Look with your tools before you guess; paths are relative to that folder."
+_TOOLS_HINT = " Look with your tools before you guess; paths are relative to that folder."
 
 
-def agent_of(
+def make_agent(
     folder: Path,
     model: str,
     client: Client,
@@ -100,26 +100,26 @@ def agent_of(
         DEFAULT_STRATEGY,
         Agent,
     )
-    from ctxlab.agent.tools.processes import Processes
+    from ctxlab.agent.tools.processes import ProcessManager
     from ctxlab.agent.tools.workspace import workspace_tools
 
-    processes = Processes(keep_env=keep_env)
+    processes = ProcessManager(keep_env=keep_env)
     tools = () if no_tools else workspace_tools(folder, processes, writable=not read_only)
     return Agent(
         model,
         tools=tools,
         client=client,
         strategy=strategy or DEFAULT_STRATEGY,
-        system=_SYSTEM.format(folder=folder) + (_TOOLS if tools else ""),
+        system=_SYSTEM_PROMPT.format(folder=folder) + (_TOOLS_HINT if tools else ""),
         limit=limit,
         reserve=reserve,
         max_iterations=max_iterations,
         processes=processes,
-        plans=bool(tools),
+        enable_planning=bool(tools),
     )
 
 
-def a_workspace(path: str | Path) -> Path:
+def resolve_workspace(path: str | Path) -> Path:
     """A folder that is there, with links followed; ``SpecError`` for anything else."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
@@ -127,13 +127,14 @@ def a_workspace(path: str | Path) -> Path:
     return folder
 
 
-def model_named(model: str | None) -> str | None:
+def model_from_option_or_env(model: str | None) -> str | None:
     """The model of the option, else of the environment."""
-    return model or os.environ.get(MODEL) or None
+    return model or os.environ.get(MODEL_ENV_VAR) or None
 
 
-def no_model() -> SpecError:
+def missing_model_error() -> SpecError:
     """What is raised where nobody named one."""
     return SpecError(
-        f"no model is named: add --model gpt-5-mini, say, or set {MODEL}; any that litellm knows will do"
+        f"no model is named: add --model gpt-5-mini, say, or set {MODEL_ENV_VAR}; any that litellm "
+        "knows will do"
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxlab._utils.signals import cancelled_when_terminated
+from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
 from ctxlab.cli.commands import (
     calibrate,
     canaries,
@@ -25,27 +25,23 @@ from ctxlab.cli.commands import (
     describe,
     eval,
     gate,
+    lists,
+    next_action,
     probe,
     serve,
     sessions,
     strategies,
     tune,
 )
-from ctxlab.cli.commands import (
-    lists as tables,
-)
-from ctxlab.cli.commands import (
-    next_action as agree,
-)
 from ctxlab.cli.output import (
-    note,
     one_line,
+    print_note,
 )
 from ctxlab.errors import CtxlabError
 
 __all__ = ["app", "main"]
 
-_FAILED, _CANCELLED = 2, 130
+_EXIT_FAILED, _EXIT_CANCELLED = 2, 130
 
 app = typer.Typer(
     name="ctxlab",
@@ -61,22 +57,22 @@ app.command("compare", short_help="Say how strategies differ, and how sure that 
 app.command("tune", short_help="Search the parameters of strategies.")(tune.command)
 app.command("gate", short_help="Check strategies against their budgets.")(gate.command)
 app.command("canaries", short_help="Plant facts and see which are kept.")(canaries.command)
-app.command("agree", short_help="Ask a model for the next tool call.")(agree.command)
+app.command("next-action", short_help="Ask a model for the next tool call.")(next_action.command)
 app.command("probe", short_help="Ask a model the questions of recordings.")(probe.command)
 app.command("chat", short_help="Talk with an agent about a folder.")(chat.command)
 app.command("describe", short_help="Say what recordings hold.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Learn from bills how a model counts.")(calibrate.command)
 app.command("strategies", short_help="List the strategies.")(strategies.command)
-app.command("formats", short_help="List the formats of recordings.")(tables.formats)
-app.command("metrics", short_help="List what is measured.")(tables.metrics)
+app.command("formats", short_help="List the formats of recordings.")(lists.formats)
+app.command("metrics", short_help="List what is measured.")(lists.metrics)
 app.add_typer(datasets.app, name="datasets", short_help="List and fetch published recordings.")
 app.add_typer(sessions.app, name="sessions", short_help="List, read and search kept chats.")
 app.add_typer(serve.app, name="serve", short_help="Serve sessions, by MCP or HTTP.")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from ctxlab import __version__
 
         print(f"ctxlab {__version__}")
@@ -84,10 +80,11 @@ def _version(asked: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _begin(
+def _main_callback(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Which context strategy should an agent use, what does it save, and what does it forget?
@@ -100,7 +97,7 @@ def _begin(
         print(context.get_help())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code and never shows a traceback.
 
     0: done. 1: a check was made and does not hold (``ctxlab gate``). 2: bad input or an unexpected
@@ -111,59 +108,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     with warnings.catch_warnings():
-        warnings.showwarning = _warn
+        warnings.showwarning = _show_warning
         try:
-            _find_strategies_here()
-            with cancelled_when_terminated():
+            _add_current_folder_to_path()
+            with sigterm_as_keyboard_interrupt():
                 code = app(
-                    None if arguments is None else list(arguments),
+                    None if argv is None else list(argv),
                     prog_name="ctxlab",
                     standalone_mode=False,
                 )
                 sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
-            code = _CANCELLED
+            code = _EXIT_CANCELLED
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception as error:
-            return _failed(error, sys.argv[1:] if arguments is None else arguments)
-    if code == _CANCELLED:  # which some versions of typer return and others raise
+            return _report_failure(error, sys.argv[1:] if argv is None else argv)
+    if code == _EXIT_CANCELLED:  # which some versions of typer return and others raise
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
-def _find_strategies_here() -> None:
+def _add_current_folder_to_path() -> None:
     """A strategy of one's own is imported from the current folder, after all that is installed."""
     if "" not in sys.path:
         sys.path.append("")
 
 
-def _failed(error: Exception, words: Sequence[str]) -> int:
+def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     if os.environ.get("CTXLAB_DEBUG"):
         traceback.print_exc()
     if isinstance(error, CtxlabError):
-        note(str(error))
-        return _FAILED
+        print_note(str(error))
+        return _EXIT_FAILED
     if hasattr(error, "format_message"):  # how the parser of the command line complains
-        said = one_line(error.format_message()).rstrip(".")
-        note(f"{said}; {_command(error, words)} --help shows what there is")
-        return _FAILED
+        message = one_line(error.format_message()).rstrip(".")
+        print_note(f"{message}; {_command_path(error, argv)} --help shows what there is")
+        return _EXIT_FAILED
     if isinstance(error, OSError) and error.filename is not None:
-        note(f"{error.filename}: {error.strerror}")
-        return _FAILED
-    said = f": {error}" if str(error) else ""
-    note(f"unexpected {type(error).__name__}{said} (CTXLAB_DEBUG=1 shows where)")
-    return _FAILED
+        print_note(f"{error.filename}: {error.strerror}")
+        return _EXIT_FAILED
+    message = f": {error}" if str(error) else ""
+    print_note(f"unexpected {type(error).__name__}{message} (CTXLAB_DEBUG=1 shows where)")
+    return _EXIT_FAILED
 
 
-def _command(error: Exception, words: Sequence[str]) -> str:
+def _command_path(error: Exception, argv: Sequence[str]) -> str:
     """The command that was meant, whose help says what it takes."""
     if context := getattr(error, "ctx", None):
         return str(context.command_path)
     known: Any = typer.main.get_command(app)
-    return " ".join(["ctxlab", *[word for word in words if word in known.commands][:1]])
+    return " ".join(["ctxlab", *[word for word in argv if word in known.commands][:1]])
 
 
-def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
-    note(f"warning: {message}")
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    print_note(f"warning: {message}")

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from ctxlab.errors import SpecError
 
-__all__ = ["a_date", "when"]
+__all__ = ["format_time", "parse_date"]
 
-_AGO = re.compile(r"(\d+)\s*([hdw])")
+_AGO_PATTERN = re.compile(r"(\d+)\s*([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-_WRITTEN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
+_DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
 
 
-def a_date(text: str, now: datetime | None = None) -> float:
+def parse_date(text: str, now: datetime | None = None) -> float:
     """Seconds since 1970 of a date as people write it.
 
     A day (``2026-11-22``, ``today``, ``yesterday``) is its first moment; with a time it is that moment
@@ -23,18 +23,18 @@ def a_date(text: str, now: datetime | None = None) -> float:
 
     >>> from datetime import UTC
     >>> now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-    >>> a_date("12h", now) - now.timestamp(), a_date("2026-11-22T10:30Z") - now.timestamp()
+    >>> parse_date("12h", now) - now.timestamp(), parse_date("2026-11-22T10:30Z") - now.timestamp()
     (-43200.0, -5400.0)
     """
     now = now or datetime.now().astimezone()
-    said = text.strip().lower()
+    lowered = text.strip().lower()
     try:
-        if found := _AGO.fullmatch(said):
+        if found := _AGO_PATTERN.fullmatch(lowered):
             return (now - timedelta(**{_UNITS[found[2]]: int(found[1])})).timestamp()
-        if said in ("today", "yesterday"):
+        if lowered in ("today", "yesterday"):
             day = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-            return (day - timedelta(days=said == "yesterday")).timestamp()
-        if _WRITTEN.fullmatch(text.strip()):
+            return (day - timedelta(days=lowered == "yesterday")).timestamp()
+        if _DATE_PATTERN.fullmatch(text.strip()):
             return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         pass  # a day that no calendar has
@@ -44,10 +44,10 @@ def a_date(text: str, now: datetime | None = None) -> float:
     )
 
 
-def when(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """A moment in local time, to the minute; a dash where it is not known.
 
-    >>> len(when(1_795_343_400.0)), when(None), when(0)
+    >>> len(format_time(1_795_343_400.0)), format_time(None), format_time(0)
     (16, '–', '–')
     """
     if not seconds:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from ctxlab._utils.humanize import quantity
+from ctxlab._utils.humanize import parse_quantity
 from ctxlab.errors import (
     ReadError,
     SpecError,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
-    "Calls",
+    "CacheModeOption",
     "FormatName",
     "Limits",
     "ModelName",
@@ -31,11 +31,12 @@ __all__ = [
     "Sample",
     "Seed",
     "Where",
-    "chosen",
-    "experiment",
-    "given",
-    "hint_at_skipping",
-    "reserved",
+    "drop_unset",
+    "load_experiment",
+    "make_spec",
+    "parse_cache_mode",
+    "parse_reserve",
+    "suggest_on_error_skip",
 ]
 
 Paths: TypeAlias = Annotated[
@@ -59,7 +60,7 @@ Where: TypeAlias = Annotated[
     typer.Option(
         "--where",
         "-w",
-        metavar="COND",
+        metavar="CONDITION",
         help="Only recordings such as messages>=50, tokens>=20k, model=claude*, id=a/*. May be "
         "repeated: all must hold.",
     ),
@@ -69,7 +70,7 @@ Sample: TypeAlias = Annotated[
 ]
 Seed: TypeAlias = Annotated[
     int | None,
-    typer.Option("--seed", metavar="S", help="Of the sample: the same S draws the same [0]."),
+    typer.Option("--seed", metavar="N", help="Of the sample: the same N draws the same [0]."),
 ]
 Limits: TypeAlias = Annotated[
     list[str] | None,
@@ -86,18 +87,32 @@ ModelName: TypeAlias = Annotated[
     typer.Option(
         "--model",
         "-m",
-        metavar="M",
+        metavar="MODEL",
         help="Whose tokenizer, prices and rules apply to all recordings [each recording's own].",
     ),
 ]
 Reserve: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="N", help="Tokens of the limit kept free, for the reply say (8000, 8k)."),
+    typer.Option(
+        metavar="TOKENS", help="Tokens of the limit kept free, for the reply say (8000, 8k)."
+    ),
 ]
-Calls: TypeAlias = Annotated[
+
+
+def parse_cache_mode(text: str) -> str:
+    """One of the modes that ``--cache-mode`` takes; raises ``SpecError`` for anything else."""
+    if text not in _CACHE_MODES:
+        raise SpecError(f"--cache-mode: expected {' or '.join(_CACHE_MODES)}, got {text!r}")
+    return text
+
+
+_CACHE_MODES = ("auto", "replay", "record")
+
+CacheModeOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="auto|replay|record",
+        metavar="|".join(_CACHE_MODES),
+        parser=parse_cache_mode,
         help="Where a model's answers come from: auto takes those kept in .ctxlab/calls and asks for "
         "the rest, replay asks nothing, record asks anew [auto].",
     ),
@@ -106,17 +121,17 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the table
 NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no bar.")]
 
 
-def chosen(paths: list[str], **options: Any) -> Spec:
+def make_spec(paths: list[str], **options: Any) -> Spec:
     """What the options ask to be read; those that were not given are left to the experiment."""
     from ctxlab.evaluation.spec import Spec
 
-    return Spec(data=tuple(paths), **given(**options))
+    return Spec(data=tuple(paths), **drop_unset(**options))
 
 
-def given(**options: Any) -> dict[str, Any]:
+def drop_unset(**options: Any) -> dict[str, Any]:
     """The options that were given, as an experiment has them: what may be repeated is a tuple.
 
-    >>> given(limits=["16k"], where=[], model=None, seed=0)
+    >>> drop_unset(limits=["16k"], where=[], model=None, seed=0)
     {'limits': ('16k',), 'seed': 0}
     """
     return {
@@ -126,7 +141,7 @@ def given(**options: Any) -> dict[str, Any]:
     }
 
 
-def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]:
+def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, Path | None]:
     """The experiment that was asked for, and the saved run whose data it reads once more."""
     from msgspec.structs import replace
 
@@ -135,27 +150,27 @@ def experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | 
         is_spec,
         read_spec,
     )
-    from ctxlab.formats.io.datasets import bundled
+    from ctxlab.formats.io.datasets import bundled_path
 
     experiments = [path for path in paths if is_spec(path)]
     data = tuple(path for path in paths if path not in experiments)
     if len(experiments) > 1:
         raise SpecError(f"one experiment at a time, not {' and '.join(experiments)}")
     if data:
-        changes |= {"data": data, "folder": ""}
+        overrides |= {"data": data, "folder": ""}
     if data and not experiments:
-        return Spec(**changes), None
-    path = Path(experiments[0]) if experiments else bundled("evals/quickstart.toml")
+        return Spec(**overrides), None
+    path = Path(experiments[0]) if experiments else bundled_path("evals/quickstart.toml")
     spec = read_spec(path)
-    if path.suffix != ".toml" and changes.keys() & {"data", "model"}:
+    if path.suffix != ".toml" and overrides.keys() & {"data", "model"}:
         # The profiles of a saved run are those of its models, and say nothing of others.
-        changes |= {"profiles": None}
-    spec = replace(spec, **changes)
+        overrides |= {"profiles": None}
+    spec = replace(spec, **overrides)
     return spec, None if data or path.suffix == ".toml" else path
 
 
 @contextmanager
-def hint_at_skipping(policy: str) -> Iterator[None]:
+def suggest_on_error_skip(policy: str) -> Iterator[None]:
     """A broken line that stops a command says which option reads on."""
     try:
         yield
@@ -166,11 +181,11 @@ def hint_at_skipping(policy: str) -> Iterator[None]:
         raise ReadError(error.path, error.line, hint) from None
 
 
-def reserved(text: str | None) -> int | None:
+def parse_reserve(text: str | None) -> int | None:
     """Tokens kept free for the reply, as people write a number; None where nothing is said."""
     if text is None:
         return None
-    found = quantity(text)
-    if found is None or found[1] or found[0] != int(found[0]):
+    parsed = parse_quantity(text)
+    if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
         raise SpecError(f"reserve: {text!r} is not 0 or more tokens; write 8000 or 8k")
-    return int(found[0])
+    return int(parsed[0])

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import CtxlabError
 
-__all__ = ["left_out", "note", "one_line", "say", "say_left_out"]
+__all__ = ["note_skipped", "one_line", "print_note", "print_result", "report_skipped"]
 
 
-def say(text: str) -> None:
+def print_result(text: str) -> None:
     """Writes a command's answer to standard output; ends the command where nobody reads on."""
     try:
         sys.stdout.write(text + "\n")
@@ -30,25 +30,25 @@ def say(text: str) -> None:
         raise typer.Exit(0) from None
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """One sentence on standard error, behind the program's name."""
     print(f"ctxlab: {one_line(text)}", file=sys.stderr)
 
 
-def say_left_out(files: Counter[str], rows: Counter[str]) -> None:
+def note_skipped(files: Counter[str], rows: Counter[str]) -> None:
     """One note on what was not read, by reason: nothing is left out in silence."""
-    said = []
+    parts = []
     for kind, found in (("file", files), ("row", rows)):
         if count := found.total():
             reasons = [reason for reason, _ in found.most_common(3)]
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-            said.append(f"{many(count, kind)} ({'; '.join(reasons)}{more})")
-    if said:
-        note(f"left out: {', '.join(said)}; ctxlab describe --all lists them")
+            parts.append(f"{pluralize(count, kind)} ({'; '.join(reasons)}{more})")
+    if parts:
+        print_note(f"left out: {', '.join(parts)}; ctxlab describe --all lists them")
 
 
 @contextmanager
-def left_out() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
+def report_skipped() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
     """Says at the end what was not read, or the files of it where that ends in an error.
 
     Gives what is told of each file, with the reason, and the counter of rows that were left out.
@@ -58,9 +58,9 @@ def left_out() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
     try:
         yield (lambda _, reason: files.update([reason])), rows
     except CtxlabError:
-        say_left_out(files, Counter())
+        note_skipped(files, Counter())
         raise
-    say_left_out(files, rows)
+    note_skipped(files, rows)
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.cli.output import note
+from ctxlab.cli.output import print_note
 from ctxlab.errors import (
     SaveError,
     SpecError,
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
     from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["a_folder", "check_out", "saving"]
+__all__ = ["check_output_folder", "parse_out_folder", "save_then_print"]
 
 _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 
-def a_folder(text: str) -> Path:
+def parse_out_folder(text: str) -> Path:
     """A folder to write into, which need not be there yet, from what ``--out`` says.
 
     Raises ``SpecError`` where nothing can be written there. A trial file is written and removed.
     """
-    from ctxlab.evaluation.results import UNFINISHED
+    from ctxlab.evaluation.results import UNFINISHED_PREFIX
 
     if not text:
         raise SpecError("--out: the folder is empty; the current one is written as .")
@@ -43,14 +43,14 @@ def a_folder(text: str) -> Path:
     if not there.is_dir():
         raise SpecError(f"--out: {there} is a file and no folder")
     try:
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=there) as trial:
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED_PREFIX, dir=there) as trial:
             (Path(trial) / "trial").write_bytes(b"\0" * 512)
     except OSError as error:
         raise SpecError(f"--out: nothing can be written in {there}: {error.strerror}") from None
     return folder
 
 
-def check_out(
+def check_output_folder(
     out: Path | None,
     recordings: Callable[[], Iterable[Recording]],
     models: ModelChoice,
@@ -80,39 +80,47 @@ def check_out(
     SpecError
         Where the folder holds anything else; says what, and what to do.
     """
-    from ctxlab.evaluation.fingerprint import identities
+    from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.results import (
-        MANIFEST,
-        UNFINISHED,
+        MANIFEST_FILE,
+        UNFINISHED_PREFIX,
     )
 
     if out is None or not out.is_dir():
         return
-    files = sorted(each.name for each in out.iterdir() if not each.name.startswith(UNFINISHED))
+    files = sorted(
+        each.name for each in out.iterdir() if not each.name.startswith(UNFINISHED_PREFIX)
+    )
     if not files:
         return
     other = "name another folder, or delete this one"
-    manifest = _manifest(out / MANIFEST)
+    manifest = _read_manifest(out / MANIFEST_FILE)
     if manifest is None:
         raise SpecError(
-            f"--out: expected a new folder, got {out}, which holds {_some(files)} and no saved run; "
-            f"{other}"
+            f"--out: expected a new folder, got {out}, which holds {_list_names(files)} and no saved "
+            f"run; {other}"
         )
-    held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _PLAIN)
+    held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _EVALUATION)
     if held != kind:
-        raise SpecError(f"--out: {out} holds {_A[held]}, and this is {_A[kind]}; {other}")
-    answered = manifest.get(kind, {}).get("answer_model") if kind != _PLAIN else None
+        raise SpecError(
+            f"--out: {out} holds {_KIND_LABELS[held]}, and this is {_KIND_LABELS[kind]}; {other}"
+        )
+    answered = manifest.get(kind, {}).get("answer_model") if kind != _EVALUATION else None
     if answered != answer_model:
         raise SpecError(f"--out: {out} holds answers of {answered}, not {answer_model}; {other}")
-    before = _identities(manifest.get(kind, {}).get("recordings") or manifest["recordings"])
-    now = _identities(identities(recordings(), models))
+    before = _count_identities(manifest.get(kind, {}).get("recordings") or manifest["recordings"])
+    now = _count_identities(identify_recordings(recordings(), models))
     if before != now:
-        raise SpecError(f"--out: {out} holds a run over {_difference(before, now)}; {other}")
-    note(f"{out} holds a run over the same recordings and model: it will be replaced")
+        raise SpecError(
+            f"--out: {out} holds a run over {_describe_difference(before, now)}; {other}"
+        )
+    print_note(f"{out} holds a run over the same recordings and model: it will be replaced")
 
 
 @contextmanager
-def saving(out: Path | None, save: Callable[[Path], object], said: str) -> Iterator[None]:
+def save_then_print(
+    out: Path | None, save: Callable[[Path], object], message: str
+) -> Iterator[None]:
     """Save results, then run the body, which prints them whether or not they could be saved.
 
     Raises ``SaveError`` after the body where they could not.
@@ -121,7 +129,7 @@ def saving(out: Path | None, save: Callable[[Path], object], said: str) -> Itera
     if out is not None:
         try:
             save(out)
-            note(said)
+            print_note(message)
         except OSError as error:
             why = error.strerror or str(error)
             failure = SaveError(
@@ -134,17 +142,17 @@ def saving(out: Path | None, save: Callable[[Path], object], said: str) -> Itera
             raise failure
 
 
-_PLAIN: _Kind = "evaluation"
-_A = {
+_EVALUATION: _Kind = "evaluation"
+_KIND_LABELS = {
     "evaluation": "a run of ctxlab eval or compare",
     "tuning": "a run of ctxlab tune",
     "exam": "a run of ctxlab probe",
-    "agreement": "a run of ctxlab agree",
+    "agreement": "a run of ctxlab next-action",
 }
-_KEYS = ("digest", "cluster", "counted_as")
+_IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 
 
-def _manifest(path: Path) -> dict[str, Any] | None:
+def _read_manifest(path: Path) -> dict[str, Any] | None:
     """The manifest of a saved run; None where there is none."""
     try:
         found = parse_json(path.read_bytes())
@@ -157,24 +165,24 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         or not isinstance(found.get("spec"), dict)
     ):
         return None
-    whole = all(isinstance(each, dict) and each.keys() >= {*_KEYS} for each in recordings)
+    whole = all(isinstance(each, dict) and each.keys() >= {*_IDENTITY_KEYS} for each in recordings)
     return found if whole else None
 
 
-def _identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(each.get(key) for key in _KEYS) for each in recordings)
+def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(each.get(key) for key in _IDENTITY_KEYS) for each in recordings)
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     """How many entries a folder has, and the first of them.
 
-    >>> _some(["a.txt"]), _some(["a.txt", "b", "c"])
+    >>> _list_names(["a.txt"]), _list_names(["a.txt", "b", "c"])
     ('a.txt', '3 entries (a.txt, …)')
     """
     return names[0] if len(names) == 1 else f"{len(names):,} entries ({names[0]}, …)"
 
 
-def _difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
+def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
     """In what a saved run differs from one that is about to be made."""
     contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
     if contents[0] == contents[1]:

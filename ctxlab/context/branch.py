@@ -15,10 +15,10 @@ __all__ = ["Branch"]
 class Branch(Context):
     """A context of its own over the same history: what it is given stays, and so do its edits.
 
-    A strategy that routes a conversation keeps branches in ``notes`` and returns the one that is sent.
-    Its spending and its events are the trunk's.
+    A strategy that routes a conversation keeps branches in ``strategy_state`` and returns the one that
+    is sent. Its model calls and its events are the trunk's.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -26,49 +26,58 @@ class Branch(Context):
     >>> for text in ("one", "two", "three"):
     ...     trunk.append(Message("user", text))
     >>> branch = Branch(trunk)
-    >>> branch.take(0), branch.take(2), [m.content for m in branch.messages]
+    >>> branch.add_from_history(0), branch.add_from_history(2), [m.content for m in branch.messages]
     (None, None, ['one', 'three'])
     """
 
     def __init__(self, trunk: Context) -> None:
         super().__init__(trunk._budget, trunk.history)
-        self.forked = self.lasting = True
-        self.events, self.spent = trunk.events, trunk.spent
-        self.taken: list[int] = []
+        self.is_fork = self.is_persistent = True
+        self.events, self.model_calls = trunk.events, trunk.model_calls
+        self.positions: list[int] = []
         "positions of the messages that it was given"
-        self.results: list[int] = []
+        self.result_positions: list[int] = []
         "of these, the tool results"
-        self.begins: int | None = None
+        self.head_end: int | None = None
         "position behind what is never dropped of it; None: behind that of the whole conversation"
         self.version = 1  # its entries are not those of the history, one for one
         self._sent = []
-        self.resume(trunk)
+        self.sync(trunk)
 
     @property
-    def head(self) -> int:
+    def first_droppable(self) -> int:
         """Index of the first entry that a strategy may drop."""
-        return super().head if self.begins is None else self.index_from(self.begins)
+        return (
+            super().first_droppable
+            if self.head_end is None
+            else self.index_at_or_after(self.head_end)
+        )
 
-    def resume(self, trunk: Context) -> None:
+    def sync(self, trunk: Context) -> None:
         """The trunk has gone on: the branch is at the same request, and knows what was sent last."""
-        trunk.looked = True  # what a branch asks would go unnoticed there
-        self.length, self.turn = trunk.length, trunk.turn
-        self.strange = self.strange or trunk.strange
+        trunk.budget_read = True  # what a branch asks would go unnoticed there
+        self.history_length, self.request_index = trunk.history_length, trunk.request_index
+        self.maybe_invalid = self.maybe_invalid or trunk.maybe_invalid
         self._budget, self._available = trunk._budget, trunk._available
-        self._sent = trunk.entries[: trunk._mark] if trunk._sent is None else trunk._sent
+        self._sent = trunk.entries[: trunk._prefix_length] if trunk._sent is None else trunk._sent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
-        """A branch of its own; an aside says by ``memo`` which history and account are then its."""
+        """A branch of its own; a preview gives the history and the ledger of the copy in ``memo``."""
         other = memo[id(self)] = Branch.__new__(Branch)
         other.__dict__.update(self.__dict__)
         other.history = deepcopy(self.history, memo)
-        other.events, other.spent = deepcopy(self.events, memo), deepcopy(self.spent, memo)
-        other.entries, other.taken = self.entries.copy(), self.taken.copy()
-        other.results = self.results.copy()
-        other.notes = {owner: deepcopy(note, memo) for owner, note in self.notes.items()}
+        other.events, other.model_calls = (
+            deepcopy(self.events, memo),
+            deepcopy(self.model_calls, memo),
+        )
+        other.entries, other.positions = self.entries.copy(), self.positions.copy()
+        other.result_positions = self.result_positions.copy()
+        other.strategy_state = {
+            owner: deepcopy(note, memo) for owner, note in self.strategy_state.items()
+        }
         return other
 
-    def take(self, position: int, entry: Entry | None = None) -> None:
+    def add_from_history(self, position: int, entry: Entry | None = None) -> None:
         """The message at a position of the history stands at the end; positions must ascend.
 
         ``entry``: as which it stands; None: as it was appended.
@@ -78,6 +87,6 @@ class Branch(Context):
         entry = entry or self.history.entries[position]
         self.entries.append(entry)
         self.tokens += entry.tokens
-        self.taken.append(position)
+        self.positions.append(position)
         if entry.message.role == "tool":
-            self.results.append(position)
+            self.result_positions.append(position)

@@ -17,10 +17,14 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import Units
+from ctxlab.messages.validation import UnitTracker
 from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import (
+    Model,
+    find_model_without_warning,
+)
 
-__all__ = ["NEVER", "Entry", "Foresight", "Form", "History", "Rewrite", "Rewrites"]
+__all__ = ["NEVER", "Entry", "Form", "History", "OracleInfo", "Rewrite", "RewriteCache"]
 
 Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
 """Makes another message of one, given the call that it answers; None leaves it as it is.
@@ -57,22 +61,22 @@ class Form(StrEnum):
 class Entry:
     """A message in a context, its tokens, its form, and the history ``[start, stop)`` it stands for.
 
-    It is ``wide`` unless it stands for exactly one message. ``since`` and ``until`` are the requests
-    between which it stood there; only a message that is not verbatim has them, since verbatim entries
-    are shared by all contexts of a history.
+    It is ``is_aggregate`` unless it stands for exactly one message. ``since`` and ``until`` are the
+    requests between which it stood there; only a message that is not verbatim has them, since
+    verbatim entries are shared by all contexts of a history.
     """
 
-    __slots__ = ("form", "message", "since", "start", "stop", "tokens", "until", "wide")
+    __slots__ = ("form", "is_aggregate", "message", "since", "start", "stop", "tokens", "until")
 
     def __init__(
         self, message: Message, tokens: int, form: Form, start: int, stop: int, since: int = 0
     ) -> None:
         self.message, self.tokens, self.form = message, tokens, form
         self.start, self.stop, self.since, self.until = start, stop, since, NEVER
-        self.wide = stop - start != 1
+        self.is_aggregate = stop - start != 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Entry:
-        """Itself: whoever keeps it in notes knows it by its identity, and an aside changes none."""
+        """Itself: strategies keep entries by identity, and a preview changes none."""
         return self
 
     def __repr__(self) -> str:
@@ -80,7 +84,7 @@ class Entry:
         return f"<{self.form.value} {self.message.role} {stood}, {self.tokens} tokens>"
 
 
-class Foresight(Protocol):
+class OracleInfo(Protocol):
     """What an oracle may know: what the next action will use, and where that had stood."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
@@ -93,60 +97,73 @@ class Foresight(Protocol):
 class History(Sequence[Message]):
     """Messages in the order in which they were appended, with what never changes about them."""
 
-    def __init__(self, counter: TokenCounter, messages: Iterable[Message] = ()) -> None:
+    def __init__(
+        self,
+        counter: TokenCounter,
+        messages: Iterable[Message] = (),
+        model: Model | None = None,
+    ) -> None:
         self.counter = counter
+        self._model = model
         self.entries: list[Entry] = []
         "each message as a verbatim entry"
-        self.before: list[int] = [0]
-        "``before[i]``: tokens of the messages before position ``i``"
-        self.results: list[int] = []
+        self.tokens_before: list[int] = [0]
+        "``tokens_before[i]``: tokens of the messages before position ``i``"
+        self.result_positions: list[int] = []
         "positions of the tool results"
-        self.users: list[int] = []
+        self.user_positions: list[int] = []
         "positions of the user's messages"
-        self.head = 0
+        self.head_length = 0
         "how many messages at the beginning no strategy drops: system prompt and first user message"
-        self.foresight: Foresight | None = None
+        self.oracle_info: OracleInfo | None = None
         "set by a replay for controls that know the future"
         self.compactions: tuple[Compaction, ...] = ()
         "set by a replay: what the recording system did itself, in order"
         self.client: Client | None = None
         "whom strategies ask that call a model; None where no model may be called"
-        self._units = Units()
-        self.starts = self._units.starts
-        "``starts[i]``: where the unit of message ``i`` begins; it is a safe cut if that is ``i``"
-        self.calls = self._units.calls
+        self._units = UnitTracker()
+        self.unit_starts = self._units.starts
+        "``unit_starts[i]``: where the unit of message ``i`` begins; it is a safe cut if that is ``i``"
+        self.calls_by_result = self._units.calls_by_result
         "position of a tool result → the call that it answers"
         self._head_open = True
-        self._rewrites: dict[tuple[Any, Any], Rewrites] = {}
-        self._begins_as: History | None = None
+        self._rewrite_caches: dict[tuple[Any, Any], RewriteCache] = {}
+        self._parent: History | None = None
         for message in messages:
             self.append(message)
+
+    @property
+    def model(self) -> Model:
+        """Whose prices, cache rules and window apply: the counter's, where none was given."""
+        if self._model is None:
+            self._model = find_model_without_warning(self.counter.model)
+        return self._model
 
     def append(self, message: Message) -> None:
         """The next message; it is counted here and never again."""
         position = len(self.entries)
-        tokens = self.counter.message(message)
+        tokens = self.counter.count_message(message)
         self.entries.append(Entry(message, tokens, Form.VERBATIM, position, position + 1))
-        self.before.append(self.before[-1] + tokens)
+        self.tokens_before.append(self.tokens_before[-1] + tokens)
         self._units.add(message)
         if message.role == "tool":
-            self.results.append(position)
+            self.result_positions.append(position)
         elif message.role == "user":
-            self.users.append(position)
+            self.user_positions.append(position)
         if self._head_open:
             self._head_open = message.role == "system"
-            self.head += message.role in ("system", "user")
+            self.head_length += message.role in ("system", "user")
 
-    def rewrites(self, function: Rewrite) -> Rewrites:
+    def get_rewrite_cache(self, function: Rewrite) -> RewriteCache:
         """What a rewrite makes of the messages, worked out once for all contexts."""
         # Bound methods of equal strategies are not equal by themselves.
         owner = getattr(function, "__self__", None)
         key = (getattr(function, "__func__", function), owner)
-        known = self._rewrites.get(key)
+        known = self._rewrite_caches.get(key)
         if known is None:
-            first = self._begins_as
-            shared = None if first is None else first.rewrites(function)
-            known = self._rewrites[key] = Rewrites(function, self, shared)
+            first = self._parent
+            shared = None if first is None else first.get_rewrite_cache(function)
+            known = self._rewrite_caches[key] = RewriteCache(function, self, shared)
         return known
 
     def with_question(self, length: int, question: Message) -> History:
@@ -157,15 +174,15 @@ class History(Sequence[Message]):
         """
         other = History.__new__(History)
         other.__dict__.update(self.__dict__)
-        other.entries, other.before = self.entries[:length], self.before[: length + 1]
-        other.results = self.results[: bisect_left(self.results, length)]
-        other.users = self.users[: bisect_left(self.users, length)]
-        other.head = min(self.head, length)
+        other.entries, other.tokens_before = self.entries[:length], self.tokens_before[: length + 1]
+        other.result_positions = self.result_positions[: bisect_left(self.result_positions, length)]
+        other.user_positions = self.user_positions[: bisect_left(self.user_positions, length)]
+        other.head_length = min(self.head_length, length)
         other._head_open = all(entry.message.role == "system" for entry in other.entries)
         other.compactions = tuple(c for c in self.compactions if c.position <= length)
-        other._units = self._units.first(length)
-        other.starts, other.calls = other._units.starts, other._units.calls
-        other._rewrites, other._begins_as = {}, self
+        other._units = self._units.copy_prefix(length)
+        other.unit_starts, other.calls_by_result = other._units.starts, other._units.calls_by_result
+        other._rewrite_caches, other._parent = {}, self
         other.append(question)
         return other
 
@@ -182,24 +199,26 @@ class History(Sequence[Message]):
         return self.entries[index].message
 
 
-class Rewrites:
+class RewriteCache:
     """What one rewrite makes of the messages of a history, each worked out when it is first asked."""
 
-    def __init__(self, function: Rewrite, history: History, shared: Rewrites | None = None) -> None:
-        self._function, self._history, self._shared = function, history, shared
+    def __init__(
+        self, function: Rewrite, history: History, parent: RewriteCache | None = None
+    ) -> None:
+        self._function, self._history, self._parent = function, history, parent
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
-    def of(self, entry: Entry) -> tuple[Message | None, int]:
+    def apply(self, entry: Entry) -> tuple[Message | None, int]:
         """The new message and its tokens; None and the old tokens where it stays as it is."""
-        if self._shared is not None and entry.start < len(self._history) - 1:
-            return self._shared.of(entry)  # it is no question: see ``History.with_question``
+        if self._parent is not None and entry.start < len(self._history) - 1:
+            return self._parent.apply(entry)  # it is no question: see ``History.with_question``
         message = entry.message
         # One message may be said twice, in answer to different calls: its position tells them apart.
         key = entry.start if entry.form is Form.VERBATIM else -id(message)
         known = self._known.get(key)
         if known is None:
-            made = self._function(message, self._history.calls.get(entry.start))
-            tokens = entry.tokens if made is None else self._history.counter.message(made)
+            made = self._function(message, self._history.calls_by_result.get(entry.start))
+            tokens = entry.tokens if made is None else self._history.counter.count_message(made)
             # The message is kept beside the answer, so that its id is not given to another.
             known = self._known[key] = (message, made, tokens)
         return known[1], known[2]

@@ -20,21 +20,21 @@ from ctxlab.messages.types import (
 )
 
 __all__ = [
-    "GET_TURN",
-    "LINE",
-    "Turns",
+    "GET_TURN_TOOL",
+    "MAX_HEADLINE_CHARS",
+    "TurnCounter",
     "headline",
     "main_argument",
-    "number_from",
+    "set_turn_offset",
     "turn_at",
     "turn_span",
     "turn_starts",
 ]
 
-LINE = 100
+MAX_HEADLINE_CHARS = 100
 """Characters of a turn's line at most."""
 
-GET_TURN: dict[str, Any] = {
+GET_TURN_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_turn",
@@ -48,17 +48,17 @@ GET_TURN: dict[str, Any] = {
 }
 """The tool by which an agent fetches what ``contents`` lists, in OpenAI's shape."""
 
-_MAIN = (
+_MAIN_ARGUMENT_KEYS = (
     *("file_path", "path", "absolute_path", "notebook_path", "target_file", "file", "filename"),
     *("command", "cmd", "query", "pattern", "url"),
 )
-_LEAST = 30
+_MIN_CALL_CHARS = 30
 
 
-class Turns:
+class TurnCounter:
     """Numbers messages as they arrive, from wherever it was left.
 
-    >>> turns = Turns()
+    >>> turns = TurnCounter()
     >>> [turns.add(Message(role)) for role in ("system", "user", "assistant", "tool", "assistant")]
     [0, 1, 1, 1, 2]
     """
@@ -78,16 +78,16 @@ class Turns:
         return self.number
 
 
-class _Known:
+class _TurnIndex:
     """Where the turns of a history begin, as far as it has been looked at."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.done = 0
-        self.turns = Turns()
+        self.length = 0
+        self.turns = TurnCounter()
 
 
-_TURNS: WeakKeyDictionary[History, _Known] = WeakKeyDictionary()
+_TURN_INDEXES: WeakKeyDictionary[History, _TurnIndex] = WeakKeyDictionary()
 
 
 def turn_starts(history: History) -> Sequence[int]:
@@ -98,18 +98,18 @@ def turn_starts(history: History) -> Sequence[int]:
     >>> turn_starts(History(TokenCounter("gpt-4o"), [Message(*each) for each in said]))
     [0, 2]
     """
-    known = _TURNS.get(history)
+    known = _TURN_INDEXES.get(history)
     if known is None:
-        known = _TURNS[history] = _Known()
-    for position in range(known.done, len(history)):
+        known = _TURN_INDEXES[history] = _TurnIndex()
+    for position in range(known.length, len(history)):
         if known.turns.add(history[position]) > len(known.starts):
             known.starts.append(position)
-    known.done = len(history)
+    known.length = len(history)
     return known.starts
 
 
-def number_from(history: History, position: int, turns: int) -> None:
-    """The message at ``position`` begins the turn after the first ``turns``, which are not all here.
+def set_turn_offset(history: History, position: int, earlier_turns: int) -> None:
+    """The message at ``position`` begins the turn after ``earlier_turns``, which are not all here.
 
     For a conversation that is resumed from its newest part: its turns keep their numbers. To be said
     before the turns of a history are asked for. What stands before ``position`` counts as the last of
@@ -118,12 +118,16 @@ def number_from(history: History, position: int, turns: int) -> None:
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = (("user", "a summary"), ("user", "thanks"), ("assistant", "bye"))
     >>> history = History(TokenCounter("gpt-4o"), [Message(*each) for each in said])
-    >>> number_from(history, 1, 40)
+    >>> set_turn_offset(history, 1, 40)
     >>> turn_at(history, 2), turn_span(history, 41), turn_span(history, 42)
     (41, (1, 3), (3, 3))
     """
-    known = _TURNS[history] = _Known()
-    known.starts, known.done, known.turns = [0] * turns, position, Turns(turns)
+    known = _TURN_INDEXES[history] = _TurnIndex()
+    known.starts, known.length, known.turns = (
+        [0] * earlier_turns,
+        position,
+        TurnCounter(earlier_turns),
+    )
 
 
 def turn_at(history: History, position: int) -> int:
@@ -140,7 +144,7 @@ def turn_span(history: History, number: int) -> tuple[int, int]:
 
 
 def headline(messages: Sequence[Message]) -> str:
-    """One line that says what a turn was about, at most ``LINE`` characters; no model is asked.
+    """One line of at most ``MAX_HEADLINE_CHARS`` that says what a turn was about; no model is asked.
 
     What was asked, and the tools that were called with their main arguments; else what was said.
 
@@ -152,10 +156,18 @@ def headline(messages: Sequence[Message]) -> str:
     """
     asked = [line for m in messages if m.role == "user" and (line := _first_line(m))]
     made = [call for m in messages for call in m.tool_calls]
-    calls = [_called(call, max(_LEAST, LINE // len(made))) for call in made]
+    calls = [
+        _format_call(call, max(_MIN_CALL_CHARS, MAX_HEADLINE_CHARS // len(made))) for call in made
+    ]
     said = [line for m in messages if m.role == "assistant" and (line := _first_line(m))]
-    asked = [_cut(asked[0], LINE * 2 // 3 if calls else LINE)] if asked else []
-    return _cut(" · ".join([*asked, *calls] or said[:1]) or "(nothing was said)", LINE)
+    asked = (
+        [_clip_text(asked[0], MAX_HEADLINE_CHARS * 2 // 3 if calls else MAX_HEADLINE_CHARS)]
+        if asked
+        else []
+    )
+    return _clip_text(
+        " · ".join([*asked, *calls] or said[:1]) or "(nothing was said)", MAX_HEADLINE_CHARS
+    )
 
 
 def main_argument(call: ToolCall) -> str:
@@ -166,19 +178,22 @@ def main_argument(call: ToolCall) -> str:
     >>> main_argument(ToolCall("c2", "wait", '{"seconds": 5}')), main_argument(ToolCall("c3", "ls"))
     ('5', '')
     """
-    given = {path: str(leaf) for path, leaf in call.leaves() if leaf is not None}
-    return next((given[key] for key in _MAIN if given.get(key)), next(iter(given.values()), ""))
+    arguments = {path: str(leaf) for path, leaf in call.argument_leaves() if leaf is not None}
+    return next(
+        (arguments[key] for key in _MAIN_ARGUMENT_KEYS if arguments.get(key)),
+        next(iter(arguments.values()), ""),
+    )
 
 
 def _first_line(message: Message) -> str:
     """The first line that says something."""
-    return " ".join(message.text.lstrip()[: 4 * LINE].partition("\n")[0].split())
+    return " ".join(message.text.lstrip()[: 4 * MAX_HEADLINE_CHARS].partition("\n")[0].split())
 
 
-def _called(call: ToolCall, limit: int) -> str:
-    main = " ".join(main_argument(call)[: 4 * LINE].split())
-    return _cut(f"{call.name} {main}".rstrip(), limit)
+def _format_call(call: ToolCall, limit: int) -> str:
+    main = " ".join(main_argument(call)[: 4 * MAX_HEADLINE_CHARS].split())
+    return _clip_text(f"{call.name} {main}".rstrip(), limit)
 
 
-def _cut(text: str, limit: int) -> str:
+def _clip_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"

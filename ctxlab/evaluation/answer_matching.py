@@ -27,19 +27,19 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["contains", "exact", "f1", "normalised", "worded"]
+__all__ = ["contains_answer", "exact_match", "normalize_answer", "padded_words", "token_f1"]
 
 _ARTICLES = frozenset(("a", "an", "the"))
-_PARTING = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
+_WORD_SEPARATORS = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?!\.\d)(?:[^\w\s]|_)+(?=\d)")
-_POINT = re.compile(r"\.(?!(?<=\d\.)\d)")
+_MARKS_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?!\.\d)(?:[^\w\s]|_)+(?=\d)")
+_NON_DECIMAL_POINT = re.compile(r"\.(?!(?<=\d\.)\d)")
 # Thai, Lao, Burmese, Khmer, kana, Han; and Hangul, whose particles stand right behind a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
-class _Marks(dict[int, int | None]):
+class _PunctuationTable(dict[int, int | None]):
     """For ``str.translate``: punctuation and signs of currency vanish, the point is left to a rule."""
 
     def __missing__(self, code: int) -> int | None:
@@ -50,71 +50,77 @@ class _Marks(dict[int, int | None]):
         return self[code]
 
 
-_MARKS = _Marks()
+_PUNCTUATION = _PunctuationTable()
 
 
-def normalised(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """The text in lower case without punctuation and articles, with single spaces.
 
-    >>> normalised("The  Eiffel-Tower, in Paris!"), normalised("$1,250.50 at 10:30"), normalised("A")
-    ('eiffeltower in paris', '1250.50 at 10 30', 'a')
+    >>> normalize_answer("The  Eiffel-Tower, in Paris!"), normalize_answer("A")
+    ('eiffeltower in paris', 'a')
+    >>> normalize_answer("$1,250.50 at 10:30")
+    '1250.50 at 10 30'
     """
     text = unicodedata.normalize("NFKC", text.replace("…", " ")).casefold()
     text = unicodedata.normalize("NFKC", text)
-    text = _BETWEEN_DIGITS.sub(" ", _THOUSANDS.sub("", _PARTING.sub(" ", text)))
-    words = _POINT.sub("", text.translate(_MARKS)).split()
+    text = _MARKS_BETWEEN_DIGITS.sub(" ", _THOUSANDS.sub("", _WORD_SEPARATORS.sub(" ", text)))
+    words = _NON_DECIMAL_POINT.sub("", text.translate(_PUNCTUATION)).split()
     return " ".join([word for word in words if word not in _ARTICLES] or words)
 
 
-def contains(text: str, answer: str) -> bool:
+def contains_answer(text: str, answer: str) -> bool:
     """Whether a text holds an answer as whole words, both normalised; nothing holds an empty one.
 
-    >>> contains("They went to Paris, France in 2019.", "paris france"), contains("a parish", "Paris")
-    (True, False)
+    >>> contains_answer("They went to Paris, France in 2019.", "paris france")
+    True
+    >>> contains_answer("a parish", "Paris")
+    False
     """
-    wanted = worded(answer)
-    return bool(wanted) and wanted in worded(text)
+    wanted = padded_words(answer)
+    return bool(wanted) and wanted in padded_words(text)
 
 
-def worded(text: str) -> str:
+def padded_words(text: str) -> str:
     """The normalised words of a text, set off by spaces, so that ``in`` finds whole words; or nothing.
 
-    >>> worded("Paris, France"), worded("...")
+    >>> padded_words("Paris, France"), padded_words("...")
     (' paris france ', '')
     """
     words = _words(text)
     return f" {' '.join(words)} " if words else ""
 
 
-def exact(reply: str, answers: Sequence[str]) -> bool:
+def exact_match(reply: str, answers: Sequence[str]) -> bool:
     """Whether the normalised reply is one of the normalised answers.
 
-    >>> exact("The Eiffel Tower.", ["Big Ben", "eiffel tower"]), exact("", [""]), exact("x", [])
-    (True, True, False)
+    >>> exact_match("The Eiffel Tower.", ["Big Ben", "eiffel tower"])
+    True
+    >>> exact_match("", [""]), exact_match("x", [])
+    (True, False)
     """
-    said = normalised(reply)
-    return any(normalised(answer) == said for answer in answers)
+    said = normalize_answer(reply)
+    return any(normalize_answer(answer) == said for answer in answers)
 
 
-def f1(reply: str, answers: Sequence[str]) -> float:
+def token_f1(reply: str, answers: Sequence[str]) -> float:
     """The F1 of the words that reply and answer share, of the answer for which it is highest.
 
     From 0 to 1; 0 where there is no answer. As in SQuAD, where either has no words it is 1 if neither
     has any.
 
-    >>> f1("a tall red tower", ["the red tower", "a bridge"]), f1("no idea", ["a bridge"])
+    >>> token_f1("a tall red tower", ["the red tower", "a bridge"]), token_f1("no idea", ["a bridge"])
     (0.8, 0.0)
     """
     said = _words(reply)
-    return max((_shared(said, _words(answer)) for answer in answers), default=0.0)
+    return max((_shared_words_f1(said, _words(answer)) for answer in answers), default=0.0)
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(normalised(text))
+    return _WORD.findall(normalize_answer(text))
 
 
-def _shared(said: list[str], wanted: list[str]) -> float:
-    if not said or not wanted:
-        return float(said == wanted)
-    same = (Counter(said) & Counter(wanted)).total()
-    return 2 * same / (len(said) + len(wanted))
+def _shared_words_f1(reply_words: list[str], answer_words: list[str]) -> float:
+    if not reply_words or not answer_words:
+        return float(reply_words == answer_words)
+    same = (Counter(reply_words) & Counter(answer_words)).total()
+    return 2 * same / (len(reply_words) + len(answer_words))

@@ -28,79 +28,134 @@ from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
-from ctxlab.evaluation.answer_matching import normalised
-from ctxlab.evaluation.canary_words import (
-    ADJECTIVES,
-    NOUNS,
-    PLACES,
-    THINGS,
-)
+from ctxlab.evaluation.answer_matching import normalize_answer
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
     Probe,
     Recording,
-    text_of,
+    message_text,
 )
 
-__all__ = ["DEPTHS", "KINDS", "Canary", "Kind", "Planting", "plant", "planted", "planting"]
+__all__ = [
+    "ADJECTIVES",
+    "CANARY_KINDS",
+    "DEFAULT_DEPTHS",
+    "NOUNS",
+    "PLACES",
+    "THINGS",
+    "Canary",
+    "CanaryKind",
+    "CanaryPlanter",
+    "make_planter",
+    "plant_canaries",
+    "read_canaries",
+]
 
-DEPTHS: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+def _split_words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+ADJECTIVES: tuple[str, ...] = _split_words(
+    """
+    amber ancient autumn bashful bitter blue brave bright bronze calm careful cheerful clever copper
+    coral crimson crooked curious dancing distant drowsy dusty eager early earnest elegant emerald
+    faithful famous feathered fearless foggy fragrant frosty gentle gilded golden grateful gloomy hazel
+    hollow honest humble idle ivory jolly kindly lavender lazy lemon lively lonely lucky marble mellow
+    merry mighty misty modest mossy nimble noble noisy northern olive orange painted patient pearly
+    pink playful polished proud purple quiet rainy restless rosy rustic salty scarlet secret shady
+    shiny silent silver sleepy slender snowy solemn sparkling speckled spotted starry steady stormy
+    striped sturdy sunny tender thirsty thorny timid tranquil velvet violet wandering western whispering
+    wild winter wooden yellow
+    """
+)
+"""First words of values."""
+NOUNS: tuple[str, ...] = _split_words(
+    """
+    acorn almond anchor antler apricot badger bamboo barrel basket beacon beaver beetle blossom bonfire
+    bramble bridge buffalo butterfly cactus camel candle canyon carrot castle cello cherry chestnut
+    clover cobbler comet compass cottage cradle cricket cuckoo daisy dolphin donkey dragonfly eagle elm
+    falcon feather fern fiddle firefly flamingo forest fox garlic gazelle ginger glacier goose grape
+    hammock harbour hazelnut hedgehog heron honey horizon iceberg iris island ivy jasmine juniper
+    kettle kingfisher ladder lagoon lantern lark lighthouse lilac lizard lobster magnolia mango maple
+    meadow melon mitten mountain mushroom nightingale nutmeg oasis otter owl panther parrot parsley
+    peach pebble pelican penguin pepper pigeon pine plum poppy pumpkin rabbit radish raven ribbon
+    river robin rooster saffron sailor salmon seagull shepherd snail sparrow spinach squirrel starfish
+    swallow thistle thunder tiger trumpet tulip turnip turtle valley violin walnut waterfall willow
+    zebra
+    """
+)
+"""Second words of values."""
+THINGS: tuple[str, ...] = _split_words(
+    """
+    alarm attic boiler calendar cellar chimney corridor entrance fountain garden gate heating kitchen
+    ledger lift mailbox noticeboard parking pantry roof staircase terrace workshop
+    """
+)
+"""What a canary is about …"""
+PLACES: tuple[str, ...] = _split_words(
+    """
+    abbey bakery barracks brewery casino chapel clinic college dairy embassy gallery hostel hotel
+    laundry monastery museum nursery observatory orphanage pharmacy planetarium refinery sawmill
+    shipyard spa stadium tannery theatre vicarage winery
+    """
+)
+"""… and where that is."""
+DEFAULT_DEPTHS: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Shares of the text before the last request at which canaries are planted when nothing is said."""
 
 
-class Kind(NamedTuple):
+class CanaryKind(NamedTuple):
     """What is said, what is asked about it later, and in whose messages it fits."""
 
-    says: str
-    asks: str
-    fits: tuple[str, ...]
-    "roles as ``_role`` has them"
-    before: str = ""
+    statement: str
+    question: str
+    roles: tuple[str, ...]
+    "roles as ``_canary_role`` has them"
+    superseded_statement: str = ""
     "what was said first, of a value that is superseded"
-    looks: str = "{}"
+    value_format: str = "{}"
     "how a value is written, of its two words …"
-    joins: tuple[str, str] = (" ", " ")
+    separators: tuple[str, str] = (" ", " ")
     "… and what stands between them"
 
 
-_TOLD = ("user", "output")
-
-KINDS: dict[str, Kind] = {
-    "fact": Kind(
+_INPUT_ROLES = ("user", "output")
+CANARY_KINDS: dict[str, CanaryKind] = {
+    "fact": CanaryKind(
         "For the record: the {thing} of the {place} is known as the {value}.",
         "As what is the {thing} of the {place} known?",
-        _TOLD,
+        _INPUT_ROLES,
     ),
-    "constraint": Kind(
+    "constraint": CanaryKind(
         "Keep to this: the {thing} of the {place} stays as it is unless the {value} team agrees.",
         "Which team has to agree before the {thing} of the {place} is changed?",
-        _TOLD,
+        _INPUT_ROLES,
     ),
-    "decision": Kind(
+    "decision": CanaryKind(
         "I have decided to model the {thing} of the {place} on the {value}.",
         "On what was it decided to model the {thing} of the {place}?",
         ("assistant", "calls"),
     ),
-    "path": Kind(
+    "path": CanaryKind(
         "The plans for the {thing} of the {place} are kept in {value} for now.",
         "In which file are the plans for the {thing} of the {place} kept?",
         ("output", "assistant"),
-        looks="plans/{}.md",
-        joins=(" ", "_"),
+        value_format="plans/{}.md",
+        separators=(" ", "_"),
     ),
-    "superseded": Kind(
+    "superseded": CanaryKind(
         "Correction: the {thing} of the {place} is looked after by the {value} group now.",
         "Which group looks after the {thing} of the {place} now?",
-        _TOLD,
+        _INPUT_ROLES,
         "The {thing} of the {place} is looked after by the {value} group.",
     ),
 }
 """By name. Values are two plain words, but for ``path``: ``plans/velvet_harbour.md``."""
-
-_META = "canaries"
+_META_KEY = "canaries"
 _TOPICS = [*product(THINGS, PLACES)]
-_NEAR = 0.1
+_DEPTH_TOLERANCE = 0.1
 "how far from its depth a message of a fitting role is preferred to a nearer one of another"
 
 
@@ -124,7 +179,7 @@ class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Planting:
+class CanaryPlanter:
     """How canaries are planted: called with a recording, it gives the copy that holds them.
 
     Kinds take turns, and each kind goes through all depths in turn; with which depth it begins differs
@@ -136,8 +191,8 @@ class Planting:
     """
 
     n: int = 10
-    kinds: tuple[str, ...] = tuple(KINDS)
-    depths: tuple[float, ...] = DEPTHS
+    kinds: tuple[str, ...] = tuple(CANARY_KINDS)
+    depths: tuple[float, ...] = DEFAULT_DEPTHS
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -146,8 +201,8 @@ class Planting:
         if self.n > len(_TOPICS):
             raise SpecError(f"n: there are words for {len(_TOPICS)} canaries, not for {self.n}")
         for name in self.kinds:
-            if name not in KINDS:
-                raise UnknownName("kind of canary", name, KINDS)
+            if name not in CANARY_KINDS:
+                raise UnknownName("kind of canary", name, CANARY_KINDS)
         for share in self.depths:
             known = isinstance(share, (int, float)) and not isinstance(share, bool)
             if not known or not 0 <= share <= 1:
@@ -160,90 +215,97 @@ class Planting:
         if not isinstance(recording, Recording):
             raise SpecError(
                 "recording: canaries are planted in one recording at a time, not in "
-                f"{type(recording).__name__}: [plant(each) for each in recordings]"
+                f"{type(recording).__name__}: [plant_canaries(each) for each in recordings]"
             )
-        if _META in recording.meta:
+        if _META_KEY in recording.meta:
             raise SpecError(
                 f"{recording.id}: holds canaries already; plant in it as it was recorded"
             )
-        free, random = _Free(recording), _random(recording.id, self.seed)
+        free, random = _FreeMessages(recording), _seeded_random(recording.id, self.seed)
         shift = random.randrange(len(self.depths))
-        turns = [self._turn(number, shift) for number in range(self.n)]
-        wanted = self.n + sum(bool(KINDS[name].before) for name, _ in turns)
-        if wanted > len(free.at):
+        turns = [self._kind_and_depth(number, shift) for number in range(self.n)]
+        wanted = self.n + sum(bool(CANARY_KINDS[name].superseded_statement) for name, _ in turns)
+        if wanted > len(free.positions):
             raise SpecError(
                 f"{recording.id}: {self.n} canaries take {wanted} messages of their own before the "
-                f"last request, and there are {len(free.at)}: plant fewer, or leave it out"
+                f"last request, and there are {len(free.positions)}: plant fewer, or leave it out"
             )
-        values, topics = _values(recording, random), random.sample(_TOPICS, self.n)
+        values, topics = _unused_values(recording, random), random.sample(_TOPICS, self.n)
         messages, probes, made = list(recording.messages), list(recording.probes), []
         taken = {probe.id for probe in probes}
         for number, ((name, depth), (thing, place)) in enumerate(zip(turns, topics, strict=True)):
-            kind, about, id = KINDS[name], {"thing": thing, "place": place}, f"canary-{number}"
+            kind, about, id = (
+                CANARY_KINDS[name],
+                {"thing": thing, "place": place},
+                f"canary-{number}",
+            )
             while id in taken:
                 id += "+"
             old = old_position = None
-            position = free.take(depth, kind.fits, 1 if kind.before else 0)
-            if kind.before:
-                old, old_position = next(values), free.take_before(position, depth / 2, kind.fits)
-                said = kind.before.format(**about, value=old)
-                messages[old_position] = _with(messages[old_position], said)
-            value = kind.looks.format(next(values)).replace(*kind.joins)
-            said = kind.says.format(**about, value=value)
-            messages[position] = _with(messages[position], said)
-            role, at = messages[position].role, round(free.share[position], 4)
+            position = free.take_nearest(depth, kind.roles, 1 if kind.superseded_statement else 0)
+            if kind.superseded_statement:
+                old, old_position = (
+                    next(values),
+                    free.take_nearest_before(position, depth / 2, kind.roles),
+                )
+                said = kind.superseded_statement.format(**about, value=old)
+                messages[old_position] = _append_sentence(messages[old_position], said)
+            value = kind.value_format.format(next(values)).replace(*kind.separators)
+            said = kind.statement.format(**about, value=value)
+            messages[position] = _append_sentence(messages[position], said)
+            role, at = messages[position].role, round(free.depth_by_position[position], 4)
             nearest = min(self.depths, key=lambda share: abs(share - at))
             made.append(Canary(id, name, value, position, role, at, nearest, old, old_position))
-            asked = kind.asks.format(**about)
+            asked = kind.question.format(**about)
             probes.append(Probe(id, asked, (value,), (position,), category=f"canary:{name}"))
-        meta = recording.meta | {_META: msgspec.to_builtins(made)}
+        meta = recording.meta | {_META_KEY: msgspec.to_builtins(made)}
         return msgspec.structs.replace(
             recording, messages=tuple(messages), probes=tuple(probes), meta=meta
         )
 
-    def _turn(self, number: int, shift: int) -> tuple[str, float]:
+    def _kind_and_depth(self, number: int, shift: int) -> tuple[str, float]:
         turn, place = divmod(number, len(self.kinds))
         return self.kinds[place], self.depths[(place + turn + shift) % len(self.depths)]
 
 
-def plant(
+def plant_canaries(
     recording: Recording,
     n: int = 10,
-    kinds: str | Iterable[str] = tuple(KINDS),
-    depths: float | Iterable[float] = DEPTHS,
+    kinds: str | Iterable[str] = tuple(CANARY_KINDS),
+    depths: float | Iterable[float] = DEFAULT_DEPTHS,
     seed: int = 0,
 ) -> Recording:
     """A copy of a recording with ``n`` canaries in it, each with a probe that asks for its value.
 
     The same recording and seed give the same canaries, another id or seed gives others. See
-    ``Planting`` for the rest, and for what is raised.
+    ``CanaryPlanter`` for the rest, and for what is raised.
 
     >>> talk = [Message("user" if i % 2 == 0 else "assistant", f"Line {i}.") for i in range(9)]
-    >>> changed = plant(Recording("talk", tuple(talk)), 1, "fact", 0.5)
+    >>> changed = plant_canaries(Recording("talk", tuple(talk)), 1, "fact", 0.5)
     >>> print(changed.messages[2].content)
     Line 2. For the record: the attic of the brewery is known as the ivory apricot.
     >>> changed.probes[0].question, changed.probes[0].answers
     ('As what is the attic of the brewery known?', ('ivory apricot',))
     """
-    return planting(n, kinds, depths, seed)(recording)
+    return make_planter(n, kinds, depths, seed)(recording)
 
 
-def planting(
+def make_planter(
     n: int, kinds: str | Iterable[str], depths: float | Iterable[float], seed: int
-) -> Planting:
+) -> CanaryPlanter:
     """From what a user writes: one where several belong is a list of one, and each counts once."""
     names = (kinds,) if isinstance(kinds, str) else kinds
     shares = depths if isinstance(depths, Iterable) else (depths,)
-    return Planting(n, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(shares)), seed)
+    return CanaryPlanter(n, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(shares)), seed)
 
 
-def planted(recording: Recording) -> tuple[Canary, ...]:
+def read_canaries(recording: Recording) -> tuple[Canary, ...]:
     """The canaries of a recording, as they were planted; none where none were.
 
     Raises ``SpecError`` where what its ``meta`` says of them cannot be.
     """
     try:
-        found = msgspec.convert(recording.meta.get(_META, ()), tuple[Canary, ...])
+        found = msgspec.convert(recording.meta.get(_META_KEY, ()), tuple[Canary, ...])
     except msgspec.ValidationError as error:
         raise SpecError(f"{recording.id}: what is said of its canaries: {error}") from None
     for canary in found:
@@ -255,42 +317,50 @@ def planted(recording: Recording) -> tuple[Canary, ...]:
     return found
 
 
-class _Free:
+class _FreeMessages:
     """The messages that may yet hold a canary, and where in the text their ends stand."""
 
     def __init__(self, recording: Recording) -> None:
-        messages, last = recording.messages, max(recording.requests, default=0)
+        messages, last = recording.messages, max(recording.request_positions, default=0)
         head = next((i for i, m in enumerate(messages[:last]) if m.role != "system"), last)
-        sizes = [len(text_of(message)) for message in messages[head:last]]
+        sizes = [len(message_text(message)) for message in messages[head:last]]
         whole = max(sum(sizes), 1)
         ends = accumulate(sizes)
-        self.share = {head + i: end / whole for i, end in enumerate(ends)}
+        self.depth_by_position = {head + i: end / whole for i, end in enumerate(ends)}
         "position → where it ends, as a share of the text"
-        self.role = {i: role for i in self.share if (role := _role(messages[i]))}
-        if head in self.role and messages[head].role == "user":
-            del self.role[head]
-        self.at = sorted(self.role)
+        self.role_by_position = {
+            i: role for i in self.depth_by_position if (role := _canary_role(messages[i]))
+        }
+        if head in self.role_by_position and messages[head].role == "user":
+            del self.role_by_position[head]
+        self.positions = sorted(self.role_by_position)
         "positions that are free"
 
-    def take(self, depth: float, fits: Sequence[str], before: int = 0) -> int:
+    def take_nearest(self, depth: float, roles: Sequence[str], skip_first: int = 0) -> int:
         """The free message for a depth, of which ``before`` others stand before it."""
-        return self._take(self.at[before:], depth, fits)
+        return self._pop_nearest(self.positions[skip_first:], depth, roles)
 
-    def take_before(self, position: int, depth: float, fits: Sequence[str]) -> int:
+    def take_nearest_before(self, position: int, depth: float, roles: Sequence[str]) -> int:
         """The same, before a position."""
-        return self._take(self.at[: bisect_left(self.at, position)], depth, fits)
+        return self._pop_nearest(
+            self.positions[: bisect_left(self.positions, position)], depth, roles
+        )
 
-    def _take(self, among: Sequence[int], depth: float, fits: Sequence[str]) -> int:
+    def _pop_nearest(self, candidates: Sequence[int], depth: float, roles: Sequence[str]) -> int:
         def away(position: int) -> tuple[float, int]:
-            return abs(self.share[position] - depth), position
+            return abs(self.depth_by_position[position] - depth), position
 
-        near = [i for i in among if self.role[i] in fits and away(i)[0] <= _NEAR]
-        position = min(near or among, key=away)
-        self.at.remove(position)
+        near = [
+            i
+            for i in candidates
+            if self.role_by_position[i] in roles and away(i)[0] <= _DEPTH_TOLERANCE
+        ]
+        position = min(near or candidates, key=away)
+        self.positions.remove(position)
         return position
 
 
-def _role(message: Message) -> str | None:
+def _canary_role(message: Message) -> str | None:
     """What a message is to a canary; None where it can hold none.
 
     A sentence in an empty message could make a request valid that was not, and one in JSON no JSON.
@@ -304,41 +374,41 @@ def _role(message: Message) -> str | None:
     return message.role if message.content else None
 
 
-def _with(message: Message, sentence: str) -> Message:
+def _append_sentence(message: Message, sentence: str) -> Message:
     """The message with a sentence at the end of its text."""
     content = message.content
     if not content:
         return message.replace(content=sentence)
     if isinstance(content, str):
-        return message.replace(content=_joined(content, sentence))
-    parts: list[Part] = list(content)
+        return message.replace(content=_join_sentence(content, sentence))
+    parts: list[ContentPart] = list(content)
     places = [i for i, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
     if places:
         part = parts[places[-1]]
-        parts[places[-1]] = {**part, "text": _joined(str(part["text"]), sentence)}
+        parts[places[-1]] = {**part, "text": _join_sentence(str(part["text"]), sentence)}
     else:
         parts.append({"type": "text", "text": sentence})
     return message.replace(content=tuple(parts))
 
 
-def _joined(text: str, sentence: str) -> str:
+def _join_sentence(text: str, sentence: str) -> str:
     """Prose goes on in its line; what is made of lines gets another one."""
     if text[-1:].isspace():
         return text + sentence
     return f"{text}\n{sentence}" if "\n" in text else f"{text} {sentence}"
 
 
-def _random(id: str, seed: int) -> Random:
+def _seeded_random(id: str, seed: int) -> Random:
     key = f"{seed}\0{id}".encode(errors="surrogatepass")
     return Random(int.from_bytes(blake2b(key, digest_size=16).digest()))
 
 
-def _values(recording: Recording, random: Random) -> Iterator[str]:
+def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     """Values that are not in the recording, each once. Raises ``SpecError`` where they run out."""
-    said = [text_of(message) for message in recording.messages]
+    said = [message_text(message) for message in recording.messages]
     said += [compaction.summary for compaction in recording.compactions if compaction.summary]
     said.append(dump_json(recording.tools))
-    whole = normalised("\n".join(said))
+    whole = normalize_answer("\n".join(said))
     together = whole.replace(" ", "")
     pairs = [*product(ADJECTIVES, NOUNS)]
     random.shuffle(pairs)

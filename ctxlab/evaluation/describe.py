@@ -10,27 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ctxlab._utils.progress import track
-from ctxlab.evaluation.engine import Tape
-from ctxlab.evaluation.metrics import FAR
-from ctxlab.evaluation.parallel import execute
+from ctxlab.evaluation.engine import PreparedRecording
+from ctxlab.evaluation.metrics import FAR_TOKENS
+from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.messages.types import (
     Message,
     Recording,
-    several,
+    check_recordings,
 )
-from ctxlab.messages.validation import check
-from ctxlab.tokens.billing import session
+from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.model_choice import ModelChoice
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Facts", "Surveyor", "describe", "survey"]
+__all__ = ["RecordingDescriber", "RecordingDescription", "describe", "iter_descriptions"]
 
-Facts: TypeAlias = dict[str, Any]
+RecordingDescription: TypeAlias = dict[str, Any]
 """What is known of one recording, by name."""
 
-_LARGEST = 3
+_MAX_LARGEST_RESULTS = 3
 
 
 def describe(
@@ -43,22 +42,24 @@ def describe(
     """A row a recording: what it holds, how large it is, what it uses again, what was billed for it.
 
     ``model``: whose tokenizer counts; None counts each recording as the model that it was made with,
-    and as ``DEFAULT_MODEL`` where it names none. Columns are the keys of ``survey``. Raises
+    and as ``DEFAULT_MODEL`` where it names none. Columns are the keys of ``iter_descriptions``. Raises
     ``SpecError`` for a path or a single recording in the place of recordings.
     """
     import pandas as pd
 
-    return pd.DataFrame(list(survey(recordings, model, workers=workers, progress=progress)))
+    return pd.DataFrame(
+        list(iter_descriptions(recordings, model, workers=workers, progress=progress))
+    )
 
 
-def survey(
+def iter_descriptions(
     recordings: Iterable[Recording],
     model: str | None = None,
     *,
     project: Path = Path(),
     workers: int | None = None,
     progress: bool | None = None,
-) -> Iterator[Facts]:
+) -> Iterator[RecordingDescription]:
     """The facts of each recording, one by one, so that a stream of any length stays a stream.
 
     - ``recording, cluster, source, format, model, counted_as, messages, requests, tokens, valid,
@@ -77,45 +78,47 @@ def survey(
 
     ``project`` is the folder whose calibration profile counts, if it has one; the current one.
     """
-    several(recordings)
-    outcomes = execute(Surveyor(model, project), recordings, workers)
+    check_recordings(recordings)
+    outcomes = map_parallel(RecordingDescriber(model, project), recordings, workers)
     return track(outcomes, "reading", None, progress)
 
 
 @dataclass(frozen=True)
-class Surveyor:
-    """What ``survey`` does to one recording, in whichever process."""
+class RecordingDescriber:
+    """What ``iter_descriptions`` does to one recording, in whichever process."""
 
     model: str | None = None
     project: Path = Path()
 
-    def __call__(self, recording: Recording) -> Facts:
+    def __call__(self, recording: Recording) -> RecordingDescription:
         """The facts of one recording."""
-        tape = Tape.of(recording, ModelChoice(self.model, project=self.project))
-        counter = tape.counter
-        history, needs, messages = tape.history, tape.needs, recording.messages
+        prepared = PreparedRecording.from_recording(
+            recording, ModelChoice(self.model, project=self.project)
+        )
+        counter = prepared.counter
+        history, needs, messages = prepared.history, prepared.needs, recording.messages
         counted = [entry.tokens for entry in history.entries]
         results = [
-            {"message": place, "tool": _tool(tape, place), "tokens": counted[place]}
-            for place in history.results
+            {"message": place, "tool": _tool_name(prepared, place), "tokens": counted[place]}
+            for place in history.result_positions
         ]
-        largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_LARGEST]
-        last = tape.requests[-1] if tape.requests else 0
-        bills = session(recording, counted, counter)
+        largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_MAX_LARGEST_RESULTS]
+        last = prepared.request_positions[-1] if prepared.request_positions else 0
+        bills = prepared.bills
         return {
-            **tape.facts,
-            "tool_tokens": sum(counted[place] for place in history.results),
+            **prepared.description,
+            "tool_tokens": sum(counted[place] for place in history.result_positions),
             "largest_result": largest[0]["tokens"] if largest else 0,
             "largest": largest,
             "reasoning_tokens": sum(
                 message.usage.reasoning
                 if message.usage and message.usage.reasoning
-                else counter.reasoning(message)
+                else counter.count_reasoning(message)
                 for message in messages
             ),
-            "longest_request": tape.length if tape.requests else 0,
+            "longest_request": prepared.longest_request_tokens if prepared.request_positions else 0,
             "needs": len(needs),
-            "far_needs": int((needs.gap > FAR).sum()),
+            "far_needs": int((needs.gap_tokens > FAR_TOKENS).sum()),
             "probes": len(recording.probes),
             "compactions": [
                 {
@@ -126,18 +129,18 @@ class Surveyor:
                 }
                 for c in recording.compactions
             ],
-            "faults": {} if tape.valid else _faults(tape, messages[:last]),
-            "counted": counter.note,
+            "faults": {} if prepared.valid else _count_violations(prepared, messages[:last]),
+            "counted": counter.accuracy_note,
             "billed": vars(bills) if bills else None,
             "strategy": recording.meta.get("strategy"),
         }
 
 
-def _faults(tape: Tape, messages: Sequence[Message]) -> dict[str, int]:
+def _count_violations(prepared: PreparedRecording, messages: Sequence[Message]) -> dict[str, int]:
     """Each rule of the recording's provider that it breaks, and how often."""
-    return dict(Counter(found.rule for found in check(messages, tape.provider)))
+    return dict(Counter(found.rule for found in find_violations(messages, prepared.provider)))
 
 
-def _tool(tape: Tape, place: int) -> str:
-    call = tape.history.calls.get(place)
-    return call.name if call else tape.recording.messages[place].name or "?"
+def _tool_name(prepared: PreparedRecording, place: int) -> str:
+    call = prepared.history.calls_by_result.get(place)
+    return call.name if call else prepared.recording.messages[place].name or "?"

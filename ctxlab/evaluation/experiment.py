@@ -14,70 +14,67 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ctxlab._utils.humanize import read_limit
+from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
 from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
-    play_all,
+    replay_traces,
 )
-from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.metrics import (
     METRICS,
     Metric,
 )
-from ctxlab.evaluation.metrics.base import Array
+from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.strategy_calls import (
-    Asked,
-    Tally,
-    asked_in,
+    StrategyCalls,
+    StrategyCallTotals,
+    collect_strategy_calls,
 )
 from ctxlab.evaluation.parallel import (
-    execute,
-    usable_workers,
+    default_worker_count,
+    map_parallel,
 )
-from ctxlab.evaluation.probe_questions import question
+from ctxlab.evaluation.probe_questions import probe_to_message
 from ctxlab.evaluation.results import (
     Results,
-    Table,
+    ResultsBuilder,
 )
 from ctxlab.llm import (
-    AT_A_TIME,
+    MAX_CONCURRENT_CALLS,
     default_client,
 )
-from ctxlab.llm.base import Client
-from ctxlab.llm.batch import answers_kept
+from ctxlab.llm.base import Client, split_for_workers
+from ctxlab.llm.batch import add_cache_hint
 from ctxlab.messages.types import (
     Recording,
-    several,
+    check_recordings,
 )
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    models_asked,
-    parse,
+    models_used,
+    parse_strategy,
 )
-from ctxlab.strategies.registry import LINEUP
-from ctxlab.tokens.billing import session
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import (
     find_model,
-    look_up_model,
+    find_model_without_warning,
 )
 from ctxlab.tokens.prices import Prices
 from ctxlab.tokens.profiles import (
-    Profile,
-    key_of,
+    TokenProfile,
 )
 
-__all__ = ["DEFAULT_LIMITS", "Choice", "Grid", "Outcome", "evaluate"]
+__all__ = ["DEFAULT_LIMITS", "ExperimentGrid", "ReplayOutcome", "StrategyLike", "evaluate"]
 
-Choice: TypeAlias = Strategy | str | Callable[..., Any]
+StrategyLike: TypeAlias = Strategy | str | Callable[..., Any]
 """A strategy: as it is, as text, or as a function of one's own."""
 
 DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
@@ -86,7 +83,7 @@ DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
 
 def evaluate(
     recordings: Iterable[Recording],
-    strategies: Choice | Iterable[Choice] = LINEUP,
+    strategies: StrategyLike | Iterable[StrategyLike] = DEFAULT_LINEUP,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
     model: str | None = None,
     *,
@@ -95,7 +92,7 @@ def evaluate(
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
-    profile: Profile | Iterable[Profile] | None = None,
+    profile: TokenProfile | Iterable[TokenProfile] | None = None,
     project: str | Path = "",
     client: Client | None = None,
 ) -> Results:
@@ -112,68 +109,71 @@ def evaluate(
     None asks the provider, and keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is
     written wrongly, ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
     """
-    several(recordings)
-    grid = Grid.make(strategies, limits, model, reserve, metrics, profile, project)
-    if grid.asked:
-        workers = min(usable_workers() if workers is None else workers, AT_A_TIME)
-        grid = replace(grid, client=_shared(client or default_client(), workers))
-    table = Table(grid.columns, grid.labels)
-    account = Tally()
-    outcomes = execute(grid.run, recordings, workers, size=_messages)
+    check_recordings(recordings)
+    grid = ExperimentGrid.from_arguments(
+        strategies, limits, model, reserve, metrics, profile, project
+    )
+    if grid.strategy_models:
+        workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
+        grid = replace(grid, client=split_for_workers(client or default_client(), workers))
+    table = ResultsBuilder(grid.columns, grid.configurations)
+    call_totals = StrategyCallTotals()
+    outcomes = map_parallel(grid.evaluate_recording, recordings, workers, task_size=_message_count)
     total = len(recordings) if isinstance(recordings, Sequence) else None
     bar = "recordings replayed"
-    with answers_kept(grid.client):
+    with add_cache_hint(grid.client):
         for outcome in track(outcomes, bar, total, progress):
-            table.describe(outcome.described)
-            if outcome.figures:
-                table.add(outcome.budgets, outcome.figures)
-                account.add(outcome.asked)
-    manifest = {**grid.manifest(data, table.recordings), **account.manifest()}
-    return Results.of(table, grid.scores, manifest)
+            table.add_recording(outcome.description)
+            if outcome.columns:
+                table.add_columns(outcome.token_limits, outcome.columns)
+                call_totals.add(outcome.strategy_calls)
+    manifest = {**grid.manifest(data, table.recordings), **call_totals.manifest()}
+    return Results.from_builder(table, grid.scores, manifest)
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """What the replays of one recording gave."""
 
-    described: dict[str, Any]
+    description: dict[str, Any]
     "what it is"
-    budgets: list[int]
+    token_limits: list[int]
     "limit of each configuration, in tokens"
-    figures: dict[str, Array]
+    columns: dict[str, FloatArray]
     "columns, of shape ``(configurations, requests)``; empty where it makes no request"
-    asked: Asked
+    strategy_calls: StrategyCalls
     "what strategies asked of models"
 
 
 @dataclass(frozen=True)
-class Grid:
+class ExperimentGrid:
     """Every configuration of an experiment, ready to be run over one recording after the other."""
 
     strategies: tuple[Strategy, ...]
     limits: tuple[float, ...]
     reserve: int
-    models: ModelChoice
+    model_choice: ModelChoice
     metrics: tuple[Metric, ...]
-    names: tuple[str, ...]
+    metric_names: tuple[str, ...]
     "of the metrics"
     client: Client | None = None
 
     @classmethod
-    def make(
+    def from_arguments(
         cls,
-        strategies: Choice | Iterable[Choice],
+        strategies: StrategyLike | Iterable[StrategyLike],
         limits: float | str | Iterable[float | str],
         model: str | None,
         reserve: int,
         metrics: str | Metric | Iterable[str | Metric],
-        profile: Profile | Iterable[Profile] | None = None,
+        profile: TokenProfile | Iterable[TokenProfile] | None = None,
         project: str | Path = "",
-    ) -> Grid:
+    ) -> ExperimentGrid:
         """From what a user writes; names are looked up and checked here."""
         steps = tuple(
-            parse(s) if isinstance(s, str) else as_strategy(s) for s in _several(strategies)
+            parse_strategy(s) if isinstance(s, str) else as_strategy(s)
+            for s in _as_list(strategies)
         )
-        bounds = tuple(dict.fromkeys(read_limit(limit) for limit in _several(limits)))
+        bounds = tuple(dict.fromkeys(parse_limit(limit) for limit in _as_list(limits)))
         if not steps or not bounds:
             raise SpecError("an experiment needs at least one strategy and one limit")
         for bound in bounds:
@@ -187,26 +187,28 @@ class Grid:
                 raise SpecError(f"two strategies are both called {name}: give one another name")
         if model:
             find_model(model)  # warns of a model that is not known
-        measures = tuple(_several(metrics))
-        made = tuple(map(_metric, measures))
+        measures = tuple(_as_list(metrics))
+        made = tuple(map(_resolve_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
         unique = tuple(dict.fromkeys(steps))
-        return cls(unique, bounds, reserve, ModelChoice.of(model, profile, project), made, names)
+        return cls(
+            unique, bounds, reserve, ModelChoice.from_options(model, profile, project), made, names
+        )
 
     @property
-    def labels(self) -> list[tuple[str, float]]:
+    def configurations(self) -> list[tuple[str, float]]:
         """``(strategy as text, limit)`` of every configuration, limits outermost."""
         return [(repr(s), limit) for limit in self.limits for s in self.strategies]
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def strategy_models(self) -> tuple[str, ...]:
         """Models that its strategies call themselves."""
-        return models_asked(*self.strategies)
+        return models_used(*self.strategies)
 
     @property
-    def asks(self) -> bool:
+    def uses_probes(self) -> bool:
         """Whether a metric wants the questions of a recording put."""
-        return any(getattr(metric, "asks", False) for metric in self.metrics)
+        return any(getattr(metric, "uses_probes", False) for metric in self.metrics)
 
     @property
     def columns(self) -> list[str]:
@@ -218,34 +220,41 @@ class Grid:
         """What the leaderboard shows, in order."""
         return [score for metric in self.metrics for score in metric.scores]
 
-    def run(self, recording: Recording) -> Outcome:
+    def evaluate_recording(self, recording: Recording) -> ReplayOutcome:
         """Replays one recording through every configuration, and measures it."""
-        return self.measure(*self.play(recording))
+        return self.measure_traces(*self.replay_recording(recording))
 
-    def prepare(self, recording: Recording) -> Tape:
+    def prepare_recording(self, recording: Recording) -> PreparedRecording:
         """Make a recording ready to be replayed, counted and priced by its model."""
-        return Tape.of(recording, self.models, self.client, question if self.asks else None)
+        return PreparedRecording.from_recording(
+            recording,
+            self.model_choice,
+            self.client,
+            probe_to_message if self.uses_probes else None,
+        )
 
-    def play(self, recording: Recording) -> tuple[Tape, list[Trace]]:
+    def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
         """The trace of every configuration; none where the recording makes no request."""
-        tape = self.prepare(recording)
-        if not tape.requests:
-            return tape, []
-        watchers: dict[str, Watcher] = {}
+        prepared = self.prepare_recording(recording)
+        if not prepared.request_positions:
+            return prepared, []
+        observers: dict[str, RequestObserver] = {}
         for metric in self.metrics:
-            watchers.update(metric.watchers)
-        budgets = [tape.budget(limit, self.reserve) for limit in self.limits]
-        return tape, play_all(tape, self.strategies, budgets, watchers)
+            observers.update(metric.observers)
+        budgets = [prepared.make_budget(limit, self.reserve) for limit in self.limits]
+        return prepared, replay_traces(prepared, self.strategies, budgets, observers)
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Outcome:
+    def measure_traces(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> ReplayOutcome:
         """What the metrics make of them."""
         if not traces:
-            return Outcome(_described(tape), [], {}, asked_in(()))
-        figures: dict[str, Array] = {}
+            return ReplayOutcome(prepared.manifest_entry, [], {}, collect_strategy_calls(()))
+        figures: dict[str, FloatArray] = {}
         for metric in self.metrics:
-            figures.update(metric.measure(tape, traces))
+            figures.update(metric.measure(prepared, traces))
         limits = [trace.budget.limit for trace in traces]
-        return Outcome(_described(tape), limits, figures, asked_in(traces))
+        return ReplayOutcome(
+            prepared.manifest_entry, limits, figures, collect_strategy_calls(traces)
+        )
 
     def manifest(
         self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
@@ -256,51 +265,49 @@ class Grid:
         were counted how far the counts can be trusted; ``prices`` and ``cache`` are its own, and
         ``profiles`` of the experiment are those that counted.
         """
-        used = {name: look_up_model(name) for name in [r["counted_as"] for r in recordings]}
+        used = {
+            name: find_model_without_warning(name) for name in [r["counted_as"] for r in recordings]
+        }
         return {
             "spec": {
                 "data": list(data),
                 "strategies": [repr(s) for s in self.strategies],
                 "limits": list(self.limits),
-                "model": self.models.model,
-                "profiles": msgspec.to_builtins(self.models.profiles_for(used)),
+                "model": self.model_choice.model,
+                "profiles": msgspec.to_builtins(self.model_choice.profiles_for(used)),
                 "reserve": self.reserve,
-                "metrics": list(self.names),
+                "metrics": list(self.metric_names),
             },
-            "tokens": {name: self.models.note_of(name) for name in used},
+            "tokens": {name: self.model_choice.accuracy_note_for(name) for name in used},
             "prices": {
                 name: {
                     "source": model.source,
-                    **_figures(model.prices),
+                    **_prices_to_dict(model.prices),
                     "warning": model.warning,
                 }
                 for name, model in used.items()
             },
             "cache": {name: msgspec.to_builtins(model.cache) for name, model in used.items()},
-            "asked": {name: _figures(find_model(name).prices) for name in self.asked},
+            "asked": {
+                name: _prices_to_dict(find_model(name).prices) for name in self.strategy_models
+            },
             "replay": "off-policy: what the agent did next is what the recording says",
         }
 
 
-def _figures(prices: Prices) -> dict[str, Any]:
+def _prices_to_dict(prices: Prices) -> dict[str, Any]:
     """Prices as they are saved; ``above`` is there only where long prompts are dearer."""
     figures: dict[str, Any] = msgspec.to_builtins(prices)
     above = list(figures.pop("above"))
     return {**figures, "above": above} if above else figures
 
 
-def _shared(client: Client, workers: int) -> Client:
-    """The client for each of so many processes, which together ask no more at a time than one."""
-    share = getattr(client, "shared", None)
-    return share(workers) if share is not None else client
-
-
-def _several(given: Any) -> Iterable[Any]:
+def _as_list(value: Any) -> Iterable[Any]:
     """One where a list belongs is a list of one."""
-    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 
-def _metric(metric: str | Metric) -> Metric:
+def _resolve_metric(metric: str | Metric) -> Metric:
     if not isinstance(metric, str):
         return metric
     if metric not in METRICS:
@@ -308,18 +315,5 @@ def _metric(metric: str | Metric) -> Metric:
     return METRICS[metric]
 
 
-def _messages(recording: Recording) -> int:
+def _message_count(recording: Recording) -> int:
     return len(recording.messages)
-
-
-def _described(tape: Tape) -> dict[str, Any]:
-    return {**tape.facts, "unlogged": _unlogged(tape), "digest": recording_digest(tape.recording)}
-
-
-def _unlogged(tape: Tape) -> int | None:
-    """Tokens of each request that were billed and are in no log; None where that is not known."""
-    recording, counter = tape.recording, tape.counter
-    if recording.model is None or key_of(recording.model) != key_of(counter.model):
-        return None
-    bills = session(recording, [entry.tokens for entry in tape.history.entries], counter)
-    return bills.fixed if bills else None

@@ -11,7 +11,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["identities", "recording_digest"]
+__all__ = ["identify_recordings", "recording_digest"]
 
 
 def recording_digest(recording: Recording) -> str:
@@ -35,13 +35,15 @@ def recording_digest(recording: Recording) -> str:
     False
     """
     digest = hashlib.blake2b(digest_size=16)
-    for piece in _pieces(recording):
+    for piece in _iter_digest_parts(recording):
         digest.update(piece.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dict[str, str]]:
+def identify_recordings(
+    recordings: Iterable[Recording], model_choice: ModelChoice
+) -> list[dict[str, str]]:
     """Identify each recording by its digest, its cluster and the model that counts it.
 
     Runs with equal lists, in any order, are over the same recordings and model. The keys are
@@ -51,13 +53,13 @@ def identities(recordings: Iterable[Recording], models: ModelChoice) -> list[dic
         {
             "digest": recording_digest(recording),
             "cluster": recording.cluster or recording.id,
-            "counted_as": models.name_for(recording),
+            "counted_as": model_choice.model_name_for(recording),
         }
         for recording in recordings
     ]
 
 
-def _pieces(recording: Recording) -> Iterator[str]:
+def _iter_digest_parts(recording: Recording) -> Iterator[str]:
     for message in recording.messages:
         content = message.content
         yield message.role

@@ -28,48 +28,48 @@ from ctxlab.errors import (
     SpecError,
 )
 
-__all__ = ["execute", "usable_workers"]
+__all__ = ["default_worker_count", "map_parallel"]
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
-_Team: TypeAlias = dict[Connection, BaseProcess]
+_WorkerPool: TypeAlias = dict[Connection, BaseProcess]
 
-_CANCEL = (signal.SIGINT, signal.SIGTERM)
-_END = object()
+_CANCEL_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_END_OF_TASKS = object()
 
 
-def execute(
-    work: Callable[[_Task], _Answer],
+def map_parallel(
+    function: Callable[[_Task], _Answer],
     tasks: Iterable[_Task],
     workers: int | None = None,
-    size: Callable[[_Task], int] | None = None,
+    task_size: Callable[[_Task], int] | None = None,
 ) -> Iterator[_Answer]:
-    """``work(task)`` for every task, in order, on ``workers`` processes.
+    """``function(task)`` for every task, in order, on ``workers`` processes.
 
     None uses every core where a process can be forked cheaply and safely, else none but this one.
-    ``size`` says how long a task takes beside the others, so that the longest begin first where all are
-    at hand. Raises what ``work`` raises; ``SpecError`` where it cannot be sent to another process;
-    ``CtxlabError`` where a process dies. However this ends, no worker is left, nor when this process is
-    killed.
+    ``task_size`` says how long a task takes beside the others, so that the longest begin first
+    where all are at hand. Raises what ``function`` raises; ``SpecError`` where it cannot be sent to
+    another process; ``CtxlabError`` where a process dies. However this ends, no worker is left, nor
+    when this process is killed.
     """
-    count = usable_workers() if workers is None else workers
+    count = default_worker_count() if workers is None else workers
     if count < 1:
         raise SpecError(f"workers is at least 1, not {workers}")
     if count == 1:
-        yield from map(work, tasks)
+        yield from map(function, tasks)
         return
     # What is at hand before the fork need not be sent: its place is enough.
-    known = tasks if _method() == "fork" and isinstance(tasks, Sequence) else ()
-    team: _Team = {}
+    known = tasks if _start_method() == "fork" and isinstance(tasks, Sequence) else ()
+    team: _WorkerPool = {}
     try:
         for _ in range(min(count, len(known) or count)):
-            _hire(team, work, known)
+            _start_worker(team, function, known)
         if known:
-            yield from _in_order(team, _longest_first(known, size), len(known))
+            yield from _iter_in_order(team, _longest_first(known, task_size), len(known))
         else:
-            yield from _in_order(team, enumerate(tasks), 2 * count)
+            yield from _iter_in_order(team, enumerate(tasks), 2 * count)
         for connection in team:
-            _say(connection, b"")
+            _send(connection, b"")
         for process in team.values():
             process.join()
     finally:
@@ -81,7 +81,7 @@ def execute(
             connection.close()
 
 
-def usable_workers() -> int:
+def default_worker_count() -> int:
     """Cores that an evaluation takes by itself: all, where forking is cheap and safe, else one."""
     # A thread of this program's own may hold a lock at the moment of the fork; macOS forbids it anyway.
     if sys.platform != "linux" or threading.active_count() > 1:
@@ -89,51 +89,53 @@ def usable_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _method() -> str:
+def _start_method() -> str:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
 def _longest_first(
-    known: Sequence[Any], size: Callable[[Any], int] | None
+    known: Sequence[Any], task_size: Callable[[Any], int] | None
 ) -> Iterator[tuple[int, int]]:
     places = range(len(known))
-    order = sorted(places, key=lambda place: -size(known[place])) if size else places
+    order = sorted(places, key=lambda place: -task_size(known[place])) if task_size else places
     return ((place, place) for place in order)
 
 
-def _in_order(team: _Team, tasks: Iterator[tuple[int, Any]], window: int) -> Iterator[Any]:
+def _iter_in_order(
+    team: _WorkerPool, tasks: Iterator[tuple[int, Any]], window: int
+) -> Iterator[Any]:
     """The answer to each ``(place, task)`` by place; at most ``window`` are begun and not yet given."""
     ready: deque[tuple[int, Any]] = deque()  # read while all are at work, so that nobody waits
     idle, busy = list(team), dict[Connection, int]()
     done: dict[int, tuple[bool, Any]] = {}
-    begun = given = 0
+    begun = yielded = 0
     more = True
     while more or ready or busy or done:
         # A worker gets its next task when its answer is here: no two ever wait to write to each other.
         while ready and idle:
             place, task = ready.popleft()
             connection = idle.pop()
-            _say(connection, _packed(task))
+            _send(connection, _pickle(task))
             busy[connection] = place
-        if given in done:
-            yield _opened(*done.pop(given))
-            given += 1
+        if yielded in done:
+            yield _unwrap_answer(*done.pop(yielded))
+            yielded += 1
             continue
-        room = more and begun < given + window and len(ready) < len(team)
+        room = more and begun < yielded + window and len(ready) < len(team)
         if room:
-            following: Any = next(tasks, _END)
-            if following is _END:
+            following: Any = next(tasks, _END_OF_TASKS)
+            if following is _END_OF_TASKS:
                 more = False
             else:
                 ready.append(following)
                 begun += 1
         for heard in wait(list(busy), 0 if room else None):
             assert isinstance(heard, Connection)
-            done[busy.pop(heard)] = pickle.loads(_hear(heard))
+            done[busy.pop(heard)] = pickle.loads(_receive(heard))
             idle.append(heard)
 
 
-def _opened(good: bool, answer: Any) -> Any:
+def _unwrap_answer(good: bool, answer: Any) -> Any:
     if good:
         return answer
     error, where = answer
@@ -141,11 +143,11 @@ def _opened(good: bool, answer: Any) -> Any:
     raise error
 
 
-def _hire(team: _Team, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
-    context: Any = multiprocessing.get_context(_method())
+def _start_worker(team: _WorkerPool, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
+    context: Any = multiprocessing.get_context(_start_method())
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work, known), daemon=True)
-    with warnings.catch_warnings(), _sendable(), _undisturbed():
+    process = context.Process(target=_run_worker, args=(theirs, work, known), daemon=True)
+    with warnings.catch_warnings(), _translate_pickle_errors(), _defer_signals():
         # CPython warns about threads: those that are there are numpy's, and idle.
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         process.start()
@@ -153,18 +155,18 @@ def _hire(team: _Team, work: Callable[[Any], Any], known: Sequence[Any]) -> None
     theirs.close()
 
 
-def _say(connection: Connection, data: bytes) -> None:
-    with _alive():
+def _send(connection: Connection, data: bytes) -> None:
+    with _translate_worker_death():
         connection.send_bytes(data)
 
 
-def _hear(connection: Connection) -> bytes:
-    with _alive():
+def _receive(connection: Connection) -> bytes:
+    with _translate_worker_death():
         return connection.recv_bytes()
 
 
 @contextmanager
-def _alive() -> Iterator[None]:
+def _translate_worker_death() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
@@ -173,13 +175,13 @@ def _alive() -> Iterator[None]:
         ) from None
 
 
-def _packed(thing: Any) -> bytes:
-    with _sendable():
+def _pickle(thing: Any) -> bytes:
+    with _translate_pickle_errors():
         return pickle.dumps(thing)
 
 
 @contextmanager
-def _sendable() -> Iterator[None]:
+def _translate_pickle_errors() -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -189,14 +191,14 @@ def _sendable() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """A cancel waits for the end of the block: what is raised while a process forks may be lost."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread hears signals
         return
     heard: list[int] = []
-    before = {number: signal.getsignal(number) for number in _CANCEL}
-    for number in _CANCEL:
+    before = {number: signal.getsignal(number) for number in _CANCEL_SIGNALS}
+    for number in _CANCEL_SIGNALS:
         signal.signal(number, lambda number, _: heard.append(number))
     try:
         yield
@@ -207,30 +209,30 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(again)
 
 
-def _serve(connection: Connection, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
+def _run_worker(connection: Connection, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
     """What a worker does: answers one task after the other until it is told nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     gc.freeze()  # what was there before the fork need not be looked at again, nor copied
     with suppress(EOFError, OSError):  # the parent is gone
         while data := connection.recv_bytes():
             task = pickle.loads(data)
             try:
-                answer = _packed((True, work(known[task] if known else task)))
+                answer = _pickle((True, work(known[task] if known else task)))
             except BaseException as error:
-                answer = _failure(error)
+                answer = _pickle_error(error)
             connection.send_bytes(answer)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _failure(error: BaseException) -> bytes:
+def _pickle_error(error: BaseException) -> bytes:
     where = traceback.format_exc()
     try:
         data = pickle.dumps((False, (error, where)))

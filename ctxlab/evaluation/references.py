@@ -17,26 +17,26 @@ import numpy.typing as npt
 from ctxlab.context.history import History
 from ctxlab.messages.entities import (
     Entity,
-    entities_in,
-    entities_of_leaf,
-    holds,
-    place_of,
-    words_of,
+    ascii_words,
+    contains_entity,
+    find_entities,
+    find_entities_in_value,
+    find_entity_offset,
 )
 from ctxlab.messages.types import (
     Message,
-    model_calls,
-    text_of,
+    find_request_positions,
+    message_text,
 )
 
-__all__ = ["Argument", "Need", "Needs"]
+__all__ = ["Need", "NeedIndex", "ToolArgument"]
 
 _Ints = npt.NDArray[np.int64]
 
-_PASSAGE = 160
+_MAX_PASSAGE_CHARS = 160
 
 
-class Argument(NamedTuple):
+class ToolArgument(NamedTuple):
     """Where an entity is used: the request, the tool that is called, and the path of the argument."""
 
     request: int
@@ -47,73 +47,77 @@ class Argument(NamedTuple):
 class Need(NamedTuple):
     """One need, readable: what is used where, and where it had stood."""
 
-    argument: Argument
+    argument: ToolArgument
     entity: Entity
-    origin: str
+    origin_role: str
     "role of the message that mentioned it first: ``user``, ``tool`` or ``assistant``"
-    last: int
+    last_mention: int
     "position of the last message before that mentions it"
-    gap: int
+    gap_tokens: int
     "tokens between that message and the use"
 
 
-class Needs:
+class NeedIndex:
     """All needs of a recording, as arrays; a need is a row in each of them.
 
     ``request[i]``, ``argument[i]``: the request's number and the argument that uses it;
-    ``entity[i]``: row in ``entities``; ``gap[i]``: tokens since its last mention; ``upto[i]``: row in
-    ``mentions`` of that last mention. Mentions of an entity stand together there, oldest first, from
-    ``offset[entity]``.
+    ``entity[i]``: row in ``entities``; ``gap[i]``: tokens since its last mention;
+    ``last_mention_row[i]``: row in ``mentions`` of that last mention. Mentions of an entity stand
+    together there, oldest first, from ``mention_offsets[entity]``.
     """
 
-    def __init__(self, history: History, tools: str = "", words: bool | None = None) -> None:
+    def __init__(
+        self, history: History, tool_definitions: str = "", include_text: bool | None = None
+    ) -> None:
         """``tools``: the definitions as text; what they say is no need.
 
-        ``words``: whether the assistant's text counts as an action too; None: where no tool is ever
-        called.
+        ``include_text``: whether the assistant's text counts as an action too; None: where no tool
+        is ever called.
         """
         self.history = history
-        self.positions = model_calls([entry.message for entry in history.entries])
-        texts = [_Text(entry.message) for entry in history.entries]
-        if words is None:
-            words = not any(text.arguments for text in texts)
-        self.arguments: list[Argument] = []
-        uses, entities = self._uses(texts, words)
+        self.request_positions = find_request_positions(
+            [entry.message for entry in history.entries]
+        )
+        texts = [_MessageText(entry.message) for entry in history.entries]
+        if include_text is None:
+            include_text = not any(text.arguments for text in texts)
+        self.arguments: list[ToolArgument] = []
+        uses, entities = self._collect_uses(texts, include_text)
         self._texts = texts
-        found = _mentions(texts, entities, uses, self.positions, tools)
-        self._collect(uses, entities, found)
+        found = _find_mentions(texts, entities, uses, self.request_positions, tool_definitions)
+        self._build_arrays(uses, entities, found)
 
-    def _uses(
-        self, texts: Sequence[_Text], words: bool
+    def _collect_uses(
+        self, texts: Sequence[_MessageText], include_text: bool
     ) -> tuple[list[tuple[int, int, int]], list[Entity]]:
         """``(request, argument, entity)`` of every use, and the distinct entities."""
         numbers: dict[str, int] = {}
         entities: list[Entity] = []
         uses = []
-        for request, position in enumerate(self.positions):
+        for request, position in enumerate(self.request_positions):
             text = texts[position]
             actions: list[tuple[str, str, Iterable[Entity]]] = [
-                (tool, path, entities_of_leaf(leaf)) for tool, path, leaf in text.arguments
+                (tool, path, find_entities_in_value(leaf)) for tool, path, leaf in text.arguments
             ]
-            if words:
-                actions.append(("", "text", entities_in(text.content)))
+            if include_text:
+                actions.append(("", "text", find_entities(text.content)))
             for tool, path, used in actions:
                 for entity in used:
                     number = numbers.setdefault(entity.text, len(entities))
                     if number == len(entities):
                         entities.append(entity)
                     uses.append((request, len(self.arguments), number))
-                self.arguments.append(Argument(request, tool, path))
+                self.arguments.append(ToolArgument(request, tool, path))
         return uses, entities
 
-    def _collect(
+    def _build_arrays(
         self,
         uses: Sequence[tuple[int, int, int]],
         entities: Sequence[Entity],
         found: Sequence[list[int]],
     ) -> None:
         roles = [entry.message.role for entry in self.history.entries]
-        before, positions = self.history.before, self.positions
+        before, positions = self.history.tokens_before, self.request_positions
         numbers: dict[int, int] = {}  # only entities that are needed somewhere are kept
         rows = []
         for request, argument, number in uses:
@@ -127,102 +131,113 @@ class Needs:
             gap = before[here] - before[places[count - 1] + 1]
             rows.append((request, argument, numbers.setdefault(number, len(numbers)), gap, count))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-        self.request, self.argument, self.entity, self.gap, counts = table
+        self.request, self.argument, self.entity, self.gap_tokens, counts = table
         self.entities: list[Entity] = [entities[number] for number in numbers]
         mentions = [found[number] for number in numbers]
-        self.offset: _Ints = np.cumsum([0, *map(len, mentions)])
+        self.mention_offsets: _Ints = np.cumsum([0, *map(len, mentions)])
         self.mentions: _Ints = np.array([p for places in mentions for p in places], dtype=np.int64)
-        self.upto: _Ints = self.offset[self.entity] + counts - 1
+        self.last_mention_row: _Ints = self.mention_offsets[self.entity] + counts - 1
 
     def __len__(self) -> int:
         return len(self.request)
 
     @cached_property
-    def starts(self) -> _Ints:
-        """``starts[r]``: the first need of request ``r``; one more at the end."""
-        return np.searchsorted(self.request, np.arange(len(self.positions) + 1))
+    def request_offsets(self) -> _Ints:
+        """``request_offsets[r]``: the first need of request ``r``; one more at the end."""
+        return np.searchsorted(self.request, np.arange(len(self.request_positions) + 1))
 
     @cached_property
-    def segment(self) -> _Ints:
-        """``segment[m]``: the entity of mention ``m``."""
-        return np.repeat(np.arange(len(self.entities)), np.diff(self.offset))
+    def mention_entity(self) -> _Ints:
+        """``mention_entity[m]``: the entity of mention ``m``."""
+        return np.repeat(np.arange(len(self.entities)), np.diff(self.mention_offsets))
 
-    def places(self, need: int) -> list[int]:
+    def mention_positions(self, need: int) -> list[int]:
         """Positions that mention a need's entity before its use, oldest first."""
-        first = self.offset[self.entity[need]]
-        return [int(place) for place in self.mentions[first : self.upto[need] + 1]]
+        first = self.mention_offsets[self.entity[need]]
+        return [int(place) for place in self.mentions[first : self.last_mention_row[need] + 1]]
 
-    def need(self, i: int) -> Need:
+    def get_need(self, i: int) -> Need:
         """Need ``i`` in words."""
         entity = self.entities[self.entity[i]]
-        last = int(self.mentions[self.upto[i]])
-        first = int(self.mentions[self.offset[self.entity[i]]])
+        last = int(self.mentions[self.last_mention_row[i]])
+        first = int(self.mentions[self.mention_offsets[self.entity[i]]])
         origin = self.history[first].role
-        return Need(self.arguments[self.argument[i]], entity, origin, last, int(self.gap[i]))
+        return Need(self.arguments[self.argument[i]], entity, origin, last, int(self.gap_tokens[i]))
 
-    def kept_in(self, message: Message, among: Collection[int] | None = None) -> frozenset[int]:
-        """The entities, of those ``among``, that a message such as a stub or a summary contains."""
-        body = text_of(message)
-        if among is None:
-            words = (*words_of(body), b"")
-            among = [number for word in words for number in self._by_word.get(word, ())]
+    def find_entities(
+        self, message: Message, candidates: Collection[int] | None = None
+    ) -> frozenset[int]:
+        """The entities, of those ``candidates``, that a message such as a stub or a summary contains."""
+        body = message_text(message)
+        if candidates is None:
+            words = (*ascii_words(body), b"")
+            candidates = [
+                number for word in words for number in self._entities_by_word.get(word, ())
+            ]
         entities = self.entities
         # Most are not there at all, which the plain search says soonest.
         return frozenset(
-            [n for n in among if entities[n].text in body and holds(body, entities[n].text)]
+            [
+                n
+                for n in candidates
+                if entities[n].text in body and contains_entity(body, entities[n].text)
+            ]
         )
 
     @cached_property
-    def _by_word(self) -> dict[bytes, list[int]]:
+    def _entities_by_word(self) -> dict[bytes, list[int]]:
         index: dict[bytes, list[int]] = {}
         for number, entity in enumerate(self.entities):
-            word = max(words_of(entity.text), key=len, default=b"")
+            word = max(ascii_words(entity.text), key=len, default=b"")
             index.setdefault(word, []).append(number)
         return index
 
     def needed(self, position: int) -> list[tuple[int, str]]:
         """``(mentioned last at, text)`` of everything that the message at ``position`` will use."""
-        request = bisect_left(self.positions, position)
-        if request == len(self.positions) or self.positions[request] != position:
+        request = bisect_left(self.request_positions, position)
+        if request == len(self.request_positions) or self.request_positions[request] != position:
             return []
-        rows = range(self.starts[request], self.starts[request + 1])
+        rows = range(self.request_offsets[request], self.request_offsets[request + 1])
         return [
-            (int(self.mentions[self.upto[i]]), self.entities[self.entity[i]].text) for i in rows
+            (int(self.mentions[self.last_mention_row[i]]), self.entities[self.entity[i]].text)
+            for i in rows
         ]
 
     def passage(self, position: int, text: str) -> str:
         """The line that holds the text, or what fits of it."""
-        body = self._texts[position].all
-        at = place_of(body, text)
-        start = max(body.rfind("\n", 0, at) + 1, at - _PASSAGE // 2)
+        body = self._texts[position].full_text
+        at = find_entity_offset(body, text)
+        start = max(body.rfind("\n", 0, at) + 1, at - _MAX_PASSAGE_CHARS // 2)
         stop = body.find("\n", at)
         stop = len(body) if stop < 0 else stop
-        return body[start : max(at + len(text), min(stop, start + _PASSAGE))]
+        return body[start : max(at + len(text), min(stop, start + _MAX_PASSAGE_CHARS))]
 
 
-class _Text:
+class _MessageText:
     """What a message says, with its arguments decoded once."""
 
-    __slots__ = ("all", "arguments", "content")
+    __slots__ = ("arguments", "content", "full_text")
 
     def __init__(self, message: Message) -> None:
         self.content = message.text
         self.arguments: list[tuple[str, str, Any]] = [
-            (call.name, path, leaf) for call in message.tool_calls for path, leaf in call.leaves()
+            (call.name, path, leaf)
+            for call in message.tool_calls
+            for path, leaf in call.argument_leaves()
         ]
-        self.all = self.content
+        self.full_text = self.content
         if message.tool_calls:
             names = (call.name for call in message.tool_calls)
             values = (str(leaf) for _, _, leaf in self.arguments if leaf is not None)
-            self.all = "\n".join((self.content, *names, *values))
+            self.full_text = "\n".join((self.content, *names, *values))
 
 
-def _mentions(
-    texts: Sequence[_Text],
+def _find_mentions(
+    texts: Sequence[_MessageText],
     entities: Sequence[Entity],
     uses: Iterable[tuple[int, int, int]],
     positions: Sequence[int],
-    tools: str,
+    tool_definitions: str,
 ) -> list[list[int]]:
     """For each entity the positions before its last use that mention it.
 
@@ -231,16 +246,16 @@ def _mentions(
     last_use = [0] * len(entities)
     for request, _, number in uses:
         last_use[number] = positions[request]
-    words = [words_of(entity.text) for entity in entities]
+    words = [ascii_words(entity.text) for entity in entities]
     wanted = set().union(*words) if words else set()
     postings: dict[bytes, list[int]] = {}
     foreign = []
     for position, text in enumerate(texts):
-        for word in wanted & words_of(text.all):
+        for word in wanted & ascii_words(text.full_text):
             postings.setdefault(word, []).append(position)
-        if not text.all.isascii():
+        if not text.full_text.isascii():
             foreign.append(position)
-    given = words_of(tools) if tools else set()
+    tool_words = ascii_words(tool_definitions) if tool_definitions else set()
     found: list[list[int]] = []
     nowhere: list[int] = []
     for entity, own, end in zip(entities, words, last_use, strict=True):
@@ -251,8 +266,8 @@ def _mentions(
         if len(own) == 1 and needle.encode("ascii", "replace") in own:
             kept = places  # it is a word, and words have been found whole
         else:
-            kept = [place for place in places if holds(texts[place].all, needle)]
-        if own <= given and kept and holds(tools, needle):
+            kept = [place for place in places if contains_entity(texts[place].full_text, needle)]
+        if own <= tool_words and kept and contains_entity(tool_definitions, needle):
             kept = []
         found.append(kept)
     return found

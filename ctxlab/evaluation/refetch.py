@@ -23,38 +23,38 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.evaluation.comparison.stratified import (
-    Matched,
-    matched_difference,
+    StratifiedDifference,
+    stratified_difference,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.messages.entities import (
-    entities_in,
-    holds,
+    contains_entity,
+    find_entities,
 )
 from ctxlab.messages.file_access import (
-    failed,
-    touches,
+    is_tool_error,
+    parse_file_access,
 )
 from ctxlab.messages.tool_lookups import (
-    Fetch,
-    fetch_of,
+    FetchTarget,
+    parse_fetch_target,
 )
 from ctxlab.messages.types import (
     Compaction,
     Recording,
-    several,
-    text_of,
+    check_recordings,
+    message_text,
 )
 from ctxlab.strategies.recorded import recorded
-from ctxlab.strategies.registry import parse
+from ctxlab.strategies.registry import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["evidence", "pretended", "refetches"]
+__all__ = ["find_refetches", "refetch_evidence", "with_simulated_compactions"]
 
-_AGES = (8_000, 32_000)
+_AGE_EDGES = (8_000, 32_000)
 "tokens since a thing was last fetched, by which like is compared with like"
 
 _COLUMNS = (
@@ -63,47 +63,54 @@ _COLUMNS = (
 )
 
 
-def refetches(
-    recordings: Iterable[Recording], model: str | None = None, *, every: int | None = None
+def find_refetches(
+    recordings: Iterable[Recording], model: str | None = None, *, control_every: int | None = None
 ) -> pd.DataFrame:
     """A row for each thing fetched before each recorded compaction: was it in view, and what came then.
 
-    The recording is replayed through ``recorded``, and the first request after a compaction is looked
-    at. Columns: ``point``, number of the compaction in its recording; ``how``, ``summary`` or
-    ``clear``; ``kind`` and ``key`` of what was fetched (see ``ctxlab.messages.tool_lookups``);
-    ``times`` it was
-    fetched before; ``gap``, tokens since the last of them; ``seen``, whether what is sent contains it
-    as the metrics look for it: a file's whole path, of a command or a search every typed token (None
-    where it has none); ``named``, whether it contains at least a file's last name; ``content``, whether
-    a result of fetching it still stands word for word; ``span``, requests until the next compaction or
-    the end; ``again`` and ``used``, the first of these at which it is fetched again, and (files only)
-    at which any call is about it, counted from 0; NaN where none is; ``first``, what that first call
-    does: it ``fetches`` the file, ``looks`` at it in a search or a command, or ``edits`` it unseen.
+    The recording is replayed through ``recorded``, and the first request after a compaction is
+    looked at. Columns: ``point``, number of the compaction in its recording; ``how``, ``summary``
+    or ``clear``; ``kind`` and ``key`` of what was fetched (see ``ctxlab.messages.tool_lookups``);
+    ``times`` it was fetched before; ``gap``, tokens since the last of them; ``seen``, whether what
+    is sent contains it as the metrics look for it: a file's whole path, of a command or a search
+    every typed token (None where it has none); ``named``, whether it contains at least a file's
+    last name; ``content``, whether a result of fetching it still stands word for word; ``span``,
+    requests until the next compaction or the end; ``again`` and ``used``, the first of these at
+    which it is fetched again, and (files only) at which any call is about it, counted from 0; NaN
+    where none is; ``first``, what that first call does: it ``fetches`` the file, ``looks`` at it in
+    a search or a command, or ``edits`` it unseen.
 
-    ``every``: beside them, points at which nothing was compacted, one in so many requests, for
+    ``control_every``: beside them, points at which nothing was compacted, one in so many requests, for
     comparison: ``how`` is ``none``, and things are those fetched since the last compaction.
     ``model``: whose tokenizer counts.
     """
-    several(recordings)
+    check_recordings(recordings)
     models = ModelChoice(model)
-    rows = [row for each in recordings for row in _rows(Tape.of(each, models), every)]
+    rows = [
+        row
+        for each in recordings
+        for row in _rows(PreparedRecording.from_recording(each, models), control_every)
+    ]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     kinds = dict.fromkeys(("seen", "named", "content"), "boolean")
     return frame.astype(kinds | dict.fromkeys(("again", "used"), "float64"))
 
 
-def evidence(things: pd.DataFrame, within: int | None = None) -> pd.DataFrame:
+def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None) -> pd.DataFrame:
     """A row for each way to ask: is what was lost fetched again more often than what was not?
 
-    ``things`` is what ``refetches`` gives. ``within``: look at so many requests after each point only.
-    Each row is a ``Matched`` with its ``question``: ``first`` is the share of things that were lost,
+    ``refetches`` is what ``find_refetches`` gives. ``within_requests``: look at so many requests
+    after each point only. Each row is a ``StratifiedDifference`` with its ``question``: ``first``
+    is the share of things that were lost,
     ``second`` of those that were not, compared within each compaction (or, where the points without one
     are the comparison, within each recording), ``matched`` says what else was held equal.
     """
-    after = things[things["how"] != "none"]
+    after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
     # Results gone at a compaction beside results that stand where there was none, in one recording.
-    beside = things[(things["kind"] == "file") & (things["content"] == (things["how"] == "none"))]
+    beside = refetches[
+        (refetches["kind"] == "file") & (refetches["content"] == (refetches["how"] == "none"))
+    ]
     again = "fetched again: "
     asked = [
         (again + "whole name lost", after, "seen", "again", "compaction"),
@@ -118,31 +125,35 @@ def evidence(things: pd.DataFrame, within: int | None = None) -> pd.DataFrame:
     ]
     rows = []
     for question, rows_of, rule, outcome, matched in asked:
-        found = _asked(rows_of, rule, outcome, matched, within)
+        found = _compare_groups(rows_of, rule, outcome, matched, within_requests)
         rows.append({"question": question, "matched": matched, **found._asdict()})
     return pd.DataFrame(rows)
 
 
-def _asked(
-    things: pd.DataFrame, rule: str, outcome: str, matched: str, within: int | None
-) -> Matched:
-    near = float("inf") if within is None else within
+def _compare_groups(
+    things: pd.DataFrame, rule: str, outcome: str, matched: str, within_requests: int | None
+) -> StratifiedDifference:
+    near = float("inf") if within_requests is None else within_requests
     things = things[things[rule].notna()]
     if outcome == "looked":
         things = things[things["used"] < near]
         hit = things["first"] != "edits"
     else:
-        if matched.startswith("recording") and within is not None:
-            things = things[things["span"] >= within]  # else the two are not watched for as long
+        if matched.startswith("recording") and within_requests is not None:
+            things = things[
+                things["span"] >= within_requests
+            ]  # else the two are not watched for as long
         hit = things["again"] < near
     by = ["recording", "point"] if matched.startswith("compaction") else ["recording"]
     strata = things[by]
     if matched.endswith("age"):
-        strata = strata.assign(age=pd.cut(things["gap"], [-1, *_AGES, float("inf")]).astype(str))
-    return matched_difference(hit, ~things[rule].astype(bool), strata, things["cluster"])
+        strata = strata.assign(
+            age=pd.cut(things["gap"], [-1, *_AGE_EDGES, float("inf")]).astype(str)
+        )
+    return stratified_difference(hit, ~things[rule].astype(bool), strata, things["cluster"])
 
 
-def pretended(
+def with_simulated_compactions(
     recording: Recording,
     strategy: str = "rolling_summary(tokens=400)",
     limit: float = 0.5,
@@ -153,20 +164,22 @@ def pretended(
     A placebo: the agent had lost nothing, so whatever ``evidence`` finds here comes of what a summary
     chooses to mention. The strategy asks no model. Compactions of its own are left out.
     """
-    tape = Tape.of(recording, ModelChoice(model))
+    prepared = PreparedRecording.from_recording(recording, ModelChoice(model))
     made = [
         Compaction(
-            tape.requests[entry.since],
+            prepared.request_positions[entry.since],
             summary=entry.message.text,
-            kept=tuple(range(entry.stop, tape.requests[entry.since])),
+            kept=tuple(range(entry.stop, prepared.request_positions[entry.since])),
         )
-        for entry in play(tape, parse(strategy), tape.budget(limit)).context.edited
+        for entry in replay_trace(
+            prepared, parse_strategy(strategy), prepared.make_budget(limit)
+        ).context.edited_entries
         if entry.form is Form.SUMMARY
     ]
     return structs.replace(recording, compactions=tuple(made))
 
 
-class _Point(NamedTuple):
+class _ObservedRequest(NamedTuple):
     """A request after which things may be fetched again."""
 
     request: int
@@ -177,103 +190,124 @@ class _Point(NamedTuple):
     "the request at which the next compaction takes effect, or one past the last"
 
 
-class _Act(NamedTuple):
+class _ToolUse(NamedTuple):
     """A call as far as it matters here."""
 
     request: int
-    fetched: Fetch | None
+    fetched: FetchTarget | None
     path: str | None
 
 
-def _rows(tape: Tape, every: int | None) -> Iterator[dict[str, Any]]:
-    points = _points(tape, every)
+def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[dict[str, Any]]:
+    points = _find_observed_requests(prepared, control_every)
     if not points:
         return
     wanted = {point.request for point in points}
 
-    def watch(sent: Context) -> Sequence[Entry]:
-        return tuple(sent.entries) if sent.turn in wanted else ()
+    def observe(sent: Context) -> Sequence[Entry]:
+        return tuple(sent.entries) if sent.request_index in wanted else ()
 
-    trace = play(tape, recorded(), tape.budget(tape.length + 1), {"sent": watch})
-    acts = _acts(tape)
-    before = tape.history.before
+    trace = replay_trace(
+        prepared,
+        recorded(),
+        prepared.make_budget(prepared.longest_request_tokens + 1),
+        {"sent": observe},
+    )
+    acts = _list_tool_uses(prepared)
+    before = prepared.history.tokens_before
     for number, point in enumerate(points):
-        sent = trace.watched["sent"][point.request]
-        texts = [text_of(entry.message) for entry in sent]
+        sent = trace.observations["sent"][point.request]
+        texts = [message_text(entry.message) for entry in sent]
         verbatim = {entry.start for entry in sent if entry.form is Form.VERBATIM}
-        for thing, results in _fetched(tape, point).items():
+        for thing, results in _fetched_before(prepared, point).items():
             yield {
-                "recording": tape.recording.id,
-                "cluster": tape.recording.cluster or tape.recording.id,
+                "recording": prepared.recording.id,
+                "cluster": prepared.recording.cluster or prepared.recording.id,
                 "point": number,
                 "how": point.how,
                 "kind": thing.kind,
                 "key": thing.key,
                 "times": len(results),
-                "gap": before[tape.requests[point.request]] - before[results[-1] + 1],
-                "seen": _in_view(texts, _words(thing)),
-                "named": _in_view(texts, _names(thing)),
+                "gap": before[prepared.request_positions[point.request]] - before[results[-1] + 1],
+                "seen": _all_in_view(texts, _required_tokens(thing)),
+                "named": _all_in_view(texts, _file_names(thing)),
                 "content": not verbatim.isdisjoint(results),
                 "span": point.until - point.request,
-                **_after(acts, point, thing),
+                **_first_reuse(acts, point, thing),
             }
 
 
-def _points(tape: Tape, every: int | None) -> list[_Point]:
+def _find_observed_requests(
+    prepared: PreparedRecording, control_every: int | None
+) -> list[_ObservedRequest]:
     """Where it was compacted, and on request where it was not."""
-    requests = len(tape.requests)
-    made = [(bisect_left(tape.requests, c.position), c) for c in tape.history.compactions]
+    requests = len(prepared.request_positions)
+    made = [
+        (bisect_left(prepared.request_positions, c.position), c)
+        for c in prepared.history.compactions
+    ]
     ends = [*(request for request, _ in made[1:]), *([requests] if made else [])]
     points = [
-        _Point(request, each.kind, 0, end)
+        _ObservedRequest(request, each.kind, 0, end)
         for (request, each), end in zip(made, ends, strict=True)
         if request < end
     ]
-    if every is not None:
+    if control_every is not None:
         begins = [(0, 0), *((request, each.position) for request, each in made)]
         for (begin, since), (end, _) in zip(begins, [*begins[1:], (requests, 0)], strict=True):
-            points += [_Point(r, "none", since, end) for r in range(begin + every, end, every)]
+            points += [
+                _ObservedRequest(r, "none", since, end)
+                for r in range(begin + control_every, end, control_every)
+            ]
     return points
 
 
-def _acts(tape: Tape) -> list[_Act]:
+def _list_tool_uses(prepared: PreparedRecording) -> list[_ToolUse]:
     return [
-        _Act(request, fetch_of(call), touch.path if (touch := touches(call)) else None)
-        for request, position in enumerate(tape.requests)
-        for call in tape.history[position].tool_calls
+        _ToolUse(
+            request,
+            parse_fetch_target(call),
+            touch.path if (touch := parse_file_access(call)) else None,
+        )
+        for request, position in enumerate(prepared.request_positions)
+        for call in prepared.history[position].tool_calls
     ]
 
 
-def _fetched(tape: Tape, point: _Point) -> dict[Fetch, list[int]]:
+def _fetched_before(
+    prepared: PreparedRecording, point: _ObservedRequest
+) -> dict[FetchTarget, list[int]]:
     """What was fetched before, with the positions of the results; what failed fetched nothing."""
-    here = tape.requests[point.request]
-    found: dict[Fetch, list[int]] = {}
-    for position, call in tape.history.calls.items():
-        if not point.since <= position < here or failed(tape.history[position]):
+    here = prepared.request_positions[point.request]
+    found: dict[FetchTarget, list[int]] = {}
+    for position, call in prepared.history.calls_by_result.items():
+        if not point.since <= position < here or is_tool_error(prepared.history[position]):
             continue
-        if thing := fetch_of(call):
+        if thing := parse_fetch_target(call):
             found.setdefault(thing, []).append(position)
     return found
 
 
-def _words(thing: Fetch) -> list[str]:
+def _required_tokens(thing: FetchTarget) -> list[str]:
     """What must be in view for the thing to be: its typed tokens, as reference recall has them."""
     if thing.kind == "file":
         return [thing.key]
-    return [entity.text for entity in entities_in(thing.key)]
+    return [entity.text for entity in find_entities(thing.key)]
 
 
-def _names(thing: Fetch) -> list[str]:
+def _file_names(thing: FetchTarget) -> list[str]:
     return [posixpath.basename(thing.key)] if thing.kind == "file" else []
 
 
-def _in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
+def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
     if not words:
         return None
-    return all(any(holds(text, word) for text in texts) for word in words)
+    return all(any(contains_entity(text, word) for text in texts) for word in words)
 
 
-def _after(acts: Sequence[_Act], point: _Point, thing: Fetch) -> dict[str, Any]:
+def _first_reuse(
+    acts: Sequence[_ToolUse], point: _ObservedRequest, thing: FetchTarget
+) -> dict[str, Any]:
     """When it is fetched and used again before the point's end."""
     again = used = first = None
     for act in acts:
@@ -281,15 +315,17 @@ def _after(acts: Sequence[_Act], point: _Point, thing: Fetch) -> dict[str, Any]:
             continue
         same, on = act.fetched == thing, act.request - point.request
         again = on if same and again is None else again
-        if used is None and thing.kind == "file" and (does := _does(act, thing)):
+        if used is None and thing.kind == "file" and (does := _classify_use(act, thing)):
             used, first = on, does
     return {"again": again, "used": used, "first": first}
 
 
-def _does(act: _Act, file: Fetch) -> str | None:
+def _classify_use(act: _ToolUse, file: FetchTarget) -> str | None:
     """What a call does with a file; None where it is not about it."""
     if act.fetched == file:
         return "fetches"
     if act.path == file.key:
         return "edits"
-    return "looks" if act.fetched is not None and holds(act.fetched.key, file.key) else None
+    return (
+        "looks" if act.fetched is not None and contains_entity(act.fetched.key, file.key) else None
+    )

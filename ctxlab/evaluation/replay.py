@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ctxlab.context.budget import Budget
+from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play,
+    replay_trace,
 )
 from ctxlab.evaluation.metrics import METRICS
-from ctxlab.evaluation.metrics.probes import found
+from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import (
-    FAR,
-    tiers,
+    FAR_TOKENS,
+    measure_need_visibility,
 )
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
@@ -33,32 +33,32 @@ from ctxlab.messages.types import Recording
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    models_asked,
-    parse,
+    models_used,
+    parse_strategy,
 )
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["STATES", "Replay", "replay"]
+__all__ = ["MESSAGE_STATES", "Replay", "replay"]
 
-STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
+MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
 """What can be the matter with a message in a request; ``absent``: not said yet."""
 
-_CODES = {state: code for code, state in enumerate(STATES)}
+_STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 
 @dataclass(frozen=True)
 class Replay:
     """One recording as one strategy would have sent it."""
 
-    tape: Tape
+    prepared: PreparedRecording
     trace: Trace
 
     @cached_property
     def requests(self) -> pd.DataFrame:
         """A row a request: its position in the recording, and every column of every metric."""
-        frame = pd.DataFrame({"position": self.tape.requests})
+        frame = pd.DataFrame({"position": self.prepared.request_positions})
         for metric in METRICS.values():
-            for name, column in metric.measure(self.tape, [self.trace]).items():
+            for name, column in metric.measure(self.prepared, [self.trace]).items():
                 frame[name] = column[0]
         frame.index.name = "request"
         return frame
@@ -70,22 +70,22 @@ class Replay:
         ``tier`` is ``in view``, ``pointer`` or ``lost``; ``gap`` is in tokens; ``far`` is a gap over
         4,000.
         """
-        needs = self.tape.needs
-        kept = tiers(needs, [self.trace])
-        rows = [needs.need(i) for i in range(len(needs))]
-        tier = np.select([kept.seen[0], kept.pointer[0]], ["in view", "pointer"], "lost")
+        needs = self.prepared.needs
+        kept = measure_need_visibility(needs, [self.trace])
+        rows = [needs.get_need(i) for i in range(len(needs))]
+        tier = np.select([kept.in_view[0], kept.fetchable[0]], ["in view", "pointer"], "lost")
         return pd.DataFrame(
             {
                 "request": [n.argument.request for n in rows],
-                "position": [self.tape.requests[n.argument.request] for n in rows],
+                "position": [self.prepared.request_positions[n.argument.request] for n in rows],
                 "tool": [n.argument.tool for n in rows],
                 "argument": [n.argument.path for n in rows],
                 "kind": [n.entity.kind for n in rows],
                 "entity": [n.entity.text for n in rows],
-                "origin": [n.origin for n in rows],
-                "last": [n.last for n in rows],
-                "gap": [n.gap for n in rows],
-                "far": [n.gap > FAR for n in rows],
+                "origin": [n.origin_role for n in rows],
+                "last": [n.last_mention for n in rows],
+                "gap": [n.gap_tokens for n in rows],
+                "far": [n.gap_tokens > FAR_TOKENS for n in rows],
                 "tier": tier.astype(str),
             }
         )
@@ -100,51 +100,61 @@ class Replay:
         ``ctxlab.evaluation.metrics.probes``. ``tokens``
         are those of the request, the question included.
         """
-        tape = self.tape
-        seen, probes = found(tape, [self.trace]), tape.probes
-        put = {number: request for request, numbers in tape.asked.items() for number in numbers}
+        prepared = self.prepared
+        seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes
+        put = {
+            number: request
+            for request, numbers in prepared.probes_by_request.items()
+            for number in numbers
+        }
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
         return pd.DataFrame(
             {
                 "id": [probe.id for probe in probes],
                 "category": [probe.category for probe in probes],
                 "question": [probe.question for probe in probes],
-                "request": [min(put[i], len(tape.requests) - 1) for i in range(len(probes))],
-                "position": [tape.place(i) for i in range(len(probes))],
-                "evidence": np.where(named, seen.evidence[0], np.nan),
-                "pointer": np.where(named, seen.pointer[0], np.nan),
+                "request": [
+                    min(put[i], len(prepared.request_positions) - 1) for i in range(len(probes))
+                ],
+                "position": [prepared.probe_position(i) for i in range(len(probes))],
+                "evidence": np.where(named, seen.evidence_in_view[0], np.nan),
+                "pointer": np.where(named, seen.evidence_fetchable[0], np.nan),
                 "answer": pd.array(
                     [
                         bool(there) if probe.answers else None
-                        for probe, there in zip(probes, seen.answer[0], strict=True)
+                        for probe, there in zip(probes, seen.answer_in_view[0], strict=True)
                     ],
                     dtype="boolean",
                 ),
-                "tokens": seen.tokens[0].astype(np.int64),
+                "tokens": seen.request_tokens[0].astype(np.int64),
             }
         )
 
     @cached_property
     def states(self) -> npt.NDArray[np.int8]:
-        """What became of each message in each request: codes into ``STATES``, requests × messages."""
-        context, positions = self.trace.context, np.array(self.tape.requests)
-        requests, messages = len(positions), len(context.died)
+        """What became of each message in each request: codes into ``MESSAGE_STATES``, requests ×
+        messages.
+        """
+        context, positions = self.trace.context, np.array(self.prepared.request_positions)
+        requests, messages = len(positions), len(context.dropped_at)
         turn = np.arange(requests)[:, None]
-        died = np.array(context.died)[None, :]
-        states = np.where(died > turn, _CODES["verbatim"], _CODES["dropped"]).astype(np.int8)
-        for entry in context.edited:
+        died = np.array(context.dropped_at)[None, :]
+        states = np.where(died > turn, _STATE_CODES["verbatim"], _STATE_CODES["dropped"]).astype(
+            np.int8
+        )
+        for entry in context.edited_entries:
             rows = slice(entry.since, min(entry.until, requests))
             block = states[rows, entry.start : entry.stop]
-            block[block != _CODES["verbatim"]] = _CODES[entry.form.value]
-        for request, entries in self.trace.forks.items():
-            states[request] = _CODES["dropped"]
+            block[block != _STATE_CODES["verbatim"]] = _STATE_CODES[entry.form.value]
+        for request, entries in self.trace.forked_requests.items():
+            states[request] = _STATE_CODES["dropped"]
             for entry in entries:
-                states[request, entry.start : entry.stop] = _CODES[entry.form.value]
-        states[np.arange(messages)[None, :] >= positions[:, None]] = _CODES["absent"]
+                states[request, entry.start : entry.stop] = _STATE_CODES[entry.form.value]
+        states[np.arange(messages)[None, :] >= positions[:, None]] = _STATE_CODES["absent"]
         return states
 
     def __repr__(self) -> str:
-        name, strategy = self.tape.recording.id, self.trace.strategy
+        name, strategy = self.prepared.recording.id, self.trace.strategy
         return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
 
 
@@ -162,9 +172,9 @@ def replay(
     ``client``: whom a strategy asks that calls a model; None asks the provider, and keeps
     the answers in ``.ctxlab/calls``. Raises ``StrategyError`` where the strategy fails.
     """
-    chosen = parse(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-    if client is None and models_asked(chosen):
+    chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+    if client is None and models_used(chosen):
         client = default_client()
-    tape = Tape.of(recording, ModelChoice(model), client)
-    limit = budget if isinstance(budget, Budget) else tape.budget(budget)
-    return Replay(tape, play(tape, chosen, limit))
+    prepared = PreparedRecording.from_recording(recording, ModelChoice(model), client)
+    limit = budget if isinstance(budget, Budget) else prepared.make_budget(budget)
+    return Replay(prepared, replay_trace(prepared, chosen, limit))

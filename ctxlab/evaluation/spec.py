@@ -11,7 +11,7 @@ It is written in TOML, said on the command line, or read back from a saved run; 
     where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
     metrics = ["usage", "validity", "cost", "recall"]
     calls = "auto"                              # for strategies that ask a model: auto, record, replay
-    floor = 0.95                                # far recall to keep, as a share of full history's
+    min_recall = 0.95                           # far recall to keep, as a share of full history's
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ctxlab._utils.humanize import read_limit
+from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import (
     ReadError,
@@ -36,44 +36,44 @@ from ctxlab.evaluation.experiment import (
     evaluate,
 )
 from ctxlab.evaluation.metrics import METRICS
-from ctxlab.evaluation.results import MANIFEST, Results
+from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.formats import (
     FORMATS,
     OnError,
     OnSkip,
     load,
 )
-from ctxlab.formats.filters import condition
+from ctxlab.formats.filters import parse_condition
 from ctxlab.formats.io.datasets import (
-    BUNDLED,
-    DATASET,
-    bundled,
-    homes,
-    named,
+    BUNDLED_PREFIX,
+    DATASET_PREFIX,
+    bundled_path,
+    data_dirs,
+    resolve_dataset_path,
 )
 from ctxlab.formats.io.files import (
-    Place,
-    is_address,
+    PathOrUrl,
+    is_url,
 )
 from ctxlab.llm import (
     CacheMode,
     default_client,
 )
 from ctxlab.messages.types import Recording
-from ctxlab.strategies import models_asked
+from ctxlab.strategies import models_used
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.registry import (
-    LINEUP,
-    parse,
+    DEFAULT_LINEUP,
+    parse_strategy,
 )
 from ctxlab.tokens.model_choice import ModelChoice
-from ctxlab.tokens.profiles import Profile
+from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["Spec", "is_spec", "read_spec", "run"]
+__all__ = ["Spec", "is_spec", "read_spec", "run_experiment"]
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``run`` runs; its fields are the keys of an experiment file.
+    """What ``run_experiment`` runs; its fields are the keys of an experiment file.
 
     What is written in a short form is put into its long one. Raises ``SpecError``, which names the
     field, for what makes no sense.
@@ -97,7 +97,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     "draw so many recordings of those; None reads all"
     seed: int = 0
     "of the sample"
-    strategies: tuple[str, ...] = LINEUP
+    strategies: tuple[str, ...] = DEFAULT_LINEUP
     "as text; ``lineup`` stands for the default lineup, ``baselines`` for what products do by default"
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
@@ -106,9 +106,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     reserve: int = 0
     "tokens kept free for the reply"
     metrics: tuple[str, ...] = tuple(METRICS)
-    floor: float = 0.95
+    min_recall: float = 0.95
     "what far recall a strategy must keep to be named, as a share of full history's"
-    profiles: tuple[Profile, ...] | None = None
+    profiles: tuple[TokenProfile, ...] | None = None
     "how families of models count; None: the project's own calibration, else the built-in one"
     calls: CacheMode = "auto"
     """where answers come from that strategies ask of a model: ``auto`` takes those of ``.ctxlab/calls``
@@ -120,40 +120,48 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if "" in self.data:
             raise SpecError("data: a path is empty; the current folder is written as .")
         put = msgspec.structs.force_setattr
-        put(self, "strategies", _checked("strategies", _names(self.strategies), parse))
-        limits = [read_limit(limit) for limit in self.limits]
+        put(
+            self,
+            "strategies",
+            _check_names("strategies", _expand_strategy_sets(self.strategies), parse_strategy),
+        )
+        limits = [parse_limit(limit) for limit in self.limits]
         put(self, "limits", tuple(dict.fromkeys(limits)))
         metrics = tuple(dict.fromkeys(self.metrics))
-        put(self, "metrics", _checked("metrics", metrics, lambda m: _known("metric", m, METRICS)))
+        put(
+            self,
+            "metrics",
+            _check_names("metrics", metrics, lambda m: _require_known("metric", m, METRICS)),
+        )
         for each in self.where:
-            condition(each)
+            parse_condition(each)
         if self.sample is not None and self.sample < 1:
             raise SpecError(f"sample: draw at least one recording, not {self.sample}")
         if not self.limits:
             raise SpecError("limits: name at least one")
         if self.format is not None:
-            _known("format", self.format, FORMATS)
+            _require_known("format", self.format, FORMATS)
         if self.calls not in get_args(CacheMode):
             raise SpecError(f"calls: {' or '.join(get_args(CacheMode))}, not {self.calls!r}")
         if self.reserve < 0:
             raise SpecError(f"reserve: tokens kept free are 0 or more, not {self.reserve}")
-        if not 0 <= self.floor <= 1:
-            raise SpecError(f"floor: a share from 0 to 1, not {self.floor:g}")
+        if not 0 <= self.min_recall <= 1:
+            raise SpecError(f"min_recall: a share from 0 to 1, not {self.min_recall:g}")
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def strategy_models(self) -> tuple[str, ...]:
         """Models that its strategies call themselves."""
-        return models_asked(*map(parse, self.strategies))
+        return models_used(*map(parse_strategy, self.strategies))
 
     @property
-    def paths(self) -> tuple[Place, ...]:
+    def paths(self) -> tuple[PathOrUrl, ...]:
         """Where the data is. Raises ``DataMissing`` for a named data set that is not there."""
-        return tuple(_place(path, self.folder) for path in self.data)
+        return tuple(_resolve_path(path, self.folder) for path in self.data)
 
     @property
-    def models(self) -> ModelChoice:
+    def model_choice(self) -> ModelChoice:
         """By which models the recordings are counted and priced."""
-        return ModelChoice.of(self.model, self.profiles)
+        return ModelChoice.from_options(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
         """The recordings that were asked for, one at a time.
@@ -169,7 +177,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             sample=self.sample,
             seed=self.seed,
         )
-        return _some(found)
+        return _require_any(found)
 
 
 def read_spec(path: str | Path) -> Spec:
@@ -179,21 +187,21 @@ def read_spec(path: str | Path) -> Spec:
     the nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
     """
     path = Path(path)
-    path = path / MANIFEST if path.is_dir() else path
-    table = _table(path)
+    path = path / MANIFEST_FILE if path.is_dir() else path
+    table = _read_table(path)
     for key in table:
         if key not in Spec.__struct_fields__:
             raise SpecError(f"{path}: {UnknownName('key', key, Spec.__struct_fields__)}")
     if "data" not in table:
         raise SpecError(f"{path}: the key data is missing; it lists files and folders")
-    fields = {key: _listed(key, value) for key, value in table.items()}
+    fields = {key: _wrap_in_list(key, value) for key, value in table.items()}
     folder = fields.get("folder", "")
     if isinstance(folder, str):
         fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
     try:
         return msgspec.convert(fields, Spec)
     except msgspec.ValidationError as error:
-        raise SpecError(f"{path}: {_said(error)}") from None
+        raise SpecError(f"{path}: {_format_validation_error(error)}") from None
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
 
@@ -202,11 +210,13 @@ def is_spec(path: str | Path) -> bool:
     """Whether a path is an experiment, not data: TOML, or the folder or manifest of a saved run."""
     path = Path(path)
     if path.is_dir():
-        return (path / MANIFEST).is_file() and (path / "requests.parquet").is_file()
-    return path.suffix == ".toml" or path.name == MANIFEST
+        return (path / MANIFEST_FILE).is_file() and (path / "requests.parquet").is_file()
+    return path.suffix == ".toml" or path.name == MANIFEST_FILE
 
 
-def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None) -> Results:
+def run_experiment(
+    spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None
+) -> Results:
     """Reads the data of an experiment, one recording at a time, and evaluates it.
 
     ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names
@@ -215,30 +225,30 @@ def run(spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None)
     left_out: list[dict[str, str]] = []
 
     def note(path: Path | str, reason: str) -> None:
-        left_out.append({"file": _as_given(path, spec), "reason": reason})
+        left_out.append({"file": _portable_path(path, spec), "reason": reason})
         if on_skip is not None:
             on_skip(path, reason)
 
     results = evaluate(
         spec.recordings(note),
         spec.strategies,
-        [read_limit(limit) for limit in spec.limits],
+        [parse_limit(limit) for limit in spec.limits],
         spec.model,
         reserve=spec.reserve,
         metrics=spec.metrics,
         progress=progress,
         profile=spec.profiles,
-        client=default_client(mode=spec.calls) if spec.asked else None,
+        client=default_client(mode=spec.calls) if spec.strategy_models else None,
     )
     # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
-    results.manifest["spec"] = _plain(spec, results.manifest["spec"]["profiles"])
+    results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
     for recording in results.manifest["recordings"]:
-        recording["source"] = _as_given(recording["source"], spec)
+        recording["source"] = _portable_path(recording["source"], spec)
     return results
 
 
-def _some(recordings: Iterator[Recording]) -> Iterator[Recording]:
+def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
     """``load`` itself fails where there is no recording: here conditions left none."""
     first = next(recordings, None)
     if first is None:
@@ -247,7 +257,7 @@ def _some(recordings: Iterator[Recording]) -> Iterator[Recording]:
     yield from recordings
 
 
-def _table(path: Path) -> Mapping[str, Any]:
+def _read_table(path: Path) -> Mapping[str, Any]:
     """The keys of an experiment file or of a manifest's experiment."""
     try:
         text = path.read_bytes()
@@ -265,13 +275,13 @@ def _table(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _listed(key: str, value: Any) -> Any:
+def _wrap_in_list(key: str, value: Any) -> Any:
     """One value where a list belongs is a list of one."""
     many = key in ("data", "where", "strategies", "limits", "metrics")
     return [value] if many and isinstance(value, (str, int, float)) else value
 
 
-def _said(error: msgspec.ValidationError) -> str:
+def _format_validation_error(error: msgspec.ValidationError) -> str:
     """What msgspec says, ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
     reason, _, where = str(error).partition(" - at `$")
     key = where.strip("`.").replace("[...]", "")
@@ -279,13 +289,15 @@ def _said(error: msgspec.ValidationError) -> str:
     return f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
 
 
-def _names(strategies: Iterable[str]) -> tuple[str, ...]:
-    sets = {"lineup": LINEUP, "baselines": tuple(BASELINES)}
+def _expand_strategy_sets(strategies: Iterable[str]) -> tuple[str, ...]:
+    sets = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
     every = (sets.get(text, (text,)) for text in strategies)
     return tuple(dict.fromkeys(text for texts in every for text in texts))
 
 
-def _checked(key: str, names: tuple[str, ...], check: Callable[[str], object]) -> tuple[str, ...]:
+def _check_names(
+    key: str, names: tuple[str, ...], check: Callable[[str], object]
+) -> tuple[str, ...]:
     if not names:
         raise SpecError(f"{key}: name at least one")
     for name in names:
@@ -296,39 +308,39 @@ def _checked(key: str, names: tuple[str, ...], check: Callable[[str], object]) -
     return names
 
 
-def _known(kind: str, name: str, table: Mapping[str, Any]) -> None:
+def _require_known(kind: str, name: str, table: Mapping[str, Any]) -> None:
     if name not in table:
         raise UnknownName(kind, name, table)
 
 
-def _place(path: str, folder: str) -> Place:
-    if is_address(path):
+def _resolve_path(path: str, folder: str) -> PathOrUrl:
+    if is_url(path):
         return path
-    if (known := named(path)) is not None:
+    if (known := resolve_dataset_path(path)) is not None:
         return known
     inside = not folder or os.path.abspath(folder) == os.getcwd()
     return Path("" if inside else folder) / Path(path).expanduser()
 
 
-def _as_given(path: str | Path, spec: Spec) -> str:
+def _portable_path(path: str | Path, spec: Spec) -> str:
     """A file as it follows from ``data``, so that a run repeated elsewhere says the same."""
     text = str(path)
-    if any(path.startswith(BUNDLED) for path in spec.data):
-        text = text.replace(os.path.join(bundled("datasets"), ""), BUNDLED, 1)
-    if any(path.startswith(DATASET) for path in spec.data):
-        for home in homes():
-            text = text.replace(os.path.join(home, ""), DATASET, 1)
+    if any(path.startswith(BUNDLED_PREFIX) for path in spec.data):
+        text = text.replace(os.path.join(bundled_path("datasets"), ""), BUNDLED_PREFIX, 1)
+    if any(path.startswith(DATASET_PREFIX) for path in spec.data):
+        for home in data_dirs():
+            text = text.replace(os.path.join(home, ""), DATASET_PREFIX, 1)
     return text.removeprefix(os.path.join(spec.folder, "")) if spec.folder else text
 
 
-def _plain(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """As JSON has it, with a folder that can be found from anywhere where one is needed.
 
     ``profiles``: those that counted stand in it, so that a run repeated elsewhere counts the same.
     """
     found = all(
-        path.startswith((BUNDLED, DATASET))
-        or is_address(path)
+        path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))
+        or is_url(path)
         or Path(path).expanduser().is_absolute()
         for path in spec.data
     )

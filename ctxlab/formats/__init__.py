@@ -1,19 +1,20 @@
 """Recorded conversations of many systems are read as one: ``load`` streams ``Recording``s.
 
-A format is one file here, called after it, and one line in ``table``. It says how its content is
-recognised, how it is read and, for some, how it is written: ``write``. A Codex rollout, say, is read by
-``codex``; what is too much for one file goes into files that begin alike (``codex_turns``).
+A format is one file here, called after it, and one line in ``registry``. It says how its content is
+recognised, how it is read and, for some, how it is written: ``write``. A product with too much for one
+file has a folder: a Codex rollout, say, is read by ``codex/reader`` with ``codex/rollout``.
 
 What readers share, from the file up:
 
-- bytes and JSON: ``places``, ``zipped``, ``head``, ``elements``, ``json_files``; ``Source`` in ``base``
-- values that may be there, and those that must: ``loose``, ``required``
-- messages: ``chat_shape``, ``answer``, ``usage``, ``anthropic_blocks``; ``any_call``, ``any_messages``,
-  ``any_content`` and ``any_tools`` where a log mixes APIs
-- conversations from logged requests: ``request_bodies``, ``traced_calls``, ``stitch``, ``alignment``;
-  what a compaction kept: ``found_again``
+- bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``,
+  ``common/json_files``; ``Source`` in ``base``
+- values that may be there, and those that must: ``fields``
+- messages, in ``common``: ``chat_format``, ``assistant_message``, ``usage``, ``anthropic_blocks``;
+  ``api_calls``, ``api_messages``, ``api_content`` and ``api_tools`` where a log mixes APIs
+- conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
+  ``alignment``
 
-``loading``, ``choosing``, ``writing`` and ``losses`` stand above the formats.
+``load``, ``filters``, ``write`` and ``unsupported`` stand above the formats.
 """
 
 from ctxlab.formats.base import (
@@ -21,27 +22,27 @@ from ctxlab.formats.base import (
     OnError,
     Source,
 )
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.load import (
     OnSkip,
     load,
 )
 from ctxlab.formats.registry import (
     FORMATS,
+    detect_format,
     register,
-    sniff,
 )
 from ctxlab.formats.write import write
 
 __all__ = [
     "FORMATS",
+    "FileHead",
     "Format",
-    "Head",
     "OnError",
     "OnSkip",
     "Source",
+    "detect_format",
     "load",
     "register",
-    "sniff",
     "write",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import TypeAlias
 
-from ctxlab._utils.humanize import quantity
+from ctxlab._utils.humanize import parse_quantity
 from ctxlab.errors import (
     SpecError,
     UnknownName,
@@ -17,21 +17,21 @@ from ctxlab.errors import (
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["Condition", "condition", "sampled"]
+__all__ = ["Condition", "parse_condition", "sample_recordings"]
 
 Condition: TypeAlias = Callable[[Recording], bool]
 
-_WRITTEN = re.compile(r"\s*(\w+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*")
-_SIZES = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*")
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
           "=": operator.eq, "==": operator.eq, "!=": operator.ne}  # fmt: skip
-_NUMBERS: dict[str, Callable[[Recording], int]] = {
+_NUMBER_PROPERTIES: dict[str, Callable[[Recording], int]] = {
     "messages": lambda recording: len(recording.messages),
-    "requests": lambda recording: len(recording.requests),
-    "tokens": lambda recording: TokenCounter().request(recording.messages, recording.tools),
+    "requests": lambda recording: len(recording.request_positions),
+    "tokens": lambda recording: TokenCounter().count_request(recording.messages, recording.tools),
     "compactions": lambda recording: len(recording.compactions),
     "probes": lambda recording: len(recording.probes),
 }
-_TEXTS: dict[str, Callable[[Recording], str]] = {
+_TEXT_PROPERTIES: dict[str, Callable[[Recording], str]] = {
     "model": lambda recording: recording.model or "",
     "id": lambda recording: recording.id,
     "cluster": lambda recording: recording.cluster or recording.id,
@@ -39,35 +39,41 @@ _TEXTS: dict[str, Callable[[Recording], str]] = {
 }
 
 
-def condition(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """What a text asks of a recording: ``messages>=50``, ``tokens>=20k``, ``model=claude*``.
 
     ``messages``, ``requests``, ``tokens`` (as GPT-5 counts the whole recording), ``compactions``
     and ``probes`` are compared with ``>= <= > < = !=``; ``model``, ``id``, ``cluster`` and
     ``format`` with ``=`` and ``!=``, where ``*`` stands for anything. Raises ``SpecError``.
 
-    >>> condition("requests > 0")(Recording("a", ()))
+    >>> parse_condition("requests > 0")(Recording("a", ()))
     False
     """
-    found = _WRITTEN.fullmatch(text)
+    found = _CONDITION.fullmatch(text)
     if found is None:
         raise SpecError(f"where: {text!r} is no condition; write messages>=50 or model=claude*")
     name, sign, wanted = found.groups()
-    if name in _TEXTS:
+    if name in _TEXT_PROPERTIES:
         if sign not in ("=", "==", "!="):
             raise SpecError(f"where: {name} is a text: compare it with = or !=, not {sign}")
-        said, same = _TEXTS[name], sign != "!="
+        property_text, is_equal = _TEXT_PROPERTIES[name], sign != "!="
         # Only * stands for anything: brackets and question marks are common in ids.
         pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
-        return lambda recording: (pattern.fullmatch(said(recording)) is not None) is same
-    if name not in _NUMBERS:
-        raise SpecError(f"where: {UnknownName('property', name, [*_NUMBERS, *_TEXTS])}")
-    size, compare = _NUMBERS[name], _SIZES[sign]
-    bound = _number(wanted, text)
+        return lambda recording: (
+            (pattern.fullmatch(property_text(recording)) is not None) is is_equal
+        )
+    if name not in _NUMBER_PROPERTIES:
+        raise SpecError(
+            f"where: {UnknownName('property', name, [*_NUMBER_PROPERTIES, *_TEXT_PROPERTIES])}"
+        )
+    size, compare = _NUMBER_PROPERTIES[name], _COMPARISONS[sign]
+    bound = _parse_number(wanted, text)
     return lambda recording: bool(compare(size(recording), bound))
 
 
-def sampled(recordings: Iterable[Recording], count: int, seed: int = 0) -> Iterator[Recording]:
+def sample_recordings(
+    recordings: Iterable[Recording], count: int, seed: int = 0
+) -> Iterator[Recording]:
     """A random sample of ``count`` recordings, in their order; ``count`` of them are held at a time.
 
     A recording is drawn by its id and the seed alone: the same data gives the same sample however
@@ -75,20 +81,20 @@ def sampled(recordings: Iterable[Recording], count: int, seed: int = 0) -> Itera
     """
     if count < 1:
         raise SpecError(f"sample: draw at least one recording, not {count}")
-    drawn: list[tuple[int, int, Recording]] = []
+    sample: list[tuple[int, int, Recording]] = []
     for place, recording in enumerate(recordings):
         key = f"{seed}\0{recording.id}".encode(errors="surrogatepass")
         rank = -int.from_bytes(blake2b(key, digest_size=16).digest())
         entry = (rank, place, recording)
-        if len(drawn) < count:
-            heapq.heappush(drawn, entry)
-        elif rank > drawn[0][0]:
-            heapq.heapreplace(drawn, entry)
-    yield from (recording for _, _, recording in sorted(drawn, key=lambda entry: entry[1]))
+        if len(sample) < count:
+            heapq.heappush(sample, entry)
+        elif rank > sample[0][0]:
+            heapq.heapreplace(sample, entry)
+    yield from (recording for _, _, recording in sorted(sample, key=lambda entry: entry[1]))
 
 
-def _number(text: str, condition: str) -> float:
-    found = quantity(text)
+def _parse_number(text: str, condition: str) -> float:
+    found = parse_quantity(text)
     if found is None or found[1]:
         raise SpecError(f"where: {condition!r} compares with a number, such as 50, 20k or 1.5M")
     return found[0]

@@ -5,7 +5,7 @@ A file is JSONL or a JSON list of observations (the interface's export, the blob
 their ``observations`` inside. The API writes ``traceId``, the blob storage ``trace_id``. Only
 observations of type ``GENERATION`` are read; the others are counted by their type.
 
-- ``input`` and ``output`` are what an integration logged, or JSON text of it (``any_call``). An
+- ``input`` and ``output`` are what an integration logged, or JSON text of it (``api_calls``). An
   answer that is JSON was parsed by Langfuse and is JSON text again.
 - LangChain's integration logs the definitions of tools as messages with the role ``tool``; others
   put them beside the messages, and Langfuse itself into ``tool_definitions``.
@@ -27,28 +27,28 @@ from typing import Any, NamedTuple
 
 from ctxlab.formats.base import (
     Format,
-    LeaveOut,
+    SkipCallback,
     Source,
 )
-from ctxlab.formats.common.api_messages import unpacked
-from ctxlab.formats.common.api_tools import tools_of
-from ctxlab.formats.common.json_files import values
+from ctxlab.formats.common.api_messages import parse_if_json
+from ctxlab.formats.common.api_tools import parse_tools
+from ctxlab.formats.common.json_files import read_json_values
 from ctxlab.formats.common.traces import (
-    Call,
-    call,
-    conversations,
-    thread_of,
+    TracedCall,
+    build_traced_call,
+    find_thread,
+    recordings_from_calls,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
+    count_or_zero,
     first_text,
-    iso_time,
-    text,
-    whole_number,
-    within,
+    get_nested,
+    parse_iso_time,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import (
     Recording,
     Usage,
@@ -56,7 +56,7 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_TYPES = (
+_OBSERVATION_TYPES = (
     "GENERATION",
     "SPAN",
     "EVENT",
@@ -77,14 +77,16 @@ class _Observation(NamedTuple):
     session: str | None
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with an observation: a type that Langfuse knows, and its trace."""
-    return any(_is_observation(each.fields) for row in head.rows for each in _observations(row))
+    return any(
+        _is_observation(each.fields) for row in head.rows for each in _iter_observations(row)
+    )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The conversations of each session, or else of each trace."""
-    return conversations(_calls(source), source)
+    return recordings_from_calls(_read_calls(source), source)
 
 
 FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", sniff, read)
@@ -93,75 +95,75 @@ FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", 
 def _is_observation(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.get("type") in _TYPES
-        and text(_either(value, "traceId", "trace_id")) is not None
+        and value.get("type") in _OBSERVATION_TYPES
+        and text_or_none(_get_any(value, "traceId", "trace_id")) is not None
     )
 
 
-def _calls(source: Source) -> Iterator[Call]:
-    for where, value in values(source):
-        for number, each in enumerate(_observations(value)):
-            with source.guard(*(where or (number, "observation"))):
-                kind = an_object(each.fields, "an observation").get("type")
+def _read_calls(source: Source) -> Iterator[TracedCall]:
+    for where, value in read_json_values(source):
+        for number, each in enumerate(_iter_observations(value)):
+            with source.handle_errors(*(where or (number, "observation"))):
+                kind = require_object(each.fields, "an observation").get("type")
                 if kind == "GENERATION":
-                    yield _call(each, source)
+                    yield _parse_call(each, source)
                 else:
                     source.skip(f"observation of type {kind}")
 
 
-def _observations(value: Any) -> Iterator[_Observation]:
+def _iter_observations(value: Any) -> Iterator[_Observation]:
     """The observations of a list, of a page of the API, or of traces."""
-    page = within(value, "data")
+    page = get_nested(value, "data")
     rows = page if isinstance(page, list) else value if isinstance(value, list) else [value]
     for row in rows:
-        inner = within(row, "observations")
+        inner = get_nested(row, "observations")
         if isinstance(inner, list):
             trace = row["trace"] if isinstance(row.get("trace"), dict) else row
-            session = text(_either(trace, "sessionId", "session_id"))
+            session = text_or_none(_get_any(trace, "sessionId", "session_id"))
             yield from (_Observation(each, session) for each in inner)
         else:
             yield _Observation(row, None)
 
 
-def _call(observation: _Observation, source: Source) -> Call:
+def _parse_call(observation: _Observation, source: Source) -> TracedCall:
     row = observation.fields
-    sent, tools = _sent(row, source.skip)
-    named = {"session_id": observation.session or _either(row, "sessionId", "session_id")}
-    trace = first_text([_either(row, "traceId", "trace_id"), row.get("id")]) or "trace"
-    return call(
-        thread_of(named, ("session_id",), trace),
+    sent, tools = _parse_input(row, source.skip)
+    named = {"session_id": observation.session or _get_any(row, "sessionId", "session_id")}
+    trace = first_text([_get_any(row, "traceId", "trace_id"), row.get("id")]) or "trace"
+    return build_traced_call(
+        find_thread(named, ("session_id",), trace),
         sent,
         row.get("output"),
         source.skip,
-        start=iso_time(_either(row, "startTime", "start_time")),
-        end=iso_time(_either(row, "endTime", "end_time")),
-        usage=_usage(row),
+        start=parse_iso_time(_get_any(row, "startTime", "start_time")),
+        end=parse_iso_time(_get_any(row, "endTime", "end_time")),
+        usage=_parse_usage(row),
         tools=tools,
         model=first_text(map(row.get, ("model", "provided_model_name", "providedModelName"))),
     )
 
 
-def _sent(row: dict[str, Any], leave_out: LeaveOut) -> tuple[Any, tuple[dict[str, Any], ...]]:
+def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
     """The messages, and the definitions of tools from where they are said first."""
-    sent = unpacked(row.get("input"))
-    rows = unpacked(within(sent, "messages")) if isinstance(sent, dict) else sent
+    sent = parse_if_json(row.get("input"))
+    rows = parse_if_json(get_nested(sent, "messages")) if isinstance(sent, dict) else sent
     among = []
     if isinstance(rows, list):
-        among = [each["content"] for each in rows if _is_definition(each)]
-        rows = [each for each in rows if not _is_definition(each)]
+        among = [each["content"] for each in rows if _is_tool_definition(each)]
+        rows = [each for each in rows if not _is_tool_definition(each)]
         sent = sent | {"messages": rows} if isinstance(sent, dict) else rows
-    beside = (within(sent, key) for key in ("tools", "functions"))
+    beside = (get_nested(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
     if not listed:
-        kept = unpacked(_either(row, "toolDefinitions", "tool_definitions"))
+        kept = parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions"))
         named = kept.items() if isinstance(kept, dict) else ()
-        bodies = ((name, unpacked(body)) for name, body in named)
+        bodies = ((name, parse_if_json(body)) for name, body in named)
         listed = [{"name": name} | body for name, body in bodies if isinstance(body, dict)]
-    return sent, tools_of(listed, leave_out)
+    return sent, parse_tools(listed, skip)
 
 
-def _is_definition(row: Any) -> bool:
-    content = within(row, "content")
+def _is_tool_definition(row: Any) -> bool:
+    content = get_nested(row, "content")
     return (
         isinstance(content, dict)
         and row.get("role") == "tool"
@@ -170,23 +172,23 @@ def _is_definition(row: Any) -> bool:
     )
 
 
-def _usage(row: dict[str, Any]) -> Usage | None:
-    details = unpacked(_either(row, "usageDetails", "usage_details"))
+def _parse_usage(row: dict[str, Any]) -> Usage | None:
+    details = parse_if_json(_get_any(row, "usageDetails", "usage_details"))
     counts = details if isinstance(details, dict) else {}
     if "prompt_tokens" in counts:
         return openai_usage(counts)
     if any("put" in name for name in counts):
-        return _sum(counts)
+        return _sum_usage_details(counts)
     older = row.get("usage")
     sums = older if isinstance(older, dict) else {}
-    sent = whole_number(_either(sums, "input", "promptTokens") or row.get("promptTokens"))
-    got = whole_number(_either(sums, "output", "completionTokens") or row.get("completionTokens"))
+    sent = count_or_zero(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
+    got = count_or_zero(_get_any(sums, "output", "completionTokens") or row.get("completionTokens"))
     return Usage(input=sent, output=got) if sent or got else None
 
 
-def _sum(counts: dict[str, Any]) -> Usage:
+def _sum_usage_details(counts: dict[str, Any]) -> Usage:
     """Kinds of tokens that do not overlap, except that the parts of what was written may be told."""
-    told = {name: whole_number(count) for name, count in counts.items()}
+    told = {name: count_or_zero(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}
     parts = {k: v for k, v in written.items() if "ephemeral" in k or k.endswith(("5m", "1h"))}
@@ -200,5 +202,5 @@ def _sum(counts: dict[str, Any]) -> Usage:
     )
 
 
-def _either(value: dict[str, Any], *names: str) -> Any:
+def _get_any(value: dict[str, Any], *names: str) -> Any:
     return next((value[name] for name in names if value.get(name)), None)

@@ -5,7 +5,7 @@ hold its ``child_runs``. Only runs of type ``llm`` (``chat_model`` in a stream o
 chains and tools around them repeat what they say, and are counted by their type.
 
 - ``inputs`` and ``outputs`` are what LangChain, ``wrap_openai``, ``wrap_anthropic`` or ``traceable``
-  logged (``any_call``). A prompt of a model that is no chat model is a user's message.
+  logged (``api_calls``). A prompt of a model that is no chat model is a user's message.
 - Runs belong together by ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata, else
   by their trace. The ``session_id`` of the run itself is the project.
 - Usage is the answer's own, else the run's. It counts the cached tokens within the prompt.
@@ -26,26 +26,26 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.api_tools import tools_of
-from ctxlab.formats.common.json_files import values
+from ctxlab.formats.common.api_tools import parse_tools
+from ctxlab.formats.common.json_files import read_json_values
 from ctxlab.formats.common.traces import (
-    Call,
-    call,
-    conversations,
-    thread_of,
+    TracedCall,
+    build_traced_call,
+    find_thread,
+    recordings_from_calls,
 )
 from ctxlab.formats.common.usage import (
     anthropic_usage,
     langchain_usage,
     openai_usage,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
     first_text,
-    iso_time,
-    within,
+    get_nested,
+    parse_iso_time,
+    require_object,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import (
     Recording,
     Usage,
@@ -53,19 +53,19 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_TYPES = ("llm", "chat_model", "chain", "tool", "retriever", "embedding", "prompt", "parser")
-_THREADS = ("session_id", "thread_id", "conversation_id")
-_TOLD = ("trace_id", "dotted_order", "start_time", "parent_run_id", "session_id", "inputs")
+_RUN_TYPES = ("llm", "chat_model", "chain", "tool", "retriever", "embedding", "prompt", "parser")
+_THREAD_KEYS = ("session_id", "thread_id", "conversation_id")
+_RUN_KEYS = ("trace_id", "dotted_order", "start_time", "parent_run_id", "session_id", "inputs")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with a run: a type that LangSmith knows, and where it belongs."""
-    return any(_is_run(run) for row in head.rows for run in _listed(row))
+    return any(_is_run(run) for row in head.rows for run in _top_level_runs(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The conversations of each thread, or else of each trace."""
-    return conversations(_calls(source), source)
+    return recordings_from_calls(_read_calls(source), source)
 
 
 FORMAT = Format("langsmith", "LangSmith runs, exported as JSON or JSONL", sniff, read)
@@ -74,65 +74,67 @@ FORMAT = Format("langsmith", "LangSmith runs, exported as JSON or JSONL", sniff,
 def _is_run(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.get("run_type") in _TYPES
-        and any(key in value for key in _TOLD)
+        and value.get("run_type") in _RUN_TYPES
+        and any(key in value for key in _RUN_KEYS)
     )
 
 
-def _listed(value: Any) -> list[Any]:
-    runs = within(value, "runs")
+def _top_level_runs(value: Any) -> list[Any]:
+    runs = get_nested(value, "runs")
     if isinstance(runs, list):
         return runs
     return value if isinstance(value, list) else [value]
 
 
-def _calls(source: Source) -> Iterator[Call]:
-    for where, value in values(source):
-        for number, run in enumerate(_runs(value)):
-            with source.guard(*(where or (number, "run"))):
-                kind = an_object(run, "a run").get("run_type")
+def _read_calls(source: Source) -> Iterator[TracedCall]:
+    for where, value in read_json_values(source):
+        for number, run in enumerate(_iter_runs(value)):
+            with source.handle_errors(*(where or (number, "run"))):
+                kind = require_object(run, "a run").get("run_type")
                 if kind in ("llm", "chat_model"):
-                    yield _call(run, source)
+                    yield _parse_call(run, source)
                 else:
                     source.skip(f"run of type {kind}")
 
 
-def _runs(value: Any) -> Iterator[Any]:
+def _iter_runs(value: Any) -> Iterator[Any]:
     """Every run of a value, those within another after it."""
-    waiting = _listed(value)[::-1]
+    waiting = _top_level_runs(value)[::-1]
     while waiting:
         run = waiting.pop()
         yield run
-        children = within(run, "child_runs")
+        children = get_nested(run, "child_runs")
         if isinstance(children, list):
             waiting += children[::-1]
 
 
-def _call(run: dict[str, Any], source: Source) -> Call:
+def _parse_call(run: dict[str, Any], source: Source) -> TracedCall:
     extra, inputs, outputs = run.get("extra"), run.get("inputs"), run.get("outputs")
-    metadata, params = within(extra, "metadata"), within(extra, "invocation_params")
+    metadata, params = get_nested(extra, "metadata"), get_nested(extra, "invocation_params")
     models = (
-        within(metadata, "ls_model_name"),
-        *(within(each, key) for each in (params, inputs) for key in ("model", "model_name")),
-        within(outputs, "model"),
+        get_nested(metadata, "ls_model_name"),
+        *(get_nested(each, key) for each in (params, inputs) for key in ("model", "model_name")),
+        get_nested(outputs, "model"),
     )
-    defined = (within(each, key) for key in ("tools", "functions") for each in (inputs, params))
-    return call(
-        thread_of(metadata, _THREADS, first_text([run.get("trace_id"), run.get("id")]) or "run"),
+    defined = (get_nested(each, key) for key in ("tools", "functions") for each in (inputs, params))
+    return build_traced_call(
+        find_thread(
+            metadata, _THREAD_KEYS, first_text([run.get("trace_id"), run.get("id")]) or "run"
+        ),
         inputs,
         outputs,
         source.skip,
-        start=iso_time(run.get("start_time")),
-        end=iso_time(run.get("end_time")),
-        usage=_usage(run),
-        tools=tools_of(next((each for each in defined if each), None), source.skip),
+        start=parse_iso_time(run.get("start_time")),
+        end=parse_iso_time(run.get("end_time")),
+        usage=_parse_usage(run),
+        tools=parse_tools(next((each for each in defined if each), None), source.skip),
         model=first_text(models),
     )
 
 
-def _usage(run: dict[str, Any]) -> Usage | None:
+def _parse_usage(run: dict[str, Any]) -> Usage | None:
     outputs = run.get("outputs")
-    raw = within(outputs, "usage")
+    raw = get_nested(outputs, "usage")
     counted = {
         "input_tokens": run.get("prompt_tokens"),
         "output_tokens": run.get("completion_tokens"),
@@ -140,9 +142,9 @@ def _usage(run: dict[str, Any]) -> Usage | None:
         "output_token_details": run.get("completion_token_details"),
     }
     return (
-        langchain_usage(within(outputs, "usage_metadata"))
-        or langchain_usage(within(run.get("extra"), "metadata", "usage_metadata"))
-        or openai_usage(within(outputs, "llm_output", "token_usage") or None)
-        or (openai_usage(raw) if within(raw, "prompt_tokens") else anthropic_usage(raw))
+        langchain_usage(get_nested(outputs, "usage_metadata"))
+        or langchain_usage(get_nested(run.get("extra"), "metadata", "usage_metadata"))
+        or openai_usage(get_nested(outputs, "llm_output", "token_usage") or None)
+        or (openai_usage(raw) if get_nested(raw, "prompt_tokens") else anthropic_usage(raw))
         or (langchain_usage(counted) if run.get("prompt_tokens") else None)
     )

@@ -19,33 +19,33 @@ from ctxlab.formats.base import (
     Format,
     OnError,
     Source,
-    recordings,
+    read_recordings,
 )
 from ctxlab.formats.filters import (
     Condition,
-    condition,
-    sampled,
+    parse_condition,
+    sample_recordings,
 )
 from ctxlab.formats.io.files import (
-    Found,
-    Place,
-    find,
+    FoundFile,
+    PathOrUrl,
+    find_files,
 )
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import (
     FORMATS,
-    recognise,
+    match_format,
 )
 from ctxlab.messages.types import Recording
 
 __all__ = ["OnSkip", "load"]
 
-OnSkip: TypeAlias = Callable[[Place, str], None]
+OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
 """Told of a file that gave no recording, and why."""
 
 
 def load(
-    path: Place | Iterable[Place],
+    path: PathOrUrl | Iterable[PathOrUrl],
     *,
     format: str | Format | None = None,
     on_error: OnError = "raise",
@@ -81,25 +81,29 @@ def load(
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
         format = FORMATS[format]
-    given = [path] if isinstance(path, (str, Path)) else list(path)
-    asked = [(each, find(each)) for each in given]
-    some = [where] if isinstance(where, str) or callable(where) else list(where)
-    conditions = [condition(each) if isinstance(each, str) else each for each in some]
-    stream = _unique(_stream(asked, format, on_error, on_skip or (lambda path, reason: None)))
+    paths = [path] if isinstance(path, (str, Path)) else list(path)
+    files_by_path = [(each, find_files(each)) for each in paths]
+    raw_conditions = [where] if isinstance(where, str) or callable(where) else list(where)
+    conditions = [
+        parse_condition(each) if isinstance(each, str) else each for each in raw_conditions
+    ]
+    stream = _make_ids_unique(
+        _stream(files_by_path, format, on_error, on_skip or (lambda path, reason: None))
+    )
     chosen = (each for each in stream if all(holds(each) for holds in conditions))
-    return chosen if sample is None else sampled(chosen, sample, seed)
+    return chosen if sample is None else sample_recordings(chosen, sample, seed)
 
 
 def _stream(
-    asked: list[tuple[Place, list[Found]]],
+    files_by_path: list[tuple[PathOrUrl, list[FoundFile]]],
     format: Format | None,
     on_error: OnError,
     on_skip: OnSkip,
 ) -> Iterator[Recording]:
-    for path, files in asked:
+    for path, files in files_by_path:
         nothing = True
-        for chosen, found in _grouped(files, format, on_error, on_skip):
-            for recording in _read(found, chosen, on_error, on_skip):
+        for chosen, found in _group_files(files, format, on_error, on_skip):
+            for recording in _read_group(found, chosen, on_error, on_skip):
                 nothing = False
                 yield recording
         if nothing:
@@ -107,93 +111,97 @@ def _stream(
             raise ReadError(path, None, reason)
 
 
-def _grouped(
-    files: list[Found], format: Format | None, on_error: OnError, on_skip: OnSkip
-) -> Iterator[tuple[Format, list[Found]]]:
+def _group_files(
+    files: list[FoundFile], format: Format | None, on_error: OnError, on_skip: OnSkip
+) -> Iterator[tuple[Format, list[FoundFile]]]:
     """Each file with its format; those of a folder that are read together, behind its others."""
     for _, here in groupby(files, key=lambda found: found.folder):
-        waiting: dict[tuple[str, str], tuple[Format, list[Found]]] = {}
+        groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
         for found in here:
-            known = _recognised(found, format, on_error, on_skip)
+            known = _detect_format(found, format, on_error, on_skip)
             if known is None:
                 continue
             chosen, head = known
-            if chosen.together is None:
+            if chosen.group_key is None:
                 yield chosen, [found]
             else:
-                key = chosen.name, chosen.together(head)
-                waiting.setdefault(key, (chosen, []))[1].append(found)
-        yield from waiting.values()
+                key = chosen.name, chosen.group_key(head)
+                groups.setdefault(key, (chosen, []))[1].append(found)
+        yield from groups.values()
 
 
-def _recognised(
-    found: Found, format: Format | None, on_error: OnError, on_skip: OnSkip
-) -> tuple[Format, Head] | None:
+def _detect_format(
+    found: FoundFile, format: Format | None, on_error: OnError, on_skip: OnSkip
+) -> tuple[Format, FileHead] | None:
     try:
-        head = Head.of(found.place)
+        head = FileHead.from_file(found.path)
     except ReadError as unreadable:
-        if found.named or on_error == "raise":
+        if found.explicit or on_error == "raise":
             raise
-        on_skip(found.place, unreadable.reason)
+        on_skip(found.path, unreadable.reason)
         return None
     # That a file is no recording is no failure of the folder that it lies in.
-    if not head.start and str(found.place).endswith(".lock") and not found.named:
+    if not head.first_bytes and str(found.path).endswith(".lock") and not found.explicit:
         return None  # it lies beside what a store writes, and never holds anything
-    if not head.start.strip():
-        nothing: ReadError = ReadError(found.place, None, "the file is empty")
-    elif (chosen := _choose(head, format, found.named)) is None:
-        nothing = UnknownFormat(found.place, None, _unknown(found, format))
+    if not head.first_bytes.strip():
+        problem: ReadError = ReadError(found.path, None, "the file is empty")
+    elif (chosen := _select_format(head, format, found.explicit)) is None:
+        problem = UnknownFormat(found.path, None, _unknown_format_message(found, format))
     else:
         return chosen, head
-    if found.named:
-        raise nothing
-    on_skip(found.place, nothing.reason)
+    if found.explicit:
+        raise problem
+    on_skip(found.path, problem.reason)
     return None
 
 
-def _read(
-    files: list[Found], format: Format, on_error: OnError, on_skip: OnSkip
+def _read_group(
+    files: list[FoundFile], format: Format, on_error: OnError, on_skip: OnSkip
 ) -> Iterator[Recording]:
     first, *others = files
     name = first.name.rpartition("/")[0] or first.name if others else first.name
-    source = Source(first.place, name, on_error, tuple(found.place for found in others))
+    source = Source(first.path, name, on_error, tuple(found.path for found in others))
     count = 0
     try:
-        for recording in recordings(format, source):
+        for recording in read_recordings(format, source):
             count += 1
             yield recording
-        error = ReadError(first.place, None, f"no {format.name} conversation in it{_why(source)}")
+        error = ReadError(
+            first.path, None, f"no {format.name} conversation in it{_skipped_summary(source)}"
+        )
     except ReadError as broken:
-        if first.named or on_error == "raise":
+        if first.explicit or on_error == "raise":
             raise
         error, count = broken, 0
     if count:
         return
-    if first.named:
+    if first.explicit:
         raise error
     for found in files:
-        on_skip(found.place, error.reason)
+        on_skip(found.path, error.reason)
 
 
-def _choose(head: Head, format: Format | None, named: bool) -> Format | None:
+def _select_format(head: FileHead, format: Format | None, explicit: bool) -> Format | None:
     if format is None:
-        return recognise(head)
-    return format if named or format.sniff(head) else None
+        return match_format(head)
+    return format if explicit or format.sniff(head) else None
 
 
-def _unknown(found: Found, format: Format | None) -> str:
+def _unknown_format_message(found: FoundFile, format: Format | None) -> str:
     if format is not None:
         return f"does not look like {format.name}"
-    known = f"; known formats: {', '.join(FORMATS)}. Name one with --format" if found.named else ""
+    known = (
+        f"; known formats: {', '.join(FORMATS)}. Name one with --format" if found.explicit else ""
+    )
     return f"no reader recognises it{known}"
 
 
-def _why(source: Source) -> str:
-    left_out = [f"{count}x {reason}" for reason, count in source.take().items()]
+def _skipped_summary(source: Source) -> str:
+    left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
     return f" ({'; '.join(left_out[:3])})" if left_out else ""
 
 
-def _unique(stream: Iterator[Recording]) -> Iterator[Recording]:
+def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:
     used: dict[str, int] = {}  # id → the number that its last use got
     for recording in stream:
         id, again = recording.id, used.get(recording.id, 0)

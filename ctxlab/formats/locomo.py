@@ -34,19 +34,17 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    clock_time,
-    dated,
-    listed,
-    text,
-    texts,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    parse_clock_time,
+    prepend_date,
+    require_object,
+    require_text,
+    text_or_none,
+    texts_in,
 )
-from ctxlab.formats.required_fields import (
-    a_text,
-    an_object,
-)
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import (
     Message,
     Probe,
@@ -56,18 +54,18 @@ from ctxlab.messages.types import (
 __all__ = ["FORMAT", "read", "sniff"]
 
 _CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-_CLOCK = "%I:%M %p on %d %B, %Y"
-_SESSION = re.compile(r"session_([0-9]{1,6})")
+_TIME_FORMAT = "%I:%M %p on %d %B, %Y"
+_SESSION_KEY = re.compile(r"session_([0-9]{1,6})")
 _TURN_ID = re.compile(r"D:?([0-9]{1,6}):([0-9]{1,6})")
-_READ = ("speaker", "text", "blip_caption")
-_META = ("sample_id", "speaker_a", "speaker_b")
+_NON_EXTRA_KEYS = ("speaker", "text", "blip_caption")
+_META_KEYS = ("sample_id", "speaker_a", "speaker_b")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a list of samples whose conversation has speakers and sessions."""
     if not isinstance(head.value, list):
         return False
-    chats = [within(sample, "conversation") for sample in head.value]
+    chats = [get_nested(sample, "conversation") for sample in head.value]
     return any(
         isinstance(chat, dict) and ("speaker_a" in chat or "session_1" in chat) for chat in chats
     )
@@ -75,33 +73,33 @@ def sniff(head: Head) -> bool:
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a sample."""
-    for number, sample in source.items():
-        with source.guard(number, "element"):
-            yield _recording(sample, str(number), source)
+    for number, sample in source.read_json_array():
+        with source.handle_errors(number, "element"):
+            yield _parse_sample(sample, str(number), source)
 
 
 FORMAT = Format("locomo", "LoCoMo: two-person chats with questions", sniff, read)
 
 
-def _recording(sample: Any, number: str, source: Source) -> Recording:
-    conversation = within(sample, "conversation")
+def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
+    conversation = get_nested(sample, "conversation")
     if not isinstance(conversation, dict):
         raise ValueError("a sample has a conversation, which is an object")
-    name = text(sample.get("sample_id")) or number
+    name = text_or_none(sample.get("sample_id")) or number
     messages: list[Message] = []
     places: dict[str, int] = {}
-    for position, (turn, date, opens) in enumerate(_turns(conversation)):
-        with source.guard(position, f"{name} turn"):
+    for position, (turn, date, opens) in enumerate(_iter_turns(conversation)):
+        with source.handle_errors(position, f"{name} turn"):
             first = messages[0].name if messages else None
-            message = _message(turn, first, date, opens)
-            if id := text(turn.get("dia_id")):
+            message = _parse_turn(turn, first, date, opens)
+            if id := text_or_none(turn.get("dia_id")):
                 places.setdefault(id, len(messages))
             messages.append(message)
     probes = []
-    for place, asked in enumerate(listed(sample.get("qa"))):
-        with source.guard(place, f"{name} question"):
-            probes.append(_probe(asked, f"{name}/{place}", places, source))
-    known = {key: sample.get(key) or conversation.get(key) for key in _META}
+    for place, asked in enumerate(list_or_empty(sample.get("qa"))):
+        with source.handle_errors(place, f"{name} question"):
+            probes.append(_parse_probe(asked, f"{name}/{place}", places, source))
+    known = {key: sample.get(key) or conversation.get(key) for key in _META_KEYS}
     return Recording(
         id=f"{source.name}/{name}",
         messages=tuple(messages),
@@ -110,49 +108,49 @@ def _recording(sample: Any, number: str, source: Source) -> Recording:
     )
 
 
-def _turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None, bool]]:
+def _iter_turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None, bool]]:
     """Each turn with the date of its session, and whether it opens the session."""
-    numbers = (_SESSION.fullmatch(key) for key in conversation)
+    numbers = (_SESSION_KEY.fullmatch(key) for key in conversation)
     for found in sorted((found for found in numbers if found), key=lambda found: int(found[1])):
         turns = conversation[found[0]]
         if not isinstance(turns, list):
             raise ValueError(f"{found[0]} is a list of turns, not {type(turns).__name__}")
-        date = text(conversation.get(f"{found[0]}_date_time"))
+        date = text_or_none(conversation.get(f"{found[0]}_date_time"))
         for index, turn in enumerate(turns):
             yield turn, date, index == 0
 
 
-def _message(turn: Any, first: str | None, date: str | None, opens: bool) -> Message:
-    turn = an_object(turn, "a turn")
-    speaker, said, shown = turn["speaker"], turn["text"], text(turn.get("blip_caption"))
+def _parse_turn(turn: Any, first: str | None, date: str | None, opens: bool) -> Message:
+    turn = require_object(turn, "a turn")
+    speaker, said, shown = turn["speaker"], turn["text"], text_or_none(turn.get("blip_caption"))
     if not isinstance(speaker, str) or not isinstance(said, str):
         raise ValueError("a turn has a speaker and a text")
     content = f"{said}\n[shares a picture: {shown}]" if shown else said
     return Message(
         "user" if first in (None, speaker) else "assistant",
-        dated(content, date) if opens else content,
+        prepend_date(content, date) if opens else content,
         name=speaker,
-        time=clock_time(date, _CLOCK),
-        extra={key: value for key, value in turn.items() if key not in _READ},
+        time=parse_clock_time(date, _TIME_FORMAT),
+        extra={key: value for key, value in turn.items() if key not in _NON_EXTRA_KEYS},
     )
 
 
-def _probe(asked: Any, id: str, places: dict[str, int], source: Source) -> Probe:
-    question, category = a_text(asked["question"], "a question"), asked.get("category")
-    answers = texts(asked.get("answer")) if category != 5 else ()
+def _parse_probe(asked: Any, id: str, places: dict[str, int], source: Source) -> Probe:
+    question, category = require_text(asked["question"], "a question"), asked.get("category")
+    answers = texts_in(asked.get("answer")) if category != 5 else ()
     if category == 3:
         answers = tuple(answer.partition(";")[0].strip() for answer in answers)
     return Probe(
         id=id,
         question=question,
         answers=answers,
-        evidence=tuple(sorted(set(_evidence(asked.get("evidence"), places, source)))),
+        evidence=tuple(sorted(set(_evidence_positions(asked.get("evidence"), places, source)))),
         category=_CATEGORIES.get(category),
     )
 
 
-def _evidence(written: Any, places: dict[str, int], source: Source) -> Iterator[int]:
-    for each in texts(written):
+def _evidence_positions(written: Any, places: dict[str, int], source: Source) -> Iterator[int]:
+    for each in texts_in(written):
         named = [f"D{int(session)}:{int(turn)}" for session, turn in _TURN_ID.findall(each)]
         for id in [each] if each in places else named or [each]:
             if id in places:

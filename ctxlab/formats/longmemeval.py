@@ -37,18 +37,17 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    clock_time,
-    dated,
-    text,
-    texts,
+from ctxlab.formats.fields import (
+    parse_clock_time,
+    prepend_date,
+    require_list,
+    require_object,
+    require_text,
+    text_or_none,
+    texts_in,
 )
-from ctxlab.formats.required_fields import (
-    a_list,
-    a_text,
-    an_object,
-)
+from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Probe,
@@ -57,25 +56,25 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_HISTORY = {"haystack_dates", "haystack_session_ids", "haystack_sessions"}
-_META = ("question_id", "question_type", "question_date")
-_UNANSWERABLE = "_abs"
+_HISTORY_KEYS = {"haystack_dates", "haystack_session_ids", "haystack_sessions"}
+_META_KEYS = ("question_id", "question_type", "question_date")
+_UNANSWERABLE_SUFFIX = "_abs"
 _WEEKDAY = re.compile(r" \([A-Za-z]{3}\)")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a list of questions with their haystacks."""
     return isinstance(head.value, list) and any(
-        isinstance(each, dict) and "question_id" in each and not _HISTORY.isdisjoint(each)
+        isinstance(each, dict) and "question_id" in each and not _HISTORY_KEYS.isdisjoint(each)
         for each in head.value
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a history, called after its question."""
-    for number, element in source.items():
-        with source.guard(number, "element"):
-            yield _recording(element, str(number), source)
+    for number, element in source.read_json_array():
+        with source.handle_errors(number, "element"):
+            yield _parse_element(element, str(number), source)
 
 
 FORMAT = Format("longmemeval", "LongMemEval: chat histories with questions", sniff, read)
@@ -90,23 +89,25 @@ class _History:
     marked: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-def _recording(element: Any, number: str, source: Source) -> Recording:
-    element = an_object(element, "an element")
-    name = text(element.get("question_id")) or number
-    history = _history(element, name, source)
+def _parse_element(element: Any, number: str, source: Source) -> Recording:
+    element = require_object(element, "an element")
+    name = text_or_none(element.get("question_id")) or number
+    history = _build_history(element, name, source)
     several = "questions" in element
     probes = []
-    for place, (question, answer, sessions) in enumerate(_asked(element)):
-        with source.guard(place, f"{name} question"):
-            question = a_text(question, "a question")
-            kind = text(element.get("question_type")) if place == 0 else None
-            answerable = place > 0 or not name.endswith(_UNANSWERABLE)
+    for place, (question, answer, sessions) in enumerate(_parse_questions(element)):
+        with source.handle_errors(place, f"{name} question"):
+            question = require_text(question, "a question")
+            kind = text_or_none(element.get("question_type")) if place == 0 else None
+            answerable = place > 0 or not name.endswith(_UNANSWERABLE_SUFFIX)
             probes.append(
                 Probe(
                     id=f"{name}/{place}" if several else name,
-                    question=dated(question, text(element.get("question_date"))),
-                    answers=texts(answer) if answerable else (),
-                    evidence=tuple(sorted(set(_evidence(texts(sessions), history, source)))),
+                    question=prepend_date(question, text_or_none(element.get("question_date"))),
+                    answers=texts_in(answer) if answerable else (),
+                    evidence=tuple(
+                        sorted(set(_evidence_positions(texts_in(sessions), history, source)))
+                    ),
                     category=kind if answerable else "abstention",
                 )
             )
@@ -114,35 +115,41 @@ def _recording(element: Any, number: str, source: Source) -> Recording:
         id=f"{source.name}/{name}",
         messages=tuple(history.messages),
         probes=tuple(probes),
-        cluster=name.removesuffix(_UNANSWERABLE),
-        meta={key: element[key] for key in _META if key in element},
+        cluster=name.removesuffix(_UNANSWERABLE_SUFFIX),
+        meta={key: element[key] for key in _META_KEYS if key in element},
     )
 
 
-def _asked(element: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Each question with its answer and its answer sessions."""
     if "questions" not in element:
         return [tuple(map(element.get, ("question", "answer", "answer_session_ids")))]
     plural = ("questions", "answers", "answer_session_ids")
-    return list(zip_longest(*(_listed(element, key) for key in plural)))
+    return list(zip_longest(*(_require_list_field(element, key) for key in plural)))
 
 
-def _history(element: dict[str, Any], name: str, source: Source) -> _History:
-    sessions = _listed(element, "haystack_sessions")
+def _build_history(element: dict[str, Any], name: str, source: Source) -> _History:
+    sessions = _require_list_field(element, "haystack_sessions")
     dates, ids = (
-        [text(each) for each in _listed(element, f"haystack_{key}")[: len(sessions)]]
+        [
+            text_or_none(each)
+            for each in _require_list_field(element, f"haystack_{key}")[: len(sessions)]
+        ]
         for key in ("dates", "session_ids")
     )
     history, position = _History(), 0
-    rows = [(_time(date), date, id, turns) for turns, date, id in zip_longest(sessions, dates, ids)]
+    rows = [
+        (_parse_date(date), date, id, turns)
+        for turns, date, id in zip_longest(sessions, dates, ids)
+    ]
     if all(time is not None for time, *_ in rows):
         rows.sort(key=lambda row: row[0] or 0.0)
     for time, date, id, turns in rows:
         if not isinstance(turns, list):
             raise ValueError(f"a session is a list of turns, not {type(turns).__name__}")
         for index, turn in enumerate(turns):
-            with source.guard(position, f"{name} turn"):
-                message = _message(turn, None if index else date, id)
+            with source.handle_errors(position, f"{name} turn"):
+                message = _parse_turn(turn, None if index else date, id)
                 if id:
                     history.turns[id].append(len(history.messages))
                 if id and turn.get("has_answer") is True:
@@ -152,16 +159,18 @@ def _history(element: dict[str, Any], name: str, source: Source) -> _History:
     return history
 
 
-def _message(turn: Any, date: str | None, session: str | None) -> Message:
+def _parse_turn(turn: Any, date: str | None, session: str | None) -> Message:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
         raise ValueError("a turn is an object whose content is text")
-    said = {"role": turn.get("role"), "content": dated(turn["content"], date)}
+    said = {"role": turn.get("role"), "content": prepend_date(turn["content"], date)}
     extra = {"session": session, "has_answer": turn.get("has_answer")}
     known = {key: value for key, value in extra.items() if value is not None}
-    return Message.from_dict(said).replace(extra=known)
+    return message_from_dict(said).replace(extra=known)
 
 
-def _evidence(sessions: tuple[str, ...], history: _History, source: Source) -> Iterator[int]:
+def _evidence_positions(
+    sessions: tuple[str, ...], history: _History, source: Source
+) -> Iterator[int]:
     for id in sessions:
         if id in history.turns:
             yield from history.marked.get(id) or history.turns[id]
@@ -169,12 +178,12 @@ def _evidence(sessions: tuple[str, ...], history: _History, source: Source) -> I
             source.skip("answer session that is not in the history")
 
 
-def _time(date: str | None) -> float | None:
+def _parse_date(date: str | None) -> float | None:
     """Of ``2023/05/20 (Sat) 02:21``; the day of the week follows from the date."""
-    return clock_time(_WEEKDAY.sub("", date or ""), "%Y/%m/%d %H:%M")
+    return parse_clock_time(_WEEKDAY.sub("", date or ""), "%Y/%m/%d %H:%M")
 
 
-def _listed(element: dict[str, Any], key: str) -> list[Any]:
+def _require_list_field(element: dict[str, Any], key: str) -> list[Any]:
     """The list under a key; an empty one where there is none."""
     value = element.get(key)
-    return [] if value is None else a_list(value, key)
+    return [] if value is None else require_list(value, key)

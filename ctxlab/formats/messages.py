@@ -36,41 +36,41 @@ from ctxlab.formats import (
     langchain,
     mini_swe_agent,
 )
-from ctxlab.formats.anthropic import reader as anthropic_messages
+from ctxlab.formats.anthropic import reader as anthropic_reader
 from ctxlab.formats.base import (
     Format,
-    LeaveOut,
+    SkipCallback,
     Source,
-    silent,
+    ignore_skip,
 )
-from ctxlab.formats.common.api_calls import answers_of
+from ctxlab.formats.common.api_calls import parse_response_messages
 from ctxlab.formats.common.api_messages import (
-    is_control,
-    read_row,
+    is_control_row,
+    parse_message,
 )
-from ctxlab.formats.common.api_tools import tools_of
-from ctxlab.formats.common.chat_format import has_other_parts
+from ctxlab.formats.common.api_tools import parse_tools
+from ctxlab.formats.common.chat_format import has_non_openai_parts
 from ctxlab.formats.common.request_log import (
-    Dialect,
-    moment,
-    read_bodies,
+    ApiDialect,
+    find_timestamp,
+    read_request_log,
 )
-from ctxlab.formats.common.usage import any_usage
-from ctxlab.formats.common.vercel_messages import is_ui_tool
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.openai_chat import message_of
+from ctxlab.formats.common.usage import detect_usage
+from ctxlab.formats.common.vercel_messages import is_ui_tool_part
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    text_or_none,
+)
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.formats.openhands import completions as openhands_completions
-from ctxlab.formats.optional_fields import (
-    listed,
-    text,
-    within,
-)
 from ctxlab.messages.content_parts import (
-    UNREAD_CALLS,
-    api_of,
+    UNREAD_CALL_TYPES,
+    describe_type,
+    guess_api,
     is_known_type,
     part_type,
-    short_type,
 )
 from ctxlab.messages.types import (
     Message,
@@ -79,20 +79,24 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 
-_FIRST = 50
+_MAX_SNIFFED_ROWS = 50
 # Keys of blocks without a type that tell whose they are.
-_TELLING = {"block_type", "tool_name"}
+_PROVIDER_KEYS = {"block_type", "tool_name"}
 # Readers of files that hold such lists among other things, and of lists that are theirs alone.
-_OTHERS = (anthropic_messages, langchain, mini_swe_agent, openhands_completions)
+_OTHER_READERS = (anthropic_reader, langchain, mini_swe_agent, openhands_completions)
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with messages of which one is not in OpenAI's chat shape."""
-    if any(within(row, "format") == "ctxlab" for row in head.rows):
+    if any(get_nested(row, "format") == "ctxlab" for row in head.rows):
         return False
-    rows = [each for row in head.rows for each in _messages(_unwrapped(row))]
-    other = any(has_other_parts(row) for row in rows) or any(map(is_control, head.rows))
-    return other and any(map(_is_ours, rows)) and not any(each.sniff(head) for each in _OTHERS)
+    rows = [each for row in head.rows for each in _iter_messages(_unwrap_row(row))]
+    other = any(has_non_openai_parts(row) for row in rows) or any(map(is_control_row, head.rows))
+    return (
+        other
+        and any(map(_is_plain_message, rows))
+        and not any(each.sniff(head) for each in _OTHER_READERS)
+    )
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -116,16 +120,28 @@ def read(source: Source) -> Iterator[Recording]:
     """
     parts = PartCount()
 
-    def message(row: Any, leave_out: LeaveOut) -> list[Message]:
+    def message(row: Any, skip: SkipCallback) -> list[Message]:
         parts.add(row)
-        return read_row(row, leave_out) if has_other_parts(row) else message_of(row, leave_out)
+        return (
+            parse_message(row, skip)
+            if has_non_openai_parts(row)
+            else parse_openai_message(row, skip)
+        )
 
-    dialect = Dialect(_opening, message, _answer, any_usage, _tools, _is_skipped, _unwrapped)
-    given, refusals = 0, []
-    for recording in read_bodies(source, dialect):
-        refused, parts = parts.refusal(), PartCount()
+    dialect = ApiDialect(
+        _parse_system,
+        message,
+        _parse_response,
+        detect_usage,
+        _parse_tools,
+        _is_control,
+        _unwrap_row,
+    )
+    read_count, refusals = 0, []
+    for recording in read_request_log(source, dialect):
+        refused, parts = parts.refusal_reason(), PartCount()
         if refused is None:
-            given += 1
+            read_count += 1
             yield recording
             continue
         refusals.append(refused)
@@ -133,8 +149,8 @@ def read(source: Source) -> Iterator[Recording]:
             break
         source.skip(f"conversation refused: {refused}")
     # A conversation of which nothing is known gives no recording.
-    refusals += [refused] if (refused := parts.refusal()) is not None else []
-    if refusals and (source.on_error == "raise" or not given):
+    refusals += [refused] if (refused := parts.refusal_reason()) is not None else []
+    if refusals and (source.on_error == "raise" or not read_count):
         raise ReadError(source.path, None, refusals[0])
 
 
@@ -157,26 +173,28 @@ class PartCount:
     def add(self, row: Any) -> None:
         """Count the parts of a message; a content that is a text is one part."""
         row = row if isinstance(row, dict) else {}
-        parts = listed(row.get("parts")) or listed(row.get("content"))
+        parts = list_or_empty(row.get("parts")) or list_or_empty(row.get("content"))
         self.total += len(parts) or 1
         for part in parts:
-            if isinstance(part, dict) and not (is_known_type(part_type(part)) or is_ui_tool(part)):
-                self.unknown[short_type(part)] += 1
-                self.kinds |= {part_type(part), *(_TELLING & part.keys())}
+            if isinstance(part, dict) and not (
+                is_known_type(part_type(part)) or is_ui_tool_part(part)
+            ):
+                self.unknown[describe_type(part)] += 1
+                self.kinds |= {part_type(part), *(_PROVIDER_KEYS & part.keys())}
 
-    def refusal(self) -> str | None:
+    def refusal_reason(self) -> str | None:
         """Return why the conversation is refused; None where it can be read.
 
         >>> parts = PartCount()
         >>> parts.add({"role": "model", "parts": [{"functionCall": {"name": "ls"}}]})
-        >>> parts.refusal()  # doctest: +ELLIPSIS
+        >>> parts.refusal_reason()  # doctest: +ELLIPSIS
         'Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...'
         """
         unknown = sum(self.unknown.values())
-        if unknown * 2 <= self.total and self.kinds.isdisjoint(UNREAD_CALLS):
+        if unknown * 2 <= self.total and self.kinds.isdisjoint(UNREAD_CALL_TYPES):
             return None
         types = ", ".join(f"{kind} ({count})" for kind, count in self.unknown.most_common(4))
-        api = api_of(self.kinds) or "chat messages of an API that ctxlab does not know"
+        api = guess_api(self.kinds) or "chat messages of an API that ctxlab does not know"
         return (
             f"Expected content parts of known types, got {unknown} of {self.total} unknown: {types}. "
             f"It looks like {api}; write it in the chat shape of OpenAI (ctxlab formats lists what is "
@@ -184,7 +202,7 @@ class PartCount:
         )
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap_row(value: Any) -> Any:
     """A Goose session as a body, and Kimi's prompt as a message."""
     if not isinstance(value, dict):
         return value
@@ -193,55 +211,57 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value.get("conversation"), list) and "messages" not in value:
         rest = {key: each for key, each in value.items() if key != "conversation"}
         return rest | {"messages": value["conversation"]}
-    if "model" not in value and text(value.get("modelId")):
+    if "model" not in value and text_or_none(value.get("modelId")):
         return value | {"model": value["modelId"]}
     return value
 
 
-def _is_skipped(value: Any) -> bool:
+def _is_control(value: Any) -> bool:
     """Whether a row is no message; Kimi's system prompt is one, and an exported session a body."""
-    if within(value, "role") == "_system_prompt" or isinstance(within(value, "conversation"), list):
+    if get_nested(value, "role") == "_system_prompt" or isinstance(
+        get_nested(value, "conversation"), list
+    ):
         return False
-    return is_control(value)
+    return is_control_row(value)
 
 
-def _messages(value: Any) -> Iterator[dict[str, Any]]:
+def _iter_messages(value: Any) -> Iterator[dict[str, Any]]:
     """The messages that a row of a file is or holds, the first of them."""
     if isinstance(value, list):
-        for each in value[:_FIRST]:
-            yield from _messages(each)
+        for each in value[:_MAX_SNIFFED_ROWS]:
+            yield from _iter_messages(each)
     elif isinstance(value, dict):
         request = value.get("request")
         fields = request if isinstance(request, dict) else value
         listed_ = fields.get("messages")
-        rows = listed_[:_FIRST] if isinstance(listed_, list) else [value]
+        rows = listed_[:_MAX_SNIFFED_ROWS] if isinstance(listed_, list) else [value]
         yield from (row for row in rows if isinstance(row, dict))
 
 
-def _is_ours(row: dict[str, Any]) -> bool:
+def _is_plain_message(row: dict[str, Any]) -> bool:
     """Whether a row is a message that no other product wraps in a type of its own."""
     if not isinstance(row.get("role"), str) or row["role"].startswith("_"):
         return False
     return row.get("type") is None and not row.keys().isdisjoint({"content", "parts", "tool_calls"})
 
 
-def _opening(fields: dict[str, Any], leave_out: LeaveOut) -> list[Message]:
+def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
     system = fields.get("system")
-    return read_row({"role": "system", "content": system}, leave_out) if system else []
+    return parse_message({"role": "system", "content": system}, skip) if system else []
 
 
-def _answer(response: Any, leave_out: LeaveOut) -> Message | None:
-    answers = [each for each in answers_of(response, leave_out) if each.role == "assistant"]
+def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
+    answers = [each for each in parse_response_messages(response, skip) if each.role == "assistant"]
     if not answers:
-        leave_out("response without a message")
+        skip("response without a message")
         return None
-    usage = any_usage(within(response, "usage"))
-    time = moment(response) if isinstance(response, dict) else None
+    usage = detect_usage(get_nested(response, "usage"))
+    time = find_timestamp(response) if isinstance(response, dict) else None
     answer = answers[-1]
     return answer.replace(usage=answer.usage or usage, time=answer.time or time)
 
 
-def _tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    defined = fields.get("tools") or within(fields, "toolConfig", "tools")
-    known = [each for each in listed(defined) if within(each, "cachePoint") is None]
-    return tools_of(known, silent)
+def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    defined = fields.get("tools") or get_nested(fields, "toolConfig", "tools")
+    known = [each for each in list_or_empty(defined) if get_nested(each, "cachePoint") is None]
+    return parse_tools(known, ignore_skip)

@@ -19,14 +19,15 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.chat_format import sent
+from ctxlab.formats.common.chat_format import select_chat_fields
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    number,
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    number_or_none,
+    text_or_none,
 )
+from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -34,17 +35,17 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_SAID_TWICE = ("response", "raw_output", "actions", "timestamp")
-_META = ("exit_status", "mini_version", "model_stats")
+_REPEATED_KEYS = ("response", "raw_output", "actions", "timestamp")
+_META_KEYS = ("exit_status", "mini_version", "model_stats")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a trajectory of mini-swe-agent by its own word."""
     words = (
-        within(head.value, "trajectory_format"),
-        within(head.value, "info", "config", "agent_type"),
+        get_nested(head.value, "trajectory_format"),
+        get_nested(head.value, "info", "config", "agent_type"),
     )
-    return within(head.value, "info", "mini_version") is not None or any(
+    return get_nested(head.value, "info", "mini_version") is not None or any(
         isinstance(word, str) and word.startswith(("mini-swe-agent", "minisweagent"))
         for word in words
     )
@@ -52,39 +53,41 @@ def sniff(head: Head) -> bool:
 
 def read(source: Source) -> Iterator[Recording]:
     """The one recording of the file; runs of one instance share a cluster."""
-    run = source.value()
-    rows = within(run, "messages")
+    run = source.read_json()
+    rows = get_nested(run, "messages")
     if not isinstance(rows, list):
         raise ReadError(source.path, None, "mini-swe-agent has a list of messages")
     messages: list[Message] = []
     for position, row in enumerate(rows):
-        if within(row, "role") == "exit":
+        if get_nested(row, "role") == "exit":
             source.skip("message of role exit")
             continue
-        with source.guard(position, "message"):
-            messages.append(_message(row))
+        with source.handle_errors(position, "message"):
+            messages.append(_parse_message(row))
     if not messages:
         return
-    info = within(run, "info")
+    info = get_nested(run, "info")
     yield Recording(
         id=source.name,
         messages=tuple(messages),
-        model=text(within(info, "config", "model", "model_name")),
-        cluster=text(within(run, "instance_id")),
-        meta={key: info[key] for key in _META if key in info} if isinstance(info, dict) else {},
+        model=text_or_none(get_nested(info, "config", "model", "model_name")),
+        cluster=text_or_none(get_nested(run, "instance_id")),
+        meta={key: info[key] for key in _META_KEYS if key in info}
+        if isinstance(info, dict)
+        else {},
     )
 
 
 FORMAT = Format("mini-swe-agent", "mini-swe-agent trajectories (.traj.json)", sniff, read)
 
 
-def _message(row: Any) -> Message:
-    message = Message.from_dict(sent(row))
+def _parse_message(row: Any) -> Message:
+    message = message_from_dict(select_chat_fields(row))
     extra = row.get("extra")
     if not isinstance(extra, dict):
         return message
     return message.replace(
-        usage=openai_usage(within(extra, "response", "usage")),
-        time=number(extra.get("timestamp")),
-        extra={key: value for key, value in extra.items() if key not in _SAID_TWICE},
+        usage=openai_usage(get_nested(extra, "response", "usage")),
+        time=number_or_none(extra.get("timestamp")),
+        extra={key: value for key, value in extra.items() if key not in _REPEATED_KEYS},
     )

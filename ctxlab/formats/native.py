@@ -8,7 +8,7 @@ where known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write`
 its recording is called like the file. What was read is written again byte for byte.
 
 A file without a meta line is native where its content parts are those of OpenAI's chat shape; rows of
-other APIs are read by their own readers (``anthropic_messages``, ``messages``). A row with such parts
+other APIs are read by their own readers (``anthropic``, ``messages``). A row with such parts
 that comes late in a file is read as ``messages`` reads it, and so is one below a meta line that holds
 tool calls or results as parts.
 """
@@ -27,16 +27,16 @@ from ctxlab.formats.base import (
     Source,
 )
 from ctxlab.formats.common.api_messages import (
-    is_control,
-    read_row,
+    is_control_row,
+    parse_message,
 )
 from ctxlab.formats.common.chat_format import (
     CHAT_ROLES,
-    has_other_parts,
+    has_non_openai_parts,
     has_tool_parts,
 )
-from ctxlab.formats.ctxlab_sessions import chunks as session_chunks
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.ctxlab_sessions import chunks
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import (
     message_from_row,
     row_from_message,
@@ -51,10 +51,10 @@ from ctxlab.messages.types import (
 __all__ = ["FORMAT", "dumps", "read", "sniff"]
 
 _VERSION = 1
-_SET = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
+_META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
 
 
-class _Meta(msgspec.Struct):
+class _MetaLine(msgspec.Struct):
     """The meta line as it must be."""
 
     version: int
@@ -69,49 +69,49 @@ class _Meta(msgspec.Struct):
 
 
 @dataclass
-class _Open:
+class _RecordingBuilder:
     """The recording that is being read."""
 
-    meta: _Meta
+    meta: _MetaLine
     messages: list[Message] = field(default_factory=list)
 
-    def close(self, name: str) -> Recording:
-        fields = {key: getattr(self.meta, key) for key in _SET}
+    def build(self, name: str) -> Recording:
+        fields = {key: getattr(self.meta, key) for key in _META_FIELDS}
         return Recording(self.meta.id or name, tuple(self.messages), **fields)
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with a meta line of ctxlab or with messages in OpenAI's chat shape."""
-    if session_chunks.sniff(head):
+    if chunks.sniff(head):
         return False
     rows = [row for row in head.rows if isinstance(row, dict)]
     if any(map(_is_meta, rows)):
         return True
     return any(map(_is_message, rows)) and not any(
-        is_control(row) or has_other_parts(row) for row in rows
+        is_control_row(row) or has_non_openai_parts(row) for row in rows
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The recordings of a native file, one at each meta line."""
-    open_: _Open | None = None
+    open_: _RecordingBuilder | None = None
     headed = False
-    for line, row in source.rows():
+    for line, row in source.read_jsonl():
         if _is_meta(row):
             if open_ is not None:
-                yield open_.close(source.name)
-            open_, headed = _Open(_Meta(_VERSION)), True
-            with source.guard(line):
-                open_.meta = _meta(row)
+                yield open_.build(source.name)
+            open_, headed = _RecordingBuilder(_MetaLine(_VERSION)), True
+            with source.handle_errors(line):
+                open_.meta = _parse_meta(row)
             continue
-        with source.guard(line):
+        with source.handle_errors(line):
             # What ctxlab wrote is read as it was written, whatever its parts are.
-            other = has_tool_parts(row) or (not headed and has_other_parts(row))
-            messages = read_row(row, source.skip) if other else [message_from_row(row)]
-            open_ = open_ or _Open(_Meta(_VERSION))
+            other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
+            messages = parse_message(row, source.skip) if other else [message_from_row(row)]
+            open_ = open_ or _RecordingBuilder(_MetaLine(_VERSION))
             open_.messages += messages
     if open_ is not None:
-        yield open_.close(source.name)
+        yield open_.build(source.name)
 
 
 def dumps(recording: Recording) -> str:
@@ -123,7 +123,7 @@ def dumps(recording: Recording) -> str:
     """
     meta: dict[str, Any] = {"type": "meta", "format": "ctxlab", "version": _VERSION}
     meta["id"] = recording.id
-    for key in _SET:
+    for key in _META_FIELDS:
         if value := getattr(recording, key):
             meta[key] = msgspec.to_builtins(value)
     return "".join(
@@ -136,7 +136,7 @@ FORMAT = Format(
     "ctxlab JSONL: a meta line, then a message a line",
     sniff,
     read,
-    lambda r, lost: dumps(r),
+    lambda recording, on_unsupported: dumps(recording),
 )
 
 
@@ -148,8 +148,8 @@ def _is_message(row: dict[str, Any]) -> bool:
     return row.get("role") in CHAT_ROLES and "type" not in row and "content" in row
 
 
-def _meta(row: Mapping[str, Any]) -> _Meta:
+def _parse_meta(row: Mapping[str, Any]) -> _MetaLine:
     version = row.get("version")
     if version != _VERSION:
         raise ValueError(f"version {version!r} of the native format; this ctxlab reads {_VERSION}")
-    return msgspec.convert(row, _Meta)
+    return msgspec.convert(row, _MetaLine)

@@ -2,7 +2,7 @@
 
 A file is JSONL, a JSON list or one object of ``{"messages": [...], "tools"?, "model"?, …}``, as
 fine-tuning files and request bodies are, or a JSON list of messages. Where the answer stands beside
-the request, the file is a log, whose requests are stitched into conversations (``request_bodies``).
+the request, the file is a log, whose requests are stitched into conversations (``request_log``).
 
 - ``functions`` and ``function_call``, which came before ``tools``, have no ids: a call is called
   like its function, and so is its result.
@@ -23,81 +23,84 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats import (
-    mini_swe_agent,
-)
-from ctxlab.formats import (
-    unsupported as losses,
-)
+from ctxlab.formats import mini_swe_agent
 from ctxlab.formats.anthropic.reader import is_anthropic
 from ctxlab.formats.base import (
     Format,
-    LeaveOut,
-    Lost,
+    SkipCallback,
     Source,
+    UnsupportedCallback,
 )
-from ctxlab.formats.common.api_messages import read_row
+from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.chat_format import (
     CHAT_ROLES,
-    has_other_parts,
+    has_non_openai_parts,
     has_reasoning_parts,
     has_tool_parts,
-    unknown_parts,
+    unknown_part_types,
 )
 from ctxlab.formats.common.request_log import (
-    MOMENTS,
-    Body,
-    Dialect,
-    bodies,
-    moment,
-    read_bodies,
+    TIME_KEYS,
+    ApiDialect,
+    RequestBody,
+    find_timestamp,
+    read_request_log,
+    request_bodies,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.fields import (
+    get_nested,
+    require_object,
+    require_objects,
+    text_or_none,
+)
+from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
-)
-from ctxlab.formats.required_fields import (
-    an_object,
-    objects,
-)
+from ctxlab.formats.unsupported import report_unsupported_fields
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 
-__all__ = ["FORMAT", "dump", "message_of", "read", "sniff"]
+__all__ = ["FORMAT", "dump", "parse_openai_message", "read", "sniff"]
 
 # Agents that keep such a list among other things have readers of their own.
-_OTHERS = (mini_swe_agent, openhands_completions)
+_OTHER_READERS = (mini_swe_agent, openhands_completions)
 
-_SENT = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning")
-_READ = frozenset({*_SENT, *MOMENTS, "function_call", "refusal", "usage"})
+_MESSAGE_KEYS = (
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "name",
+    "reasoning_content",
+    "reasoning",
+)
+_NON_EXTRA_KEYS = frozenset({*_MESSAGE_KEYS, *TIME_KEYS, "function_call", "refusal", "usage"})
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with a list of chat messages, alone or as ``messages``."""
-    found = list(bodies(head))
-    if any(has_other_parts(each) for body in found for each in body.fields["messages"]):
+    found = list(request_bodies(head))
+    if any(has_non_openai_parts(each) for body in found for each in body.fields["messages"]):
         return False
-    others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHERS)
-    return any(map(_is_ours, found)) and not others
+    others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHER_READERS)
+    return any(map(_is_openai_body, found)) and not others
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a conversation, in the order of the file."""
-    return read_bodies(source, _DIALECT)
+    return read_request_log(source, _DIALECT)
 
 
-def dump(recording: Recording, lost: Lost) -> str:
+def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     """A conversation as one line: a row of a fine-tuning file, or the body of a request.
 
     >>> print(dump(Recording("a", (Message("user", "hi"),), model="gpt-5"), print), end="")
     {"messages":[{"role":"user","content":"hi"}],"model":"gpt-5"}
     """
-    losses.tell(recording, lost, carried=("name",))
+    report_unsupported_fields(recording, on_unsupported, supported=("name",))
     body: dict[str, Any] = {"messages": [message.to_dict() for message in recording.messages]}
     if recording.tools:
         body["tools"] = recording.tools
@@ -109,7 +112,7 @@ def dump(recording: Recording, lost: Lost) -> str:
 FORMAT = Format("openai", "OpenAI chat: messages, tools; request logs", sniff, read, dump)
 
 
-def _is_ours(body: Body) -> bool:
+def _is_openai_body(body: RequestBody) -> bool:
     messages = body.fields["messages"]
     first = messages[0] if messages else None
     return (
@@ -120,14 +123,14 @@ def _is_ours(body: Body) -> bool:
     )
 
 
-def message_of(row: Any, leave_out: LeaveOut) -> list[Message]:
+def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
     """Return the message of a row, and beside it the results that it holds as parts.
 
     Parameters
     ----------
     row : Any
         A message as it was logged.
-    leave_out : LeaveOut
+    skip : SkipCallback
         Told of what the row holds and a message has no place for.
 
     Returns
@@ -139,68 +142,74 @@ def message_of(row: Any, leave_out: LeaveOut) -> list[Message]:
     ValueError
         Where the row is no message; the text says why.
     """
-    row = an_object(row, "a message")
+    row = require_object(row, "a message")
     if has_tool_parts(row) or has_reasoning_parts(row):
-        return read_row(row, leave_out)
-    for kind in unknown_parts(row):
-        leave_out(f"block of type {kind}, kept as its JSON")
-    wire = {key: row[key] for key in _SENT if row.get(key) is not None}
+        return parse_message(row, skip)
+    for kind in unknown_part_types(row):
+        skip(f"block of type {kind}, kept as its JSON")
+    wire = {key: row[key] for key in _MESSAGE_KEYS if row.get(key) is not None}
     calls = wire.get("tool_calls")
     if isinstance(calls, list):
-        wire["tool_calls"] = [_call(call) for call in calls]
-    elif name := text(within(row.get("function_call"), "name")):
+        wire["tool_calls"] = [_convert_custom_call(call) for call in calls]
+    elif name := text_or_none(get_nested(row.get("function_call"), "name")):
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))
-    extra = {key: value for key, value in row.items() if key not in _READ and _is_said(value)}
-    if not wire.get("content") and text(row.get("refusal")):
+    extra = {
+        key: value for key, value in row.items() if key not in _NON_EXTRA_KEYS and _is_set(value)
+    }
+    if not wire.get("content") and text_or_none(row.get("refusal")):
         wire["content"], extra["refusal"] = row["refusal"], True
-    message = Message.from_dict(wire)
+    message = message_from_dict(wire)
     usage = openai_usage(row.get("usage"))
-    return [message.replace(usage=usage, time=moment(row), extra=extra)]
+    return [message.replace(usage=usage, time=find_timestamp(row), extra=extra)]
 
 
-def _call(call: Any) -> Any:
+def _convert_custom_call(call: Any) -> Any:
     """A call of a tool that takes any text is written as one of a function."""
-    custom = within(call, "custom")
+    custom = get_nested(call, "custom")
     if not isinstance(custom, dict):
         return call
     function = {"name": custom.get("name"), "arguments": custom.get("input")}
     return {"id": call.get("id"), "function": function}
 
 
-def _is_said(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value != [] and value != {}
 
 
-def _answer(response: Any, leave_out: LeaveOut) -> Message | None:
+def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
     """The message of a response, which may be kept whole, as its message or as the text alone."""
-    if text(response):
+    if text_or_none(response):
         return Message("assistant", response)
-    said, choices = response, within(response, "choices")
+    said, choices = response, get_nested(response, "choices")
     if isinstance(choices, list) and choices:
-        said = within(choices[0], "message")
+        said = get_nested(choices[0], "message")
         for _ in choices[1:]:
-            leave_out("further choice")
-    if within(said, "role") != "assistant":
-        leave_out("response without a message")
+            skip("further choice")
+    if get_nested(said, "role") != "assistant":
+        skip("response without a message")
         return None
-    message, *_ = message_of(said, leave_out) or [Message("assistant")]
+    message, *_ = parse_openai_message(said, skip) or [Message("assistant")]
     usage = openai_usage(response.get("usage"))
-    return message.replace(usage=usage or message.usage, time=moment(response) or message.time)
+    return message.replace(
+        usage=usage or message.usage, time=find_timestamp(response) or message.time
+    )
 
 
-def _opening(fields: dict[str, Any], leave_out: LeaveOut) -> list[Message]:
+def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
     """A prompt beside the messages, which some keep as Anthropic has it."""
-    system = text(fields.get("system"))
+    system = text_or_none(fields.get("system"))
     return [Message("system", system)] if system else []
 
 
-def _tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     if tools := fields.get("tools"):
-        return tuple(objects(tools, "tools"))
-    functions = objects(fields.get("functions") or [], "functions")
+        return tuple(require_objects(tools, "tools"))
+    functions = require_objects(fields.get("functions") or [], "functions")
     return tuple({"type": "function", "function": each} for each in functions)
 
 
-_DIALECT = Dialect(_opening, message_of, _answer, openai_usage, _tools)
+_DIALECT = ApiDialect(
+    _parse_system, parse_openai_message, _parse_response, openai_usage, _parse_tools
+)

@@ -6,10 +6,10 @@ from importlib import import_module
 
 from ctxlab.errors import SpecError
 from ctxlab.formats.base import Format
-from ctxlab.formats.io.files import Place
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.files import PathOrUrl
+from ctxlab.formats.io.head import FileHead
 
-__all__ = ["FORMATS", "recognise", "register", "sniff"]
+__all__ = ["FORMATS", "detect_format", "match_format", "register"]
 
 _MODULES = (
     "native",
@@ -57,15 +57,15 @@ def register(format: Format) -> Format:
     return format
 
 
-def sniff(path: Place) -> Format | None:
+def detect_format(path: PathOrUrl) -> Format | None:
     """The format of a file by its content, never by its name; None where no reader knows it.
 
     Raises ``ReadError`` where the file cannot be opened.
     """
-    return recognise(Head.of(path))
+    return match_format(FileHead.from_file(path))
 
 
-def recognise(head: Head) -> Format | None:
+def match_format(head: FileHead) -> Format | None:
     """The first format that knows a file which begins like this."""
     return next((format for format in FORMATS.values() if format.sniff(head)), None)
 

@@ -29,27 +29,25 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import (
     Format,
-    LeaveOut,
+    SkipCallback,
     Source,
 )
-from ctxlab.formats.common.api_messages import unpacked
-from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.common.api_messages import parse_if_json
+from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.json_files import (
-    Where,
-    values,
+    Location,
+    read_json_values,
 )
-from ctxlab.formats.common.request_log import small
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.openai_chat import message_of
-from ctxlab.formats.optional_fields import (
-    listed,
-    text,
-    within,
+from ctxlab.formats.common.request_log import short_metadata
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    require_object,
+    require_text,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import (
-    a_text,
-    an_object,
-)
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import (
     Message,
@@ -59,29 +57,36 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_USER = ("human", "user")
-_ASSISTANT = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
-_CALL = ("function_call", "function-call", "tool_call")
-_RESULT = ("observation", "tool", "function_response", "function-response", "ipython", "function")
-_ROLES = ("system", *_USER, *_ASSISTANT, *_CALL, *_RESULT)
-_LISTS = ("conversations", "conversation", "messages")
-_MEDIA = ("images", "image", "videos", "audios")
-_CALLED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-_ANSWERED = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
-_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+_USER_ROLES = ("human", "user")
+_ASSISTANT_ROLES = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
+_CALL_ROLES = ("function_call", "function-call", "tool_call")
+_RESULT_ROLES = (
+    "observation",
+    "tool",
+    "function_response",
+    "function-response",
+    "ipython",
+    "function",
+)
+_ROLES = ("system", *_USER_ROLES, *_ASSISTANT_ROLES, *_CALL_ROLES, *_RESULT_ROLES)
+_TURN_LIST_KEYS = ("conversations", "conversation", "messages")
+_MEDIA_KEYS = ("images", "image", "videos", "audios")
+_TOOL_CALL_TAG = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_TOOL_RESPONSE_TAG = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
+_THINK_TAG = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with turns of ShareGPT's, in a conversation or alone."""
     for row in head.rows[:3]:
         first = row[0] if isinstance(row, list) and row else row
-        turns = _turns(first)
+        turns = _get_turns(first)
         if turns is None:
             turns = [first]
         if turns and _is_turn(turns[0]):
             return True
         if turns and "conversations" in (first if isinstance(first, dict) else {}):
-            return within(turns[0], "role") is not None and "content" in turns[0]
+            return get_nested(turns[0], "role") is not None and "content" in turns[0]
     return False
 
 
@@ -98,108 +103,113 @@ def read(source: Source) -> Iterator[Recording]:
     Recording
         A conversation with its tools; ``meta`` holds the short values beside it.
     """
-    alone: list[tuple[Where, Any]] = []
-    for where, value in values(source):
-        turns = _turns(value)
+    alone: list[tuple[Location, Any]] = []
+    for where, value in read_json_values(source):
+        turns = _get_turns(value)
         if turns is None:
             alone.append((where or (1, "line"), value))
             continue
         row = value if isinstance(value, dict) else {}
-        messages = _conversation(row, turns, source, where)
+        messages = _parse_conversation(row, turns, source, where)
         if messages:
-            tools = tools_of(row.get("tools") or row.get("tool"), source.skip)
-            meta = {key: each for key, each in small(row).items() if key != "tool"}
+            tools = parse_tools(row.get("tools") or row.get("tool"), source.skip)
+            meta = {key: each for key, each in short_metadata(row).items() if key != "tool"}
             yield Recording(source.name, messages, tools=tools, meta=meta)
         else:
             source.skip("conversation without messages", where[0] if where else None)
-    if alone and (messages := _told(alone, source)):
+    if alone and (messages := _parse_turns(alone, source)):
         yield Recording(source.name, messages)
 
 
 FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, read)
 
 
-def _turns(value: Any) -> list[Any] | None:
+def _get_turns(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
-    held = (value.get(key) for key in _LISTS) if isinstance(value, dict) else ()
+    held = (value.get(key) for key in _TURN_LIST_KEYS) if isinstance(value, dict) else ()
     return next((each for each in held if isinstance(each, list)), None)
 
 
 def _is_turn(value: Any) -> bool:
-    speaker = within(value, "from") or within(value, "role")
+    speaker = get_nested(value, "from") or get_nested(value, "role")
     return isinstance(speaker, str) and speaker in _ROLES and "value" in value
 
 
-def _conversation(
-    row: dict[str, Any], turns: list[Any], source: Source, where: Where | None
+def _parse_conversation(
+    row: dict[str, Any], turns: list[Any], source: Source, where: Location | None
 ) -> tuple[Message, ...]:
     """The messages of a conversation, what stands beside its turns told or counted."""
     said: list[Any] = []
-    if text(row.get("system")) and within(turns[0] if turns else None, "from") != "system":
+    if (
+        text_or_none(row.get("system"))
+        and get_nested(turns[0] if turns else None, "from") != "system"
+    ):
         said.append({"from": "system", "value": row["system"]})
     said += turns
     if isinstance(row.get("chosen"), dict):
         said.append(row["chosen"])
     if row.get("rejected") is not None:
         source.skip("rejected answer")
-    for key in _MEDIA:
-        for _ in listed(row.get(key)) or ([row[key]] if text(row.get(key)) else []):
+    for key in _MEDIA_KEYS:
+        for _ in list_or_empty(row.get(key)) or ([row[key]] if text_or_none(row.get(key)) else []):
             source.skip(f"{key.removesuffix('s')} beside a conversation")
-    return _told(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
+    return _parse_turns(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
 
 
-def _told(turns: Iterable[tuple[Where, Any]], source: Source) -> tuple[Message, ...]:
+def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple[Message, ...]:
     """The messages of turns; results answer the calls before them in order."""
     messages: list[Message] = []
     open_: list[ToolCall] = []
     count = 0
     for where, turn in turns:
-        with source.guard(*where):
-            turn = an_object(turn, "a turn")
+        with source.handle_errors(*where):
+            turn = require_object(turn, "a turn")
             if "value" not in turn and "content" in turn:
-                messages += message_of(turn, source.skip)
+                messages += parse_openai_message(turn, source.skip)
                 continue
             speaker = turn.get("from") or turn.get("role")
             if speaker not in _ROLES:
                 raise ValueError(f"Expected a speaker such as human or gpt, got {speaker!r}")
-            value = a_text(turn.get("value"), "value")
-            if speaker in _RESULT:
-                new = _results(value, open_)
+            value = require_text(turn.get("value"), "value")
+            if speaker in _RESULT_ROLES:
+                new = _parse_results(value, open_)
                 del open_[: len(new)]
                 messages += new
                 continue
-            message = _message(speaker, value, count, source.skip)
+            message = _parse_turn(speaker, value, count, source.skip)
             count += len(message.tool_calls)
             open_ += message.tool_calls
             messages.append(message)
     return tuple(messages)
 
 
-def _message(speaker: str, value: str, count: int, leave_out: LeaveOut) -> Message:
+def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Message:
     """A turn that is no result; ``count`` calls were made before it."""
-    if speaker in _USER or speaker == "system":
+    if speaker in _USER_ROLES or speaker == "system":
         return Message("system" if speaker == "system" else "user", value)
-    thought = _THOUGHT.match(value)
+    thought = _THINK_TAG.match(value)
     reasoning = thought[1].strip() or None if thought else None
     said = value[thought.end() :] if thought else value
-    if speaker in _CALL:
-        wanted = unpacked(said.strip())
+    if speaker in _CALL_ROLES:
+        wanted = parse_if_json(said.strip())
         calls = wanted if isinstance(wanted, list) else [wanted]
-        if not calls or not all(isinstance(within(each, "name"), str) for each in calls):
-            leave_out("function call that is no JSON")
+        if not calls or not all(isinstance(get_nested(each, "name"), str) for each in calls):
+            skip("function call that is no JSON")
             return Message("assistant", said, reasoning=reasoning)
-        return Message("assistant", None, tool_calls=_numbered(calls, count), reasoning=reasoning)
-    found = [unpacked(each) for each in _CALLED.findall(said)]
-    if not found or not all(isinstance(within(each, "name"), str) for each in found):
+        return Message(
+            "assistant", None, tool_calls=_number_calls(calls, count), reasoning=reasoning
+        )
+    found = [parse_if_json(each) for each in _TOOL_CALL_TAG.findall(said)]
+    if not found or not all(isinstance(get_nested(each, "name"), str) for each in found):
         return Message("assistant", said, reasoning=reasoning)
-    rest = _CALLED.sub("", said).strip()
+    rest = _TOOL_CALL_TAG.sub("", said).strip()
     return Message(
-        "assistant", rest or None, tool_calls=_numbered(found, count), reasoning=reasoning
+        "assistant", rest or None, tool_calls=_number_calls(found, count), reasoning=reasoning
     )
 
 
-def _numbered(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
+def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
     """Calls with ids by their number, since none has one of its own."""
     return tuple(
         tool_call_from_dict(
@@ -213,11 +223,11 @@ def _numbered(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
     )
 
 
-def _results(value: str, calls: list[ToolCall]) -> list[Message]:
+def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
     """The results that a turn holds, each with the open call that it answers."""
-    texts = _ANSWERED.findall(value) or [value]
+    texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:
-        several = unpacked(texts[0])
+        several = parse_if_json(texts[0])
         if isinstance(several, list) and len(several) == len(calls):
             texts = [each if isinstance(each, str) else dump_json(each) for each in several]
     ids = chain((call.id for call in calls), repeat(None))

@@ -22,15 +22,15 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.api_messages import read_row
-from ctxlab.formats.common.json_files import values
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.messages import PartCount
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    within,
+from ctxlab.formats.common.api_messages import parse_message
+from ctxlab.formats.common.json_files import read_json_values
+from ctxlab.formats.fields import (
+    get_nested,
+    parse_iso_time,
+    require_object,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.messages import PartCount
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -39,11 +39,11 @@ from ctxlab.messages.types import (
 __all__ = ["FORMAT", "read", "sniff"]
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with a message as Strands stores it."""
     first = head.value
     rows = first if isinstance(first, list) else [first]
-    return bool(rows) and _is_stored(rows[0])
+    return bool(rows) and _is_stored_message(rows[0])
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -66,48 +66,50 @@ def read(source: Source) -> Iterator[Recording]:
     """
     found: list[tuple[int, list[Message]]] = []
     parts = PartCount()
-    for place in (source.path, *source.others):
+    for place in (source.path, *source.other_paths):
         file = Source(place, source.name, source.on_error)
-        for where, value in values(file):
-            with file.guard(*(where or (1, "message"))):
-                stored = an_object(value, "a stored message")
+        for where, value in read_json_values(file):
+            with file.handle_errors(*(where or (1, "message"))):
+                stored = require_object(value, "a stored message")
                 if stored.get("redact_message") is not None:
                     file.skip("message that was redacted")
                 row = stored.get("redact_message") or stored["message"]
-                messages = read_row(an_object(row, "a message"), file.skip)
+                messages = parse_message(require_object(row, "a message"), file.skip)
                 parts.add(row)
-                time = iso_time(stored.get("created_at"))
-                found.append((_number(stored), [each.replace(time=time) for each in messages]))
-        for reason, count in file.take().items():
+                time = parse_iso_time(stored.get("created_at"))
+                found.append(
+                    (_message_number(stored), [each.replace(time=time) for each in messages])
+                )
+        for reason, count in file.pop_skipped().items():
             for _ in range(count):
                 source.skip(reason)
     found.sort(key=lambda each: each[0])
     messages = [message for _, held in found for message in held]
-    if (refused := parts.refusal()) is not None:
+    if (refused := parts.refusal_reason()) is not None:
         raise ReadError(source.path, None, refused)
     if messages:
         yield Recording(source.name, tuple(messages))
 
 
-def _as_one(head: Head) -> str:
+def _group_key(head: FileHead) -> str:
     """All messages of a folder have the same key."""
     return ""
 
 
 FORMAT = Format(
-    "strands", "Strands Agents session: a file a message", sniff, read, together=_as_one
+    "strands", "Strands Agents session: a file a message", sniff, read, group_key=_group_key
 )
 
 
-def _is_stored(value: Any) -> bool:
+def _is_stored_message(value: Any) -> bool:
     return (
-        isinstance(within(value, "message", "role"), str)
-        and isinstance(within(value, "message", "content"), list)
+        isinstance(get_nested(value, "message", "role"), str)
+        and isinstance(get_nested(value, "message", "content"), list)
         and isinstance(value.get("message_id"), int)
     )
 
 
-def _number(stored: dict[str, Any]) -> int:
+def _message_number(stored: dict[str, Any]) -> int:
     number = stored.get("message_id")
     if not isinstance(number, int):
         raise ValueError(f"message_id is a number, not {type(number).__name__}")

@@ -34,17 +34,18 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.chat_format import plain_content
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    first_of,
-    listed,
-    number,
-    parsed,
-    text,
-    within,
+from ctxlab.formats.common.chat_format import normalize_content
+from ctxlab.formats.fields import (
+    first_or_none,
+    get_nested,
+    list_or_empty,
+    number_or_none,
+    parse_json_or_none,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -52,106 +53,116 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_SENT = ("role", "tool_calls", "name")
-_META = ("exit_status", "swe_agent_version", "best_attempt_idx")
-_NO_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
+_MESSAGE_KEYS = ("role", "tool_calls", "name")
+_META_KEYS = ("exit_status", "swe_agent_version", "best_attempt_idx")
+_NON_LLM_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a run: its steps have action and observation, or its messages an agent."""
     run = head.value
-    attempts = within(run, "attempts")
+    attempts = get_nested(run, "attempts")
     return _is_run(attempts[0] if isinstance(attempts, list) and attempts else run)
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording an attempt and agent; there are rarely several."""
-    run = source.value()
-    attempts = within(run, "attempts")
+    run = source.read_json()
+    attempts = get_nested(run, "attempts")
     if not isinstance(attempts, list) or not attempts:
-        if not any(isinstance(within(run, key), list) for key in ("history", "trajectory")):
+        if not any(isinstance(get_nested(run, key), list) for key in ("history", "trajectory")):
             raise ReadError(source.path, None, "SWE-agent has a history, which is a list")
-        yield from _recordings(run, source.name, source)
+        yield from _read_agents(run, source.name, source)
         return
     for place, attempt in enumerate(attempts):
-        yield from _recordings(attempt, f"{source.name}/attempt-{place}", source)
+        yield from _read_agents(attempt, f"{source.name}/attempt-{place}", source)
 
 
 FORMAT = Format("swe-agent", "SWE-agent trajectories (.traj)", sniff, read)
 
 
 def _is_run(run: Any) -> bool:
-    step, said = first_of(within(run, "trajectory")), first_of(within(run, "history"))
+    step, said = (
+        first_or_none(get_nested(run, "trajectory")),
+        first_or_none(get_nested(run, "history")),
+    )
     if isinstance(step, dict) and {"action", "observation", "thought"} <= step.keys():
         return True
     return isinstance(said, dict) and {"role", "content", "agent"} <= said.keys()
 
 
-def _recordings(run: Any, name: str, source: Source) -> Iterator[Recording]:
-    rows = within(run, "history")
+def _read_agents(run: Any, name: str, source: Source) -> Iterator[Recording]:
+    rows = get_nested(run, "history")
     if not isinstance(rows, list) or not rows:
-        rows = _from_steps(within(run, "trajectory"))
+        rows = _rows_from_steps(get_nested(run, "trajectory"))
     agents: dict[str, list[Message]] = {}
     for place, row in enumerate(rows):
-        with source.guard(place, "message"):
-            if within(row, "is_demo") is True:
+        with source.handle_errors(place, "message"):
+            if get_nested(row, "is_demo") is True:
                 source.skip("message of a demonstration")
                 continue
-            agent = text(within(row, "agent")) or next(iter(agents), "")
-            agents.setdefault(agent, []).append(_message(row))
+            agent = text_or_none(get_nested(row, "agent")) or next(iter(agents), "")
+            agents.setdefault(agent, []).append(_parse_message(row))
     answers = sum(m.role == "assistant" for messages in agents.values() for m in messages)
-    steps = within(run, "trajectory")
+    steps = get_nested(run, "trajectory")
     for _ in range(len(steps) - answers if isinstance(steps, list) else 0):
         source.skip("step that is not in the history")
-    config = _config(run)
-    model = text(within(config, "agent", "model", "name"))
+    config = _replay_config(run)
+    model = text_or_none(get_nested(config, "agent", "model", "name"))
     for agent, messages in agents.items():
         yield Recording(
             name if messages is next(iter(agents.values())) else f"{name}/{agent}",
             tuple(messages),
-            model=None if model in _NO_MODELS else model,
-            cluster=text(within(config, "problem_statement", "id"))
+            model=None if model in _NON_LLM_MODELS else model,
+            cluster=text_or_none(get_nested(config, "problem_statement", "id"))
             or source.name.rpartition("/")[2],
-            meta=_meta(within(run, "info"), config),
+            meta=_build_meta(get_nested(run, "info"), config),
         )
 
 
-def _message(row: Any) -> Message:
-    row = an_object(row, "a message")
-    wire = {key: row[key] for key in _SENT if key in row}
+def _parse_message(row: Any) -> Message:
+    row = require_object(row, "a message")
+    wire = {key: row[key] for key in _MESSAGE_KEYS if key in row}
     ids = row.get("tool_call_ids")
     if row.get("role") == "tool" and isinstance(ids, list) and ids:
         wire["tool_call_id"] = ids[0]
-    message = Message.from_dict(wire | {"content": plain_content(row.get("content"))})
-    thoughts = [text(within(block, "thinking")) for block in listed(row.get("thinking_blocks"))]
+    message = message_from_dict(wire | {"content": normalize_content(row.get("content"))})
+    thoughts = [
+        text_or_none(get_nested(block, "thinking"))
+        for block in list_or_empty(row.get("thinking_blocks"))
+    ]
     return message.replace(reasoning="\n".join(filter(None, thoughts)) or None)
 
 
-def _from_steps(steps: Any) -> list[Any]:
+def _rows_from_steps(steps: Any) -> list[Any]:
     """The messages of a run that has steps and no history: what was first sent, then the steps."""
     if not isinstance(steps, list) or not steps:
         return []
-    sent = listed(within(steps[0], "query") or within(steps[0], "messages"))
-    rows = list(takewhile(lambda row: within(row, "role") != "assistant", sent))
+    sent = list_or_empty(get_nested(steps[0], "query") or get_nested(steps[0], "messages"))
+    rows = list(takewhile(lambda row: get_nested(row, "role") != "assistant", sent))
     for step in steps:
-        rows.append({"role": "assistant", "content": within(step, "response")})
-        if text(within(step, "observation")):
+        rows.append({"role": "assistant", "content": get_nested(step, "response")})
+        if text_or_none(get_nested(step, "observation")):
             rows.append({"role": "user", "content": step["observation"]})
     return rows
 
 
-def _config(run: Any) -> Any:
-    config = within(run, "replay_config")
-    return parsed(config) if isinstance(config, str) else config
+def _replay_config(run: Any) -> Any:
+    config = get_nested(run, "replay_config")
+    return parse_json_or_none(config) if isinstance(config, str) else config
 
 
-def _meta(info: Any, config: Any) -> dict[str, Any]:
-    meta = {key: within(info, key) for key in _META}
-    stats = within(info, "model_stats")
+def _build_meta(info: Any, config: Any) -> dict[str, Any]:
+    meta = {key: get_nested(info, key) for key in _META_KEYS}
+    stats = get_nested(info, "model_stats")
     if isinstance(stats, dict):
-        meta["model_stats"] = {key: stats[key] for key in stats if number(stats[key]) is not None}
-    listed = within(config, "agent", "history_processors")
-    listed = listed if isinstance(listed, list) else [within(config, "agent", "history_processor")]
+        meta["model_stats"] = {
+            key: stats[key] for key in stats if number_or_none(stats[key]) is not None
+        }
+    listed = get_nested(config, "agent", "history_processors")
+    listed = (
+        listed if isinstance(listed, list) else [get_nested(config, "agent", "history_processor")]
+    )
     meta["history_processors"] = [
         {key: each[key] for key in ("type", "n", "polling") if key in each}
         for each in listed

@@ -39,14 +39,15 @@ from ctxlab.formats.base import (
     Source,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    listed,
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    parse_iso_time,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -54,79 +55,81 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_SENT = ("role", "content", "tool_calls")
-_KEPT = ("cost", "error", "errors", "context_truncation")
-_TRUTH = ("actions", "communicate_info")
+_MESSAGE_KEYS = ("role", "content", "tool_calls")
+_EXTRA_KEYS = ("cost", "error", "errors", "context_truncation")
+_GROUND_TRUTH_KEYS = ("actions", "communicate_info")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with what tau2-bench says of agent and environment."""
-    info = within(head.value, "info")
-    return isinstance(within(info, "agent_info"), dict) and isinstance(
-        within(info, "environment_info"), dict
+    info = get_nested(head.value, "info")
+    return isinstance(get_nested(info, "agent_info"), dict) and isinstance(
+        get_nested(info, "environment_info"), dict
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a simulation, called after its task and trial."""
-    results = source.value()
-    runs = within(results, "simulations")
+    results = source.read_json()
+    runs = get_nested(results, "simulations")
     if not isinstance(runs, list):
         raise ReadError(source.path, None, "tau2-bench has a list of simulations")
-    info = within(results, "info")
-    tools = tuple(_tools(source, within(info, "environment_info", "tool_defs")))
+    info = get_nested(results, "info")
+    tools = tuple(_parse_tools(source, get_nested(info, "environment_info", "tool_defs")))
     truths = {
-        _id(within(task, "id")): within(task, "evaluation_criteria")
-        for task in listed(within(results, "tasks"))
+        _id_text(get_nested(task, "id")): get_nested(task, "evaluation_criteria")
+        for task in list_or_empty(get_nested(results, "tasks"))
     }
     for number, run in enumerate(runs):
-        if within(run, "messages") is None and within(run, "ticks") is not None:
+        if get_nested(run, "messages") is None and get_nested(run, "ticks") is not None:
             source.skip("simulation that holds ticks of audio and no messages", number)
             continue
-        with source.guard(number, "simulation"):
-            truth = truths.get(_id(within(run, "task_id")))
-            yield _recording(run, source.name, info, truth, tools)
+        with source.handle_errors(number, "simulation"):
+            truth = truths.get(_id_text(get_nested(run, "task_id")))
+            yield _parse_simulation(run, source.name, info, truth, tools)
 
 
 FORMAT = Format("tau2-bench", "tau2-bench results: tasks and simulations", sniff, read)
 
 
-def _recording(
-    run: Any, name: str, info: Any, truth: Any, tools: tuple[dict[str, Any], ...]
+def _parse_simulation(
+    run: Any, name: str, info: Any, ground_truth: Any, tools: tuple[dict[str, Any], ...]
 ) -> Recording:
-    run = an_object(run, "a simulation")
+    run = require_object(run, "a simulation")
     if not isinstance(run.get("messages"), list):
         raise ValueError("a simulation has its messages in a list")
-    policy = text(run.get("policy")) or text(within(info, "environment_info", "policy"))
+    policy = text_or_none(run.get("policy")) or text_or_none(
+        get_nested(info, "environment_info", "policy")
+    )
     messages = [Message("system", policy)] if policy else []
     left_out: Counter[str] = Counter()
     for position, row in enumerate(run["messages"]):
-        if reason := _hidden(row):
+        if reason := _hidden_reason(row):
             left_out[reason] += 1
             continue
         try:
-            messages.append(_message(row))
+            messages.append(_parse_message(row))
         except ValueError as error:
             raise ValueError(f"message {position}: {error}") from None
-    domain = text(within(info, "environment_info", "domain_name"))
-    task, trial = _id(run.get("task_id")), _id(run.get("trial")) or "0"
+    domain = text_or_none(get_nested(info, "environment_info", "domain_name"))
+    task, trial = _id_text(run.get("task_id")), _id_text(run.get("trial")) or "0"
     meta = {key: run[key] for key in ("task_id", "trial", "termination_reason") if key in run}
-    said = {"domain": domain, "reward": within(run, "reward_info", "reward")}
-    said |= {key: within(truth, key) for key in _TRUTH}
+    said = {"domain": domain, "reward": get_nested(run, "reward_info", "reward")}
+    said |= {key: get_nested(ground_truth, key) for key in _GROUND_TRUTH_KEYS}
     return Recording(
         id=f"{name}/task-{task}/trial-{trial}",
         messages=tuple(messages),
         tools=tools,
-        model=text(within(info, "agent_info", "llm")),
+        model=text_or_none(get_nested(info, "agent_info", "llm")),
         cluster=f"{domain or name}/task-{task}",
         meta=meta | {key: value for key, value in said.items() if value is not None},
         skipped=dict(left_out),
     )
 
 
-def _hidden(row: Any) -> str | None:
+def _hidden_reason(row: Any) -> str | None:
     """Why a message is none that the agent sees; None where it is one."""
-    role = within(row, "role")
+    role = get_nested(row, "role")
     if role == "user" and row.get("tool_calls"):
         return "user message that calls the user's own tools"
     if role == "tool" and row.get("requestor") == "user":
@@ -134,37 +137,38 @@ def _hidden(row: Any) -> str | None:
     return None
 
 
-def _message(row: Any) -> Message:
-    row = an_object(row, "a message")
+def _parse_message(row: Any) -> Message:
+    row = require_object(row, "a message")
     role = row.get("role")
-    wire = {key: row.get(key) for key in _SENT}
+    wire = {key: row.get(key) for key in _MESSAGE_KEYS}
     if role == "tool":
         wire["tool_call_id"] = row.get("id")
-    message = Message.from_dict(wire)
-    extra = {key: row[key] for key in _KEPT if row.get(key) not in (None, False)}
+    message = message_from_dict(wire)
+    extra = {key: row[key] for key in _EXTRA_KEYS if row.get(key) not in (None, False)}
     if role == "user" and row.get("usage"):
         extra["usage"] = row["usage"]
-    message = message.replace(time=iso_time(row.get("timestamp")), extra=extra)
+    message = message.replace(time=parse_iso_time(row.get("timestamp")), extra=extra)
     if role != "assistant":
         return message
-    thought = text(within(row, "raw_data", "message", "reasoning_content"))
+    thought = text_or_none(get_nested(row, "raw_data", "message", "reasoning_content"))
     return message.replace(
-        reasoning=text(row.get("reasoning")) or thought, usage=openai_usage(row.get("usage"))
+        reasoning=text_or_none(row.get("reasoning")) or thought,
+        usage=openai_usage(row.get("usage")),
     )
 
 
-def _tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
+def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
     """Tool definitions from tau2-bench's signatures: ``{name: {name, doc, params, returns}}``."""
     if not isinstance(signatures, dict):
         return
     for number, signature in enumerate(signatures.values()):
-        with source.guard(number, "tool definition"):
+        with source.handle_errors(number, "tool definition"):
             name, parameters = signature["name"], signature.get("params") or {}
             if not isinstance(name, str) or not isinstance(parameters, dict):
                 raise ValueError("it has a name and its parameters are an object")
-            described = {"name": name, "description": text(signature.get("doc")) or ""}
+            described = {"name": name, "description": text_or_none(signature.get("doc")) or ""}
             yield {"type": "function", "function": described | {"parameters": parameters}}
 
 
-def _id(value: Any) -> str:
+def _id_text(value: Any) -> str:
     return str(value) if isinstance(value, (str, int)) else ""

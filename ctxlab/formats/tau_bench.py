@@ -18,16 +18,15 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.chat_format import chat
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import within
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.common.chat_format import parse_chat_messages
+from ctxlab.formats.fields import get_nested, require_object
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a list of runs with a task and a trajectory."""
     value = head.value
     return isinstance(value, list) and any(
@@ -38,29 +37,29 @@ def sniff(head: Head) -> bool:
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a run, called after its task and trial."""
-    runs = source.value()
+    runs = source.read_json()
     if not isinstance(runs, list):
         raise ReadError(source.path, None, "tau-bench is a list of runs")
     for number, run in enumerate(runs):
-        with source.guard(number, "element"):
-            yield _recording(run, source.name)
+        with source.handle_errors(number, "element"):
+            yield _parse_run(run, source.name)
 
 
 FORMAT = Format("tau-bench", "tau-bench runs: a JSON list with traj, reward, trial", sniff, read)
 
 
-def _recording(run: Any, name: str) -> Recording:
-    run = an_object(run, "a run")
+def _parse_run(run: Any, name: str) -> Recording:
+    run = require_object(run, "a run")
     if not isinstance(run.get("traj"), list):
         raise ValueError("a run has its messages in traj, which is a list")
     meta = {key: run[key] for key in ("task_id", "trial", "reward") if key in run}
-    task = within(run, "info", "task")
+    task = get_nested(run, "info", "task")
     if isinstance(task, dict) and "actions" in task:
         meta["actions"] = task["actions"]
     cluster = f"{name}/task-{run.get('task_id')}"
     return Recording(
         id=f"{cluster}/trial-{run.get('trial', 0)}",
-        messages=chat(run["traj"]),
+        messages=parse_chat_messages(run["traj"]),
         cluster=cluster,
         meta=meta,
     )

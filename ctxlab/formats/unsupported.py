@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from ctxlab.formats.base import Lost
+from ctxlab.formats.base import UnsupportedCallback
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 
-__all__ = ["counted", "tell"]
+__all__ = ["format_count", "report_unsupported_fields"]
 
-_OF_A_MESSAGE = {
+_MESSAGE_FIELDS = {
     "name": "name of a message",
     "reasoning": "reasoning of a message",
     "usage": "usage of a message",
@@ -25,34 +25,38 @@ _OF_A_MESSAGE = {
     "file": "active file of a message",
     "extra": "extra of a message",
 }
-_OF_A_RECORDING = {"cluster": "cluster of a recording", "meta": "meta of a recording"}
-_SEVERAL = {"probes": "probe", "compactions": "compaction"}
+_RECORDING_FIELDS = {"cluster": "cluster of a recording", "meta": "meta of a recording"}
+_LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 
 
-def tell(recording: Recording, lost: Lost, carried: Collection[str] = ()) -> None:
+def report_unsupported_fields(
+    recording: Recording, on_unsupported: UnsupportedCallback, supported: Collection[str] = ()
+) -> None:
     """Tells what is set of a recording beyond its messages, tools and model, each thing by itself.
 
-    ``carried``: fields of messages and recordings that the format has a place for. What says where a
+    ``supported``: fields of messages and recordings that the format has a place for. What says where a
     recording is from and how it was read is not told: id, format, source, skipped.
     """
-    for key, name in _SEVERAL.items():
-        if key not in carried:
+    for key, name in _LIST_FIELDS.items():
+        if key not in supported:
             for _ in getattr(recording, key):
-                lost(name)
-    for key, name in _OF_A_RECORDING.items():
-        if key not in carried and getattr(recording, key) not in (None, {}):
-            lost(name)
+                on_unsupported(name)
+    for key, name in _RECORDING_FIELDS.items():
+        if key not in supported and getattr(recording, key) not in (None, {}):
+            on_unsupported(name)
     if not recording.messages:
-        lost("recording without messages")
+        on_unsupported("recording without messages")
     for message in recording.messages:
-        _tell(message, lost, carried)
+        _report_message_fields(message, on_unsupported, supported)
 
 
-def counted(name: str, count: int) -> str:
+def format_count(name: str, count: int) -> str:
     """A number of things that were lost.
 
-    >>> counted("time of a message", 40), counted("compaction", 3), counted("compaction", 1)
-    ('time of 40 messages', '3 compactions', '1 compaction')
+    >>> format_count("time of a message", 40)
+    'time of 40 messages'
+    >>> format_count("compaction", 3), format_count("compaction", 1)
+    ('3 compactions', '1 compaction')
     """
     if re.search(r"\bof an? ", name):
         return name if count == 1 else re.sub(r"\bof an? (.*)", rf"of {count:,} \1s", name)
@@ -60,7 +64,9 @@ def counted(name: str, count: int) -> str:
     return " ".join([f"{count:,}", noun if count == 1 else f"{noun}s", *rest])
 
 
-def _tell(message: Message, lost: Lost, carried: Collection[str]) -> None:
-    for key, name in _OF_A_MESSAGE.items():
-        if key not in carried and getattr(message, key) not in (None, {}):
-            lost(name)
+def _report_message_fields(
+    message: Message, on_unsupported: UnsupportedCallback, supported: Collection[str]
+) -> None:
+    for key, name in _MESSAGE_FIELDS.items():
+        if key not in supported and getattr(message, key) not in (None, {}):
+            on_unsupported(name)

@@ -26,30 +26,30 @@ from ctxlab.errors import (
 )
 from ctxlab.formats.base import Format
 from ctxlab.formats.io.files import (
-    is_address,
-    zstd_file,
+    is_url,
+    open_zstd,
 )
 from ctxlab.formats.registry import FORMATS
 from ctxlab.messages.types import Recording
 
-__all__ = ["write", "writer"]
+__all__ = ["writable_format", "write"]
 
-_UNSAFE = re.compile(r"[^\w .,+@=#~-]")
-_LONGEST = 120  # bytes of a name, of which file systems take 255
-_PACKERS: dict[str, Callable[[BinaryIO], Any]] = {
+_UNSAFE_CHARACTERS = re.compile(r"[^\w .,+@=#~-]")
+_MAX_NAME_BYTES = 120  # bytes of a name, of which file systems take 255
+_COMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
     # Without a name and a time, so that the same recordings give the same bytes.
     ".gz": lambda raw: gzip.GzipFile("", "wb", fileobj=raw, mtime=0),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
     ".xz": partial(lzma.LZMAFile, mode="wb"),
-    ".zst": partial(zstd_file, mode="wb"),
+    ".zst": partial(open_zstd, mode="wb"),
 }
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # on Windows
+_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # on Windows
 
 
 def write(
     recordings: Iterable[Recording],
     out: str | Path | TextIO,
-    to: str | Format = "native",
+    format: str | Format = "native",
     *,
     force: bool = False,
 ) -> Counter[str]:
@@ -68,58 +68,62 @@ def write(
     {"messages":[{"role":"user","content":"hi"}]}
     Counter({'time of a message': 1})
     """
-    format = writer(to) if isinstance(to, str) else to
-    lost: Counter[str] = Counter()
+    target_format = writable_format(format) if isinstance(format, str) else format
+    unsupported: Counter[str] = Counter()
     if not isinstance(out, (str, Path)):
         for number, recording in enumerate(recordings):
-            if number and format.single:
-                raise _one_each(format)
-            out.write(_text(recording, format, lost))
-        return lost
+            if number and target_format.single_recording:
+                raise _single_recording_error(target_format)
+            out.write(_dump_text(recording, target_format, unsupported))
+        return unsupported
     if out == "":
         raise SpecError("the place to write to is empty; the current folder is written as ./")
-    if is_address(out):
+    if is_url(out):
         raise SpecError(f"{out}: recordings are written to this machine only")
     path = Path(out).expanduser()
-    names = path.is_dir() or str(out).endswith(("/", os.sep))
-    home = path if names else path.parent
+    is_folder = path.is_dir() or str(out).endswith(("/", os.sep))
+    home = path if is_folder else path.parent
     if home.exists() and not home.is_dir():
         raise SpecError(f"{home}: is a file and no folder")
-    near = next(folder for folder in (home, *home.absolute().parents) if folder.is_dir())
+    staging_parent = next(folder for folder in (home, *home.absolute().parents) if folder.is_dir())
     sources: set[Path] = set()
     staged: dict[Path, Path] = {}
-    with tempfile.TemporaryDirectory(prefix=".ctxlab-", dir=near) as stage:
-        for recording, target in _targets(recordings, path, names, format):
-            if format.single and target in staged:
-                raise _one_each(format)
+    with tempfile.TemporaryDirectory(prefix=".ctxlab-", dir=staging_parent) as stage:
+        for recording, target in _target_paths(recordings, path, is_folder, target_format):
+            if target_format.single_recording and target in staged:
+                raise _single_recording_error(target_format)
             if target not in staged and not force and target.exists():
                 raise SpecError(f"{target}: is there already; --force replaces it")
             if recording.source is not None:
                 sources.add(Path(recording.source).resolve())
-            beside = staged.setdefault(target, Path(stage, str(len(staged))))
-            with beside.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(_text(recording, format, lost))
+            staged_file = staged.setdefault(target, Path(stage, str(len(staged))))
+            with staged_file.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(_dump_text(recording, target_format, unsupported))
         for target in staged:
             if target.resolve() in sources:
                 raise SpecError(f"{target}: is read here and not replaced; write to another place")
-        for target, beside in staged.items():
-            _pack(beside, target.suffix)
+        for target, staged_file in staged.items():
+            _compress(staged_file, target.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
-            beside.replace(target)
-    return lost
+            staged_file.replace(target)
+    return unsupported
 
 
-def _pack(file: Path, suffix: str) -> None:
+def _compress(file: Path, suffix: str) -> None:
     """Packs what was written as the suffix of its name says, if it says so."""
-    if suffix not in _PACKERS:
+    if suffix not in _COMPRESSORS:
         return
     packed = file.with_suffix(suffix)
-    with file.open("rb") as plain, packed.open("wb") as raw, _PACKERS[suffix](raw) as into:
-        shutil.copyfileobj(plain, into)
+    with (
+        file.open("rb") as plain,
+        packed.open("wb") as raw,
+        _COMPRESSORS[suffix](raw) as compressed,
+    ):
+        shutil.copyfileobj(plain, compressed)
     packed.replace(file)
 
 
-def writer(name: str) -> Format:
+def writable_format(name: str) -> Format:
     """The format of a name, where it can be written.
 
     Raises ``SpecError`` that names those which can where it cannot.
@@ -132,55 +136,57 @@ def writer(name: str) -> Format:
     return FORMATS[name]
 
 
-def _text(recording: Recording, format: Format, lost: Counter[str]) -> str:
+def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) -> str:
     if format.dump is None:
         raise SpecError(f"{format.name} is read and not written")
     try:
-        return format.dump(recording, lambda what: lost.update((what,)))
+        return format.dump(recording, lambda name: unsupported.update((name,)))
     except RecursionError:
         raise SpecError(f"{recording.id}: is nested too deeply to be written") from None
 
 
-def _one_each(format: Format) -> SpecError:
+def _single_recording_error(format: Format) -> SpecError:
     return SpecError(
         f"a file of {format.name} holds one recording, and there are several: name a folder, with / "
         "at its end"
     )
 
 
-def _targets(
-    recordings: Iterable[Recording], path: Path, names: bool, format: Format
+def _target_paths(
+    recordings: Iterable[Recording], path: Path, is_folder: bool, format: Format
 ) -> Iterator[tuple[Recording, Path]]:
     """Each recording with its file: the one that was named, or one in the folder."""
-    suffix = ".json" if format.single else ".jsonl"
-    taken: dict[str, int] = {}
+    suffix = ".json" if format.single_recording else ".jsonl"
+    used: dict[str, int] = {}
     for recording in recordings:
-        yield recording, path / _name(recording.id, suffix, taken) if names else path
+        yield recording, path / _file_name(recording.id, suffix, used) if is_folder else path
 
 
-def _name(id: str, suffix: str, taken: dict[str, int]) -> str:
+def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
     """A path for an id: below the folder, fit for every file system, and given once.
 
-    ``taken``: path in lower case → the number that its last use got.
+    ``used``: path in lower case → the number that its last use got.
 
-    >>> taken = {}
-    >>> [_name(id, ".jsonl", taken) for id in ("air/task-3", "../../etc/x y:z", "AIR/task-3", "")]
+    >>> used = {}
+    >>> [_file_name(id, ".jsonl", used) for id in ("air/task-3", "../../etc/x y:z", "AIR/task-3", "")]
     ['air/task-3.jsonl', 'etc/x y_z.jsonl', 'AIR/task-3-2.jsonl', 'recording.jsonl']
     """
-    *folders, last = [safe for part in id.split("/") if (safe := _safe(part))] or ["recording"]
+    *folders, last = [safe for part in id.split("/") if (safe := _sanitize_part(part))] or [
+        "recording"
+    ]
     # A folder that is called like a file would stand in its way.
     above = "".join(f"{part}_/" if part.endswith(suffix) else f"{part}/" for part in folders)
     plain = name = f"{above}{last}{suffix}"
-    again = taken.get(plain.casefold(), 0)
-    while name.casefold() in taken:
+    again = used.get(plain.casefold(), 0)
+    while name.casefold() in used:
         again += 1
         name = f"{above}{last}-{again}{suffix}"
-    taken[plain.casefold()] = max(again, 1)
-    taken.setdefault(name.casefold(), 1)
+    used[plain.casefold()] = max(again, 1)
+    used.setdefault(name.casefold(), 1)
     return name
 
 
-def _safe(part: str) -> str:
-    clean = _UNSAFE.sub("_", part).strip(" .")
-    short = clean.encode()[:_LONGEST].decode("utf-8", "ignore").rstrip(" .")
-    return f"{short}_" if _RESERVED.fullmatch(short) else short
+def _sanitize_part(part: str) -> str:
+    clean = _UNSAFE_CHARACTERS.sub("_", part).strip(" .")
+    short = clean.encode()[:_MAX_NAME_BYTES].decode("utf-8", "ignore").rstrip(" .")
+    return f"{short}_" if _RESERVED_NAMES.fullmatch(short) else short

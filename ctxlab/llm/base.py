@@ -1,4 +1,4 @@
-"""A model is asked through one small protocol, and every call leaves an account of what it took.
+"""A model is asked through one small protocol, and every call leaves a record of what it took.
 
 Strategies, agents and probes build a ``Request`` and hand it to whatever ``Client`` they were given;
 ``ctxlab.llm`` holds the clients. Nothing here knows a provider.
@@ -6,7 +6,7 @@ Strategies, agents and probes build a ``Request`` and hand it to whatever ``Clie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -17,7 +17,20 @@ from ctxlab.messages.types import (
     Usage,
 )
 
-__all__ = ["Client", "Embedder", "Embedding", "Reply", "Request", "Spending", "Streamer"]
+__all__ = [
+    "Client",
+    "ConfiguredClient",
+    "Embedder",
+    "Embedding",
+    "IncrementalClient",
+    "ModelCall",
+    "Reply",
+    "Request",
+    "SplittableClient",
+    "Streamer",
+    "client_options",
+    "split_for_workers",
+]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -75,8 +88,8 @@ class Embedding(NamedTuple):
 class Client(Protocol):
     """Something that can be asked.
 
-    ``complete`` raises ``ModelRefused`` for what would be refused again (a wrong key, a bad request)
-    and ``ModelUnavailable`` where no answer came in spite of retries; nothing else.
+    ``complete`` raises ``ModelRequestRejected`` for what would be refused again (a wrong key, a bad
+    request) and ``ModelUnavailable`` where no answer came in spite of retries; nothing else.
     """
 
     def complete(self, request: Request, /) -> Reply:
@@ -86,6 +99,49 @@ class Client(Protocol):
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
         """The replies in order, a few asked at a time; what stayed unanswered stands as its error."""
         ...
+
+
+@runtime_checkable
+class IncrementalClient(Protocol):
+    """Something that gives the replies of several requests as they come; errors as ``Client``."""
+
+    def complete_each(
+        self,
+        requests: Sequence[Request],
+        /,
+        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
+    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
+        """Each reply with the place of its request, given to ``on_reply`` before it is handed out."""
+        ...
+
+
+@runtime_checkable
+class SplittableClient(Protocol):
+    """Something whose limits, on calls at a time or on dollars, are divided among processes."""
+
+    def split_for_workers(self, workers: int, /) -> Client:
+        """A client for each of so many processes, which together keep to the limits of this one."""
+        ...
+
+
+@runtime_checkable
+class ConfiguredClient(Protocol):
+    """Something with options that change its answers, so that a cache must tell them apart."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """By name."""
+        ...
+
+
+def split_for_workers(client: Client, workers: int) -> Client:
+    """Return the client for each of so many processes; one without limits serves all of them."""
+    return client.split_for_workers(workers) if isinstance(client, SplittableClient) else client
+
+
+def client_options(client: object) -> Mapping[str, Any]:
+    """Return the options that change a client's answers; none where it has none."""
+    return (client.options or {}) if isinstance(client, ConfiguredClient) else {}
 
 
 @runtime_checkable
@@ -110,15 +166,15 @@ class Streamer(Protocol):
         ...
 
 
-class Spending(NamedTuple):
-    """One call that a strategy made on its own account."""
+class ModelCall(NamedTuple):
+    """One call that a strategy made itself."""
 
-    turn: int
+    request_index: int
     "the request of the agent before which it was made"
     model: str
-    prompt: int
+    prompt_tokens: int
     "input tokens as billed"
-    completion: int
+    completion_tokens: int
     "output tokens as billed"
     usd: float
     "what it cost when it was made; nan where no price is known"
@@ -128,9 +184,19 @@ class Spending(NamedTuple):
     "the answer came from disk; the figures are those of the call that was made then"
 
     @classmethod
-    def of(cls, turn: int, model: str, reply: Reply | ModelUnavailable) -> Spending:
+    def from_reply(
+        cls, request_index: int, model: str, reply: Reply | ModelUnavailable
+    ) -> ModelCall:
         """What a call took, answered or not."""
         if isinstance(reply, ModelUnavailable):
-            return cls(turn, model, 0, 0, 0.0, reply.attempts)
+            return cls(request_index, model, 0, 0, 0.0, reply.attempts)
         usage = reply.usage
-        return cls(turn, model, usage.prompt, usage.output, reply.usd, reply.attempts, reply.cached)
+        return cls(
+            request_index,
+            model,
+            usage.total_input,
+            usage.output,
+            reply.usd,
+            reply.attempts,
+            reply.cached,
+        )

@@ -32,7 +32,7 @@ from ctxlab._utils.private_files import (
     make_folder,
 )
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     UnknownName,
 )
@@ -40,11 +40,13 @@ from ctxlab.llm.base import (
     Client,
     Embedder,
     Embedding,
+    IncrementalClient,
     Reply,
     Request,
+    client_options,
+    split_for_workers,
 )
-from ctxlab.llm.batch_mixin import Each
-from ctxlab.llm.thread_pool import undisturbed
+from ctxlab.llm.concurrency import BatchMixin, run_uninterrupted
 from ctxlab.messages.types import Usage
 
 __all__ = ["CacheMode", "CachedClient"]
@@ -52,11 +54,11 @@ __all__ = ["CacheMode", "CachedClient"]
 CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")
-_NO_FILES = 2**40
+_MIN_FILE_BYTES = 2**40
 """Bytes from which on diskcache would put an answer into a file, which everybody could read."""
 # Options that say who asks, not what.
 _CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
-_Kept = TypeVar("_Kept", Reply, "_Vector")
+_Stored = TypeVar("_Stored", Reply, "_Vector")
 
 
 class _Vector(msgspec.Struct, frozen=True):
@@ -67,13 +69,13 @@ class _Vector(msgspec.Struct, frozen=True):
     usd: float | None
 
 
-class CachedClient(Each):
+class CachedClient(BatchMixin):
     """Asks another client what is not yet on disk; several processes may share the folder.
 
     ``auto`` asks what is missing and keeps it, ``record`` asks everything anew and overwrites, and
-    ``replay`` asks nothing: what is missing raises ``ModelRefused``. What comes from disk says so
-    (``cached``), took no attempts, and carries the usage and the price of when it was asked. Errors
-    are never kept. Nothing is opened before the first question.
+    ``replay`` asks nothing: what is missing raises ``ModelRequestRejected``. What comes from disk
+    says so (``cached``), took no attempts, and carries the usage and the price of when it was
+    asked. Errors are never kept. Nothing is opened before the first question.
 
     >>> import tempfile
     >>> from ctxlab.llm import ScriptedClient
@@ -113,10 +115,10 @@ class CachedClient(Each):
             self._disk.close()
             self._disk = None
 
-    def shared(self, workers: int) -> CachedClient:
-        """A client for each of several worker processes; see ``LiteLLMClient.shared``."""
-        share = getattr(self.client, "shared", None)
-        return CachedClient(share(workers) if share else self.client, self.folder, self.mode)
+    def split_for_workers(self, workers: int) -> CachedClient:
+        """A client for each of several worker processes; see ``LiteLLMClient.split_for_workers``."""
+        inner = None if self.client is None else split_for_workers(self.client, workers)
+        return CachedClient(inner, self.folder, self.mode)
 
     def complete_each(
         self, requests: Sequence[Request], /
@@ -128,12 +130,12 @@ class CachedClient(Each):
         """
         places: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
-            places.setdefault(self.key_of(request), []).append(place)
+            places.setdefault(self.cache_key(request), []).append(place)
         missing: dict[str, Request] = {}
         for key, (first, *others) in places.items():
-            found = self._look_up([key], _read_reply)
+            found = self._look_up([key], _parse_reply)
             if key in found:
-                yield from _everywhere(found[key], (first, *others))
+                yield from _repeat_for_places(found[key], (first, *others))
             else:
                 missing[key] = requests[first]
         if not missing:
@@ -142,20 +144,20 @@ class CachedClient(Each):
 
         def keep(number: int, reply: Reply | ModelUnavailable) -> None:
             if isinstance(reply, Reply):
-                self._keep(names[number], msgspec.to_builtins(reply))
+                self._store(names[number], msgspec.to_builtins(reply))
 
-        client = self._asked(next(iter(missing.values())))
-        with closing(_each(client, list(missing.values()), keep)) as replies:
+        client = self._client_for_missing(next(iter(missing.values())))
+        with closing(_complete_each(client, list(missing.values()), keep)) as replies:
             for number, reply in replies:
-                yield from _everywhere(reply, places[names[number]])
+                yield from _repeat_for_places(reply, places[names[number]])
 
-    def key_of(self, request: Request) -> str:
+    def cache_key(self, request: Request) -> str:
         """Under what the answer to a request is kept; equal questions have the same key."""
-        return self._key("reply", _fields(request))
+        return self._build_key("reply", _request_fields(request))
 
-    def holds(self, key: str) -> bool:
+    def has_answer(self, key: str) -> bool:
         """Whether the answer under a key is on disk and would be taken from there."""
-        return self.mode != "record" and self.folder.is_dir() and key in self._opened()
+        return self.mode != "record" and self.folder.is_dir() and key in self._open_cache()
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """A vector for each text; each text is kept on its own, and only new ones are asked for.
@@ -163,21 +165,27 @@ class CachedClient(Each):
         Usage and price are those of all the texts, whenever they were asked for; ``attempts`` are
         of this call.
         """
-        keys = [self._key("embedding", {"model": model, "text": text}) for text in texts]
-        found = self._look_up(keys, _read_vector)
+        keys = [self._build_key("embedding", {"model": model, "text": text}) for text in texts]
+        found = self._look_up(keys, _parse_vector)
         missing = {k: text for k, text in zip(keys, texts, strict=True) if k not in found}
         attempts = 0
         if missing:
-            client = self._asked(f"the embedding by {model} of {_quoted(next(iter(texts)))}")
+            client = self._client_for_missing(
+                f"the embedding by {model} of {_quote_text(next(iter(texts)))}"
+            )
             if not isinstance(client, Embedder):
-                raise ModelRefused(f"{client!r} makes no embeddings: give a client that does")
+                raise ModelRequestRejected(
+                    f"{client!r} makes no embeddings: give a client that does"
+                )
             answer = client.embed(model, list(missing.values()))
             attempts = answer.attempts
-            tokens = _parts(answer.usage.input, [len(text) for text in missing.values()])
+            tokens = _split_proportionally(
+                answer.usage.input, [len(text) for text in missing.values()]
+            )
             price = answer.usd / answer.usage.input if answer.usage.input else 0.0
             usd = [None if math.isnan(price) else share * price for share in tokens]
             new = dict(zip(missing, map(_Vector, answer.vectors, tokens, usd), strict=True))
-            undisturbed(lambda: self._keep_all(new))
+            run_uninterrupted(lambda: self._store_vectors(new))
             found |= new
         took = [found[key] for key in dict.fromkeys(keys)]
         return Embedding(
@@ -190,32 +198,33 @@ class CachedClient(Each):
 
     # --- the disk ------------------------------------------------------------------------------
 
-    def _asked(self, what: Request | str) -> Client:
+    def _client_for_missing(self, what: Request | str) -> Client:
         """Whom to ask what is missing."""
         if self.client is not None and self.mode != "replay":
             return self.client
         if isinstance(what, Request):
-            said = _quoted(what.messages[-1].text if what.messages else "")
+            said = _quote_text(what.messages[-1].text if what.messages else "")
             again = f" (replicate {what.replicate})" if what.replicate else ""
             what = f"the answer of {what.model} to {said}{again}"
-        raise ModelRefused(
+        raise ModelRequestRejected(
             f"{what} is not among the recorded answers in {self.folder}, and none is asked for in "
             "this mode: run once with mode 'auto', which asks what is missing, or 'record'"
         )
 
-    def _key(self, kind: str, fields: dict[str, Any]) -> str:
-        options = getattr(self.client, "options", None) or {}
-        options = {k: v for k, v in options.items() if not _CREDENTIAL.search(k)}
+    def _build_key(self, kind: str, fields: dict[str, Any]) -> str:
+        options = {
+            k: v for k, v in client_options(self.client).items() if not _CREDENTIAL.search(k)
+        }
         text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
-    def _look_up(self, keys: Sequence[str], read: Callable[[Any], _Kept]) -> dict[str, Any]:
+    def _look_up(self, keys: Sequence[str], read: Callable[[Any], _Stored]) -> dict[str, Any]:
         """What is on disk; what cannot be read counts as missing."""
-        found: dict[str, _Kept] = {}
+        found: dict[str, _Stored] = {}
         if self.mode == "record":
             return found
         for key in dict.fromkeys(keys):
-            disk = self._opened()
+            disk = self._open_cache()
             try:
                 blob = disk.get(key, retry=True)
                 if blob is not None:
@@ -224,38 +233,40 @@ class CachedClient(Each):
                 _log.warning("what %s holds under %s cannot be read", self.folder, key)
         return found
 
-    def _keep(self, key: str, value: Mapping[str, Any]) -> None:
+    def _store(self, key: str, value: Mapping[str, Any]) -> None:
         # Never in the main thread: where a signal interrupts the beginning of a transaction, the disk
         # waits for ever for that transaction's end.
         try:
-            self._opened().set(key, dump_json(value).encode(), retry=True)
+            self._open_cache().set(key, dump_json(value).encode(), retry=True)
         except (OSError, sqlite3.Error) as error:  # the answer itself is there, and was paid for
             _log.warning("an answer could not be kept in %s: %s", self.folder, error)
 
-    def _keep_all(self, vectors: Mapping[str, _Vector]) -> None:
+    def _store_vectors(self, vectors: Mapping[str, _Vector]) -> None:
         for key, vector in vectors.items():
-            self._keep(key, msgspec.to_builtins(vector))
+            self._store(key, msgspec.to_builtins(vector))
 
-    def _opened(self) -> Any:
+    def _open_cache(self) -> Any:
         if self._disk is None:
             import diskcache
 
             try:
-                _make_private(self.folder)
+                _create_private_cache(self.folder)
                 self._disk = diskcache.Cache(
                     str(self.folder),
                     disk=_disk_class(),
-                    disk_min_file_size=_NO_FILES,
+                    disk_min_file_size=_MIN_FILE_BYTES,
                     eviction_policy="none",
                     cull_limit=0,
                 )
             except (OSError, sqlite3.Error) as error:
-                raise ModelRefused(f"{self.folder} is no folder for answers: {error}") from error
+                raise ModelRequestRejected(
+                    f"{self.folder} is no folder for answers: {error}"
+                ) from error
             weakref.finalize(self, self._disk.close)
         return self._disk
 
 
-def _make_private(folder: Path) -> None:
+def _create_private_cache(folder: Path) -> None:
     """Make the folder and the database that diskcache will open, readable by their owner only."""
     where = Path(os.path.expandvars(os.path.expanduser(folder)))  # as diskcache does
     make_folder(where)
@@ -279,60 +290,59 @@ def _disk_class() -> type:
     return Plain
 
 
-def _each(
+def _complete_each(
     client: Client,
     requests: Sequence[Request],
     keep: Callable[[int, Reply | ModelUnavailable], None],
 ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
     """The replies as they come, where the client can give them so; each was kept before."""
-    each = getattr(client, "complete_each", None)
-    if each is not None:
-        with closing(each(requests, keep)) as replies:
+    if isinstance(client, IncrementalClient):
+        with closing(client.complete_each(requests, keep)) as replies:
             yield from replies
-    else:
-        replies = client.complete_all(requests)
+        return
+    together = client.complete_all(requests)
 
-        def keep_all() -> None:
-            for place, reply in enumerate(replies):
-                keep(place, reply)
+    def keep_all() -> None:
+        for place, reply in enumerate(together):
+            keep(place, reply)
 
-        undisturbed(keep_all)
-        yield from enumerate(replies)
+    run_uninterrupted(keep_all)
+    yield from enumerate(together)
 
 
-def _everywhere(
+def _repeat_for_places(
     reply: Reply | ModelUnavailable, places: Sequence[int]
 ) -> Iterator[tuple[int, Reply | ModelUnavailable]]:
     """A question that was put several times at once was sent once."""
     yield places[0], reply
     for place in places[1:]:
-        yield place, _again(reply)
+        yield place, _mark_as_repeated(reply)
 
 
-def _again(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:
+def _mark_as_repeated(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:
     """The answer to a question that was put twice at once: it was sent once."""
     if isinstance(reply, ModelUnavailable):
         return ModelUnavailable(str(reply), 0)
     return msgspec.structs.replace(reply, cached=True, attempts=0)
 
 
-def _fields(request: Request) -> dict[str, Any]:
+def _request_fields(request: Request) -> dict[str, Any]:
     """All that is asked, and nothing that is never sent."""
     fields = {name: getattr(request, name) for name in request.__struct_fields__}
     return {**fields, "messages": [message.to_dict() for message in request.messages]}
 
 
-def _read_reply(value: dict[str, Any]) -> Reply:
+def _parse_reply(value: dict[str, Any]) -> Reply:
     # JSON has no nan: it stands there as null.
     value = {**value, "usd": math.nan if value["usd"] is None else value["usd"]}
     return msgspec.structs.replace(msgspec.convert(value, Reply), cached=True, attempts=0)
 
 
-def _read_vector(value: dict[str, Any]) -> _Vector:
+def _parse_vector(value: dict[str, Any]) -> _Vector:
     return msgspec.convert(value, _Vector)
 
 
-def _parts(total: int, sizes: Sequence[int]) -> list[int]:
+def _split_proportionally(total: int, sizes: Sequence[int]) -> list[int]:
     """A whole number split in proportion to sizes, into whole numbers that add up to it."""
     parts, used, seen, whole = [], 0, 0, sum(sizes) or 1
     for size in sizes:
@@ -343,6 +353,6 @@ def _parts(total: int, sizes: Sequence[int]) -> list[int]:
     return parts
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     said = " ".join(text.split())
     return f"“{said[:60]}…”" if len(said) > 60 else f"“{said}”"

@@ -13,70 +13,77 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Failure", "judge"]
+__all__ = ["CallFailure", "classify_error"]
 
-_LONGEST = 300
+_MAX_REASON_CHARS = 300
 "characters of a reason"
-_BUSY = {408, 425, 429}
+_RETRYABLE_STATUSES = {408, 425, 429}
 # Sent and taken in, but this one request cannot be answered: no fault of the key or the settings.
-_DECLINED = {
+_DECLINED_ERRORS = {
     *("ContextWindowExceededError", "ContentPolicyViolationError"),  # litellm's classes
     *("context_length_exceeded", "content_policy_violation", "content_filter"),  # OpenAI's codes
 }
 # OpenAI says with the status of a rate limit that the account has no money left.
-_SPENT = "insufficient_quota"
-_BROKEN = {"TransportError", "APIConnectionError", "ConnectionError"}
+_QUOTA_EXCEEDED = "insufficient_quota"
+_CONNECTION_ERRORS = {"TransportError", "APIConnectionError", "ConnectionError"}
 
 
-class Failure(NamedTuple):
+class CallFailure(NamedTuple):
     """What became of one HTTP request that gave no answer."""
 
     reason: str
-    fate: Literal["refused", "declined", "transient"]
+    retry_class: Literal["refused", "declined", "transient"]
     "asking again is no use at all; no use for this request; of use in a while"
     outcome: Literal["failed", "interrupted", "unsent"]
     "an error came back; no answer that could be read; nothing went out"
-    wait: float = 0.0
+    retry_after: float = 0.0
     "seconds that the provider asks to wait"
 
 
-def judge(error: Exception) -> Failure:
+def classify_error(error: Exception) -> CallFailure:
     """What an error of litellm means.
 
-    >>> judge(ValueError("choices is no list"))
-    Failure(reason='ValueError: choices is no list', fate='declined', outcome='interrupted', wait=0.0)
+    >>> classify_error(ValueError("choices is no list"))
+    CallFailure(reason='ValueError: choices is no list', retry_class='declined', \
+outcome='interrupted', retry_after=0.0)
     """
-    chain = list(_causes(error))
-    names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _codes(error)
+    chain = list(_iter_causes(error))
+    names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _error_codes(error)
     status = getattr(error, "status_code", None)
-    headers = _headers(chain)
+    headers = _find_response_headers(chain)
     # litellm invents a status where nobody answered, so there it is not told.
-    reason = _reason(_wrapped(error), status if headers is not None else None)
+    reason = _format_reason(_unwrap_error(error), status if headers is not None else None)
     if headers is not None:
-        if names & _DECLINED:
-            return Failure(reason, "declined", "failed")
-        if _is_busy(status) and _SPENT not in names:
-            return Failure(reason, "transient", "failed", _wait(headers))
-        return Failure(reason, "refused", "failed")
-    if names & _BROKEN:
-        return Failure(_reason(_first_cause(chain)), "transient", "interrupted")
-    if event := _event(chain):
-        declined = (names | _codes(event)) & _DECLINED
-        return Failure(_reason(event), "declined" if declined else "transient", "interrupted")
-    if names & _DECLINED:
-        return Failure(reason, "declined", "unsent")
-    if _is_busy(status) is False or _has_no_key(chain) or isinstance(error, ImportError):
-        return Failure(reason, "refused", "unsent")
-    return Failure(reason, "declined", "interrupted")
+        if names & _DECLINED_ERRORS:
+            return CallFailure(reason, "declined", "failed")
+        if _is_retryable_status(status) and _QUOTA_EXCEEDED not in names:
+            return CallFailure(reason, "transient", "failed", _parse_retry_after(headers))
+        return CallFailure(reason, "refused", "failed")
+    if names & _CONNECTION_ERRORS:
+        return CallFailure(_format_reason(_find_root_cause(chain)), "transient", "interrupted")
+    if event := _find_stream_error(chain):
+        declined = (names | _error_codes(event)) & _DECLINED_ERRORS
+        return CallFailure(
+            _format_reason(event), "declined" if declined else "transient", "interrupted"
+        )
+    if names & _DECLINED_ERRORS:
+        return CallFailure(reason, "declined", "unsent")
+    if (
+        _is_retryable_status(status) is False
+        or _is_missing_key_error(chain)
+        or isinstance(error, ImportError)
+    ):
+        return CallFailure(reason, "refused", "unsent")
+    return CallFailure(reason, "declined", "interrupted")
 
 
-def _wrapped(error: Exception) -> Exception:
+def _unwrap_error(error: Exception) -> Exception:
     """What litellm wraps where a stream breaks."""
     inner = getattr(error, "original_exception", None)
     return inner if isinstance(inner, Exception) else error
 
 
-def _event(chain: list[BaseException]) -> Exception | None:
+def _find_stream_error(chain: list[BaseException]) -> Exception | None:
     """An error that came as an event of a stream: OpenAI's library raises the class of all others."""
     for each in chain:
         if (type(each).__module__, type(each).__name__) == ("openai", "APIError"):
@@ -84,26 +91,26 @@ def _event(chain: list[BaseException]) -> Exception | None:
     return None
 
 
-def _is_busy(status: Any) -> bool | None:
+def _is_retryable_status(status: Any) -> bool | None:
     """Whether a status will pass; None where it is no status of an error."""
     if not isinstance(status, int) or status < 400:
         return None
-    return status in _BUSY or status >= 500
+    return status in _RETRYABLE_STATUSES or status >= 500
 
 
-def _codes(error: Exception) -> set[str]:
+def _error_codes(error: Exception) -> set[str]:
     """What the provider itself calls it, where it does."""
     body = getattr(error, "body", None)
     code = body.get("code") if isinstance(body, Mapping) else None
     return {each for each in (code, getattr(error, "code", None)) if isinstance(each, str)}
 
 
-def _has_no_key(chain: list[BaseException]) -> bool:
+def _is_missing_key_error(chain: list[BaseException]) -> bool:
     """OpenAI's library raises its root class itself where it finds no key; litellm calls that a 500."""
     return any((type(e).__module__, type(e).__name__) == ("openai", "OpenAIError") for e in chain)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -111,12 +118,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _first_cause(chain: list[BaseException]) -> BaseException:
+def _find_root_cause(chain: list[BaseException]) -> BaseException:
     """The one that says most: litellm calls every connection that fails an internal server error."""
     return next((each for each in reversed(chain) if str(each).strip()), chain[0])
 
 
-def _headers(chain: list[BaseException]) -> Mapping[str, str] | None:
+def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | None:
     """The headers of the provider's response with an error status; None where there was none."""
     for each in chain:
         if type(each).__name__ == "HTTPStatusError":
@@ -127,7 +134,7 @@ def _headers(chain: list[BaseException]) -> Mapping[str, str] | None:
     return None
 
 
-def _wait(headers: Mapping[str, str]) -> float:
+def _parse_retry_after(headers: Mapping[str, str]) -> float:
     """Seconds that ``Retry-After`` asks for, which holds a number or a date."""
     asked = headers.get("retry-after") or ""
     try:
@@ -140,12 +147,12 @@ def _wait(headers: Mapping[str, str]) -> float:
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
-def _reason(error: BaseException, status: Any = None) -> str:
+def _format_reason(error: BaseException, status: Any = None) -> str:
     name = type(error).__name__
     said = " ".join(str(error).split())
     while said.startswith(start := (f"litellm.{name}: ", f"{name}: ")):
         said = said.removeprefix(start[0]).removeprefix(start[1])  # litellm says it twice
     said = f"{name}: {said}"
-    if len(said) > _LONGEST:
-        said = said[: _LONGEST - 1] + "…"
+    if len(said) > _MAX_REASON_CHARS:
+        said = said[: _MAX_REASON_CHARS - 1] + "…"
     return f"{said} (status {status})" if status is not None else said

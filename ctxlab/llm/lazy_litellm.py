@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from ctxlab.llm.streaming import STREAMED
+from ctxlab.llm.streaming import STREAM_OPTIONS
 
-__all__ = ["begun", "litellm"]
+__all__ = ["load_litellm", "start_import"]
 
 
-def _loaded() -> Any:
+def _import_litellm() -> Any:
     # Without this litellm fetches its table of prices from the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with warnings.catch_warnings():
@@ -29,24 +29,24 @@ def _loaded() -> Any:
         mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-"}
         ask = functools.partial(made.completion, model="openai/gpt-4o", **mock)
         ask()
-        list(ask(**STREAMED))
+        list(ask(**STREAM_OPTIONS))
     return made
 
 
-_importing = threading.Lock()
-_loading: list[Future[Any]] = []
+_import_lock = threading.Lock()
+_pending_import: list[Future[Any]] = []
 
 
-def _load(loading: Future[Any]) -> None:
+def _run_import(loading: Future[Any]) -> None:
     try:
-        with _importing:
-            loading.set_result(_loaded())
+        with _import_lock:
+            loading.set_result(_import_litellm())
     except BaseException as error:
-        _loading.clear()  # the next call tries again
+        _pending_import.clear()  # the next call tries again
         loading.set_exception(error)
 
 
-def _ended(loading: Future[Any]) -> None:
+def _wait_at_exit(loading: Future[Any]) -> None:
     """A program that ends waits for the import: a thread that stops in it may hold locks for ever."""
     if not loading.done():
         warnings.simplefilter("ignore")  # those of the import, which say nothing to whoever leaves
@@ -54,25 +54,25 @@ def _ended(loading: Future[Any]) -> None:
         loading.exception()
 
 
-def begun() -> Future[Any]:
+def start_import() -> Future[Any]:
     """litellm, or its import while that is under way.
 
     It is imported in a thread of its own: Ctrl+C, which only the main one hears, would leave half of
     it behind, on which every later call fails; and it leaves an event loop open in whoever calls it.
     """
-    if known := _loading[:1]:
+    if known := _pending_import[:1]:
         return known[0]
     loading: Future[Any] = Future()
     try:
-        _loading.append(loading)
-        atexit.register(_ended, loading)
-        threading.Thread(target=_load, args=(loading,), daemon=True).start()
+        _pending_import.append(loading)
+        atexit.register(_wait_at_exit, loading)
+        threading.Thread(target=_run_import, args=(loading,), daemon=True).start()
     except BaseException:
-        _loading.clear()
+        _pending_import.clear()
         raise
     return loading
 
 
-def litellm() -> Any:
+def load_litellm() -> Any:
     """litellm, imported with the first call: it takes seconds."""
-    return begun().result()
+    return start_import().result()

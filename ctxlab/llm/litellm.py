@@ -15,7 +15,7 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm.base import (
@@ -23,38 +23,36 @@ from ctxlab.llm.base import (
     Reply,
     Request,
 )
-from ctxlab.llm.batch_mixin import Each
-from ctxlab.llm.cost_budget import (
-    Pay,
-    Payment,
-    Purse,
-    most_tokens,
-    worst_case,
+from ctxlab.llm.concurrency import (
+    MAX_CONCURRENT_CALLS,
+    BatchMixin,
+    map_unordered,
+)
+from ctxlab.llm.costs import (
+    CostLimit,
+    Reservation,
+    ReserveAttempt,
+    UsageTotals,
+    UsageTracker,
+    max_token_count,
+    worst_case_cost,
 )
 from ctxlab.llm.error_classification import (
-    Failure,
-    judge,
+    CallFailure,
+    classify_error,
 )
-from ctxlab.llm.lazy_litellm import begun as _begun
-from ctxlab.llm.lazy_litellm import litellm as _litellm
+from ctxlab.llm.lazy_litellm import load_litellm as _load_litellm
+from ctxlab.llm.lazy_litellm import start_import as _start_import
 from ctxlab.llm.response_parsing import (
-    Billed,
-    read_embedding,
-    read_reply,
+    BilledResponse,
+    parse_embedding,
+    parse_reply,
 )
 from ctxlab.llm.streaming import (
-    STREAMED,
-    Line,
-    read_stream,
-    spoken,
-)
-from ctxlab.llm.thread_pool import (
-    AT_A_TIME,
-    as_they_come,
-)
-from ctxlab.llm.usage_totals import (
-    Ledger,
-    Totals,
+    STREAM_OPTIONS,
+    StreamChannel,
+    parse_stream,
+    stream_in_thread,
 )
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.models import find_model
@@ -62,38 +60,39 @@ from ctxlab.tokens.models import find_model
 __all__ = ["LiteLLMClient"]
 
 _log = logging.getLogger("ctxlab.llm")
-_LONGEST_WAIT = 60.0
+_MAX_WAIT_SECONDS = 60.0
 # One request for embeddings holds so much; OpenAI takes 300,000 tokens and 2,048 texts.
-_TEXTS, _CHARACTERS = 256, 400_000
+_MAX_BATCH_TEXTS, _MAX_BATCH_CHARS = 256, 400_000
 
 
-class _Zero(int):
+class _NoRetries(int):
     """No retries, said so that it is heard: litellm reads ``max_retries or 2`` for embeddings."""
 
     def __bool__(self) -> bool:
         return True
 
 
-class _Failed(Exception):
+class _RetryableError(Exception):
     """An attempt that is worth another one."""
 
-    def __init__(self, reason: str, wait: float) -> None:
-        self.wait = wait
+    def __init__(self, reason: str, retry_after: float) -> None:
+        self.retry_after = retry_after
         super().__init__(reason)
 
 
-class LiteLLMClient(Each):
+class LiteLLMClient(BatchMixin):
     """Asks through litellm; safe to be used by several threads.
 
     Retried is what passes: rate limits, errors of the provider's own (5xx), connections that fail,
     timeouts. ``delay``, then ``backoff`` times as long after each further failure, with up to one
     ``delay`` of jitter; where the provider says how long to wait, at least that. The logger
     ``ctxlab.llm`` warns of the first retry of a call and informs of the others. A wrong key, an
-    unknown model or a bad request raise ``ModelRefused`` at once. ``ModelUnavailable`` is raised
-    where retries are used up, and at once for a request that is too long or against the provider's
-    policy, for an answer that cannot be read, and where the provider asks for a wait over a minute.
-    The last of ``patience`` calls in a row that got no answer is ``ModelRefused``: a provider that is
-    down is not waited for call by call.
+    unknown model or a bad request raise ``ModelRequestRejected`` at once. ``ModelUnavailable`` is
+    raised where retries are used up, and at once for a request that is too long or against the
+    provider's policy, for an answer that cannot be read, and where the provider asks for a wait over
+    a minute.
+    The last of ``patience`` calls in a row that got no answer is ``ModelRequestRejected``: a
+    provider that is down is not waited for call by call.
 
     Source: the settings are those of seed 002 §10.2 (``max_retries``, ``retry_delay``,
     ``retry_backoff``).
@@ -110,7 +109,7 @@ class LiteLLMClient(Each):
         retries: int = 3,
         delay: float = 1.0,
         backoff: float = 2.0,
-        concurrency: int = AT_A_TIME,
+        concurrency: int = MAX_CONCURRENT_CALLS,
         patience: int = 5,
         **options: Any,
     ) -> None:
@@ -133,7 +132,7 @@ class LiteLLMClient(Each):
         self.options = options
         "given to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``"
         self._slots = threading.BoundedSemaphore(concurrency)
-        self._ledger = Ledger()
+        self._usage_tracker = UsageTracker()
 
     def __repr__(self) -> str:
         default = LiteLLMClient()._settings()
@@ -146,7 +145,7 @@ class LiteLLMClient(Each):
     def __reduce__(self) -> tuple[Callable[[], LiteLLMClient], tuple[()]]:
         return functools.partial(LiteLLMClient, **self._settings()), ()
 
-    def shared(self, workers: int) -> LiteLLMClient:
+    def split_for_workers(self, workers: int) -> LiteLLMClient:
         """A client for each of several worker processes, which together keep to ``concurrency``.
 
         With more workers than that, each makes one call at a time.
@@ -155,34 +154,34 @@ class LiteLLMClient(Each):
         return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> UsageTotals:
         """What all calls of this client took so far; a copy for another process counts its own."""
-        return self._ledger.totals
+        return self._usage_tracker.totals
 
     def warm_up(self) -> None:
         """Begins the import of litellm in the background, which the first call would wait for."""
-        _begun()
+        _start_import()
 
     def complete_each(
         self,
         requests: Sequence[Request],
         /,
-        keep: Callable[[int, Reply | ModelUnavailable], object] | None = None,
-        purse: Purse | None = None,
+        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
+        cost_limit: CostLimit | None = None,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
         """The replies as they come, each with the place of its request; a refusal is raised.
 
-        ``keep`` is given each before it is handed out, also those that were under way when nobody
-        wanted any more; see ``as_they_come``. ``purse``: what each attempt is paid from.
+        ``on_reply`` is given each before it is handed out, also those that were under way when nobody
+        wanted any more; see ``map_unordered``. ``cost_limit``: what each attempt is paid from.
         """
         if requests:
-            _litellm()
-        ask = functools.partial(self._complete, purse)
-        with closing(as_they_come(ask, requests, self.concurrency, keep)) as replies:
+            _load_litellm()
+        ask = functools.partial(self._complete, cost_limit)
+        with closing(map_unordered(ask, requests, self.concurrency, on_reply)) as replies:
             yield from replies
 
     def stream(
-        self, request: Request, /, purse: Purse | None = None
+        self, request: Request, /, cost_limit: CostLimit | None = None
     ) -> Generator[str | Reply, None, None]:
         """Pieces of the text as they come, then the reply; see ``Streamer``.
 
@@ -190,22 +189,24 @@ class LiteLLMClient(Each):
         ``timeout`` bounds the wait for each piece. A reply that nobody hears to its end counts as
         interrupted.
         """
-        _litellm()
+        _load_litellm()
 
-        def ask(line: Line) -> Reply | ModelUnavailable:
-            return self._complete(purse, request, line.unwanted, line)
+        def ask(channel: StreamChannel) -> Reply | ModelUnavailable:
+            return self._complete(cost_limit, request, channel.cancelled, channel)
 
-        with closing(spoken(ask)) as pieces:
+        with closing(stream_in_thread(ask)) as pieces:
             yield from pieces
 
-    def embed(self, model: str, texts: Sequence[str], /, purse: Purse | None = None) -> Embedding:
+    def embed(
+        self, model: str, texts: Sequence[str], /, cost_limit: CostLimit | None = None
+    ) -> Embedding:
         """A vector for each text, asked for a few hundred at a time."""
-        batches = list(_batches(texts))
-        ask = functools.partial(self._embed, model, purse)
+        batches = list(_split_batches(texts))
+        ask = functools.partial(self._embed, model, cost_limit)
         found: list[Embedding] = [Embedding([])] * len(batches)
         if batches:
-            _litellm()
-        with closing(as_they_come(ask, batches, self.concurrency)) as each:
+            _load_litellm()
+        with closing(map_unordered(ask, batches, self.concurrency)) as each:
             for place, embedding in each:
                 found[place] = embedding
         return Embedding(
@@ -219,10 +220,10 @@ class LiteLLMClient(Each):
 
     def _complete(
         self,
-        purse: Purse | None,
+        cost_limit: CostLimit | None,
         request: Request,
-        unwanted: threading.Event,
-        line: Line | None = None,
+        cancelled: threading.Event,
+        stream_channel: StreamChannel | None = None,
     ) -> Reply | ModelUnavailable:
         wanted: dict[str, Any] = {"messages": [message.to_dict() for message in request.messages]}
         if request.tools:
@@ -231,76 +232,82 @@ class LiteLLMClient(Each):
             wanted["max_tokens"] = request.max_tokens
         if request.temperature is not None:
             wanted["temperature"] = request.temperature
-        read = functools.partial(read_reply, prices := find_model(request.model).prices)
-        if line is not None:
-            wanted |= STREAMED
-            read = functools.partial(read_stream, prices, line)
-        ask = functools.partial(_litellm().completion, model=request.model, **wanted)
-        pay = None if purse is None else purse.opened(request.model, worst_case(request), unwanted)
+        read = functools.partial(parse_reply, prices := find_model(request.model).prices)
+        if stream_channel is not None:
+            wanted |= STREAM_OPTIONS
+            read = functools.partial(parse_stream, prices, stream_channel)
+        ask = functools.partial(_load_litellm().completion, model=request.model, **wanted)
+        reserve = (
+            None
+            if cost_limit is None
+            else cost_limit.bind_reserve(request.model, worst_case_cost(request), cancelled)
+        )
         try:
-            billed, attempts = self._call(request.model, ask, read, unwanted, pay)
+            billed, attempts = self._call_with_retries(request.model, ask, read, cancelled, reserve)
         except ModelUnavailable as error:
             return error
         message, finish = billed.result
         return Reply(message, billed.usage, billed.usd, finish, attempts)
 
     def _embed(
-        self, model: str, purse: Purse | None, texts: list[str], unwanted: threading.Event
+        self, model: str, cost_limit: CostLimit | None, texts: list[str], cancelled: threading.Event
     ) -> Embedding:
-        price = _embedding_price(model)
-        ask = functools.partial(_litellm().embedding, model=model, input=texts)
-        read = functools.partial(read_embedding, len(texts), price)
-        most = price * sum(most_tokens(model, text) for text in texts)
-        pay = None if purse is None else purse.opened(model, most, unwanted)
-        billed, attempts = self._call(model, ask, read, unwanted, pay)
+        price = _find_embedding_price(model)
+        ask = functools.partial(_load_litellm().embedding, model=model, input=texts)
+        read = functools.partial(parse_embedding, len(texts), price)
+        most = price * sum(max_token_count(model, text) for text in texts)
+        reserve = None if cost_limit is None else cost_limit.bind_reserve(model, most, cancelled)
+        billed, attempts = self._call_with_retries(model, ask, read, cancelled, reserve)
         return Embedding(billed.result, billed.usage, billed.usd, attempts)
 
-    def _call(
+    def _call_with_retries(
         self,
         model: str,
         ask: Callable[..., Any],
-        read: Callable[[Any], Billed],
-        unwanted: threading.Event,
-        pay: Pay | None,
-    ) -> tuple[Billed, int]:
+        read: Callable[[Any], BilledResponse],
+        cancelled: threading.Event,
+        reserve: ReserveAttempt | None,
+    ) -> tuple[BilledResponse, int]:
         """What was answered, and how many attempts it took; each is paid for as far as it was billed."""
         import tenacity
 
         settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
-        settings |= {"timeout": float(self.timeout), "num_retries": 0, "max_retries": _Zero(0)}
+        settings |= {"timeout": float(self.timeout), "num_retries": 0, "max_retries": _NoRetries(0)}
         attempts, silent = 0, False
 
-        def once() -> Billed:
-            if unwanted.is_set():
+        def once() -> BilledResponse:
+            if cancelled.is_set():
                 raise ModelUnavailable(f"{model}: nobody waits for the answer", attempts)
-            with nullcontext() if pay is None else pay() as paid:
+            with nullcontext() if reserve is None else reserve() as paid:
                 return attempt(paid)
 
-        def attempt(paid: Payment | None) -> Billed:
+        def attempt(paid: Reservation | None) -> BilledResponse:
             nonlocal attempts, silent
             attempts += 1
             try:
                 billed = read(ask(**settings))
             except Exception as error:
-                failure = judge(error)
+                failure = classify_error(error)
                 if paid is not None and failure.outcome != "interrupted":
                     paid.usd = 0.0
                 if failure.outcome == "unsent":
                     attempts -= 1
                 elif failure.outcome == "failed":
-                    self._ledger.failed()
+                    self._usage_tracker.add_failed()
                 else:
-                    self._ledger.interrupted()
-                silent = failure.fate != "declined" or failure.outcome == "interrupted"
-                raise _error(model, failure, attempts) from error
-            self._ledger.answered(billed.usage, billed.usd)
-            if paid is not None and billed.usage.prompt:  # else the provider says nothing of it
+                    self._usage_tracker.add_interrupted()
+                silent = failure.retry_class != "declined" or failure.outcome == "interrupted"
+                raise _to_exception(model, failure, attempts) from error
+            self._usage_tracker.add_answered(billed.usage, billed.usd)
+            if (
+                paid is not None and billed.usage.total_input
+            ):  # else the provider says nothing of it
                 paid.usd = billed.usd
             return billed
 
         def wait(state: tenacity.RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            asked = error.wait if isinstance(error, _Failed) else 0.0
+            asked = error.retry_after if isinstance(error, _RetryableError) else 0.0
             return max(asked, float(backing_off(state))) + float(jitter(state))
 
         def warn(state: tenacity.RetryCallState) -> None:
@@ -312,34 +319,34 @@ class LiteLLMClient(Each):
             )  # fmt: skip
 
         backing_off = tenacity.wait_exponential(
-            multiplier=self.delay, exp_base=self.backoff, max=_LONGEST_WAIT
+            multiplier=self.delay, exp_base=self.backoff, max=_MAX_WAIT_SECONDS
         )
         jitter = tenacity.wait_random(0, self.delay)
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(self.retries + 1)
-            | tenacity.stop_when_event_set(unwanted),
+            | tenacity.stop_when_event_set(cancelled),
             wait=wait,
-            sleep=tenacity.sleep_using_event(unwanted),
-            retry=tenacity.retry_if_exception_type(_Failed),
+            sleep=tenacity.sleep_using_event(cancelled),
+            retry=tenacity.retry_if_exception_type(_RetryableError),
             before_sleep=warn,
             reraise=True,
         )
         try:
             with self._slots:  # held while waiting too: who is told to slow down sends no others
                 return retrying(once), attempts
-        except _Failed as error:
+        except _RetryableError as error:
             last, cause = str(error), error.__cause__
             tried = f"{attempts} attempt{'' if attempts == 1 else 's'}"
             unanswered = ModelUnavailable(f"{model} gave no answer in {tried}: {last}", attempts)
         except ModelUnavailable as error:
             last, cause = str(error).removeprefix(f"{model}: "), error.__cause__
             unanswered = error
-        if unwanted.is_set():
+        if cancelled.is_set():
             raise unanswered from cause
         if not silent:
-            self._ledger.declined()
-        elif self._ledger.silent() >= self.patience > 0:
-            raise ModelRefused(
+            self._usage_tracker.reset_unanswered()
+        elif self._usage_tracker.add_unanswered() >= self.patience > 0:
+            raise ModelRequestRejected(
                 f"{model} gave no answer to {self.patience} calls in a row (the last: {last})"
             ) from cause
         raise unanswered from cause
@@ -349,34 +356,34 @@ class LiteLLMClient(Each):
         return {**{name: getattr(self, name) for name in names.split()}, **self.options}
 
 
-def _error(model: str, failure: Failure, attempts: int) -> Exception:
+def _to_exception(model: str, failure: CallFailure, attempts: int) -> Exception:
     """What is raised for a failure."""
-    if failure.fate == "refused":
-        return ModelRefused(
+    if failure.retry_class == "refused":
+        return ModelRequestRejected(
             f"{model} cannot be asked so: {failure.reason}. Check the model's name, the key and the "
             "client's settings"
         )
-    if failure.wait > _LONGEST_WAIT:
-        asked = f"; it asks for a wait of {failure.wait:,.0f} s"
+    if failure.retry_after > _MAX_WAIT_SECONDS:
+        asked = f"; it asks for a wait of {failure.retry_after:,.0f} s"
         return ModelUnavailable(f"{model}: {failure.reason}{asked}", attempts)
-    if failure.fate == "transient":
-        return _Failed(failure.reason, failure.wait)
+    if failure.retry_class == "transient":
+        return _RetryableError(failure.reason, failure.retry_after)
     return ModelUnavailable(f"{model}: {failure.reason}", attempts)
 
 
-def _embedding_price(model: str) -> float:
+def _find_embedding_price(model: str) -> float:
     """Of a token, from litellm's table: ``find_model`` knows models that chat."""
     try:
-        return float(_litellm().get_model_info(model)["input_cost_per_token"])
+        return float(_load_litellm().get_model_info(model)["input_cost_per_token"])
     except Exception:  # it raises a plain Exception for a model that it does not know
         return math.nan
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _split_batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     for text in texts:
-        if batch and (len(batch) == _TEXTS or size + len(text) > _CHARACTERS):
+        if batch and (len(batch) == _MAX_BATCH_TEXTS or size + len(text) > _MAX_BATCH_CHARS):
             yield batch
             batch, size = [], 0
         batch.append(text)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
-    Message,
     Usage,
 )
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["Billed", "read_embedding", "read_reply", "read_said"]
+__all__ = ["BilledResponse", "build_reply", "parse_embedding", "parse_reply"]
 
 
-class Billed(NamedTuple):
+class BilledResponse(NamedTuple):
     """What one answered HTTP request gave."""
 
     result: Any
@@ -22,7 +22,7 @@ class Billed(NamedTuple):
     usd: float
 
 
-def read_reply(prices: Prices, response: Any) -> Billed:
+def parse_reply(prices: Prices, response: Any) -> BilledResponse:
     """Message and finish, usage and price; raises where there is no answer in it.
 
     Prices are ctxlab's, since its tables and its reports go by the same.
@@ -37,39 +37,41 @@ def read_reply(prices: Prices, response: Any) -> Billed:
     ]
     wire = {"content": said.content, "tool_calls": calls}
     thoughts = getattr(said, "reasoning_content", None)
-    return read_said(prices, wire, thoughts, choice.finish_reason, getattr(response, "usage", None))
+    return build_reply(
+        prices, wire, thoughts, choice.finish_reason, getattr(response, "usage", None)
+    )
 
 
-def read_said(
-    prices: Prices, wire: dict[str, Any], thoughts: str | None, finish: str | None, usage: Any
-) -> Billed:
+def build_reply(
+    prices: Prices, data: dict[str, Any], reasoning: str | None, finish: str | None, usage: Any
+) -> BilledResponse:
     """The same, from what an answer consists of; ``usage`` as litellm reports it."""
-    wire = {"role": "assistant", **wire, "reasoning": thoughts or None}
-    billed = _usage(usage)
-    return Billed((Message.from_dict(wire), finish), billed, prices.cost(billed))
+    data = {"role": "assistant", **data, "reasoning": reasoning or None}
+    billed = _parse_usage(usage)
+    return BilledResponse((message_from_dict(data), finish), billed, prices.cost(billed))
 
 
-def read_embedding(wanted: int, price: float, response: Any) -> Billed:
-    """Vectors in the order of the texts; raises where there are more or fewer than ``wanted``."""
+def parse_embedding(expected: int, token_price: float, response: Any) -> BilledResponse:
+    """Vectors in the order of the texts; raises where there are more or fewer than ``expected``."""
     rows = sorted(response.data, key=lambda row: row["index"])
     vectors = [[float(x) for x in row["embedding"]] for row in rows]
-    if len(vectors) != wanted:
-        raise ValueError(f"{len(vectors)} vectors came for {wanted} texts")
-    usage = Usage(_number(response.usage, "prompt_tokens"))
-    return Billed(vectors, usage, usage.input * price)
+    if len(vectors) != expected:
+        raise ValueError(f"{len(vectors)} vectors came for {expected} texts")
+    usage = Usage(_get_number(response.usage, "prompt_tokens"))
+    return BilledResponse(vectors, usage, usage.input * token_price)
 
 
-def _usage(usage: Any) -> Usage:
+def _parse_usage(usage: Any) -> Usage:
     """As litellm reports it: ``prompt_tokens`` are all input tokens, cached ones included."""
-    prompt, output = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
+    prompt, output = _get_number(usage, "prompt_tokens"), _get_number(usage, "completion_tokens")
     details = getattr(usage, "prompt_tokens_details", None)
-    read = _number(details, "cached_tokens") or _number(usage, "cache_read_input_tokens")
-    write = _number(details, "cache_creation_tokens")
-    write = write or _number(usage, "cache_creation_input_tokens")
-    thought = _number(getattr(usage, "completion_tokens_details", None), "reasoning_tokens")
+    read = _get_number(details, "cached_tokens") or _get_number(usage, "cache_read_input_tokens")
+    write = _get_number(details, "cache_creation_tokens")
+    write = write or _get_number(usage, "cache_creation_input_tokens")
+    thought = _get_number(getattr(usage, "completion_tokens_details", None), "reasoning_tokens")
     return Usage(max(prompt - read - write, 0), read, write, output, thought)
 
 
-def _number(figures: Any, name: str) -> int:
+def _get_number(figures: Any, name: str) -> int:
     value = getattr(figures, name, None)
     return int(value) if isinstance(value, (int, float)) else 0

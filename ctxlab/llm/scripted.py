@@ -6,7 +6,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Generator, Sequence
-from functools import lru_cache
 from math import sqrt
 from typing import TypeAlias
 
@@ -23,15 +22,15 @@ from ctxlab.messages.types import (
     Message,
     Usage,
 )
-from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
-__all__ = ["Answer", "ScriptedClient"]
+__all__ = ["ScriptedAnswer", "ScriptedClient"]
 
-Answer: TypeAlias = str | Message | Reply | Exception
+ScriptedAnswer: TypeAlias = str | Message | Reply | Exception
 """What a script holds; an exception is raised."""
 
-_SIZE = 64
+_VECTOR_SIZE = 64
 "numbers in a vector"
 
 
@@ -49,16 +48,16 @@ class ScriptedClient:
     'HI'
     """
 
-    def __init__(self, *answers: Answer | Callable[[Request], Answer]) -> None:
+    def __init__(self, *answers: ScriptedAnswer | Callable[[Request], ScriptedAnswer]) -> None:
         self.answers = answers
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         "every request, in order"
-        self.embedded: list[str] = []
+        self.embedded_texts: list[str] = []
         "every text that a vector was asked for"
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<ScriptedClient: {len(self.answers)} answers, asked {len(self.asked)} times>"
+        return f"<ScriptedClient: {len(self.answers)} answers, asked {len(self.requests)} times>"
 
     def __reduce__(self) -> tuple[type[ScriptedClient], tuple[object, ...]]:
         return type(self), self.answers
@@ -66,9 +65,9 @@ class ScriptedClient:
     def complete(self, request: Request, /) -> Reply:
         """The next answer."""
         with self._lock:
-            number = len(self.asked)
-            self.asked.append(request)
-        answer: Answer | Callable[[Request], Answer]
+            number = len(self.requests)
+            self.requests.append(request)
+        answer: ScriptedAnswer | Callable[[Request], ScriptedAnswer]
         if len(self.answers) == 1 and callable(self.answers[0]):
             answer = self.answers[0](request)
         elif number < len(self.answers):
@@ -82,10 +81,12 @@ class ScriptedClient:
         if callable(answer):
             raise SpecError("a function stands alone in a script: it answers every request")
         message = Message("assistant", answer) if isinstance(answer, str) else answer
-        counter = _counter(request.model)
-        said = counter.text(message.text)
-        said += sum(counter.text(c.name) + counter.text(c.arguments) for c in message.tool_calls)
-        usage = Usage(counter.request(request.messages, request.tools), output=said)
+        counter = get_counter(request.model, UNCALIBRATED)
+        said = counter.count_text(message.text)
+        said += sum(
+            counter.count_text(c.name) + counter.count_text(c.arguments) for c in message.tool_calls
+        )
+        usage = Usage(counter.count_request(request.messages, request.tools), output=said)
         return Reply(message, usage, finish="tool_calls" if message.tool_calls else "stop")
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
@@ -112,19 +113,16 @@ class ScriptedClient:
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Texts that share words are near: each word adds to one of 64 numbers, by its checksum."""
-        self.embedded += texts
-        counter = _counter(model)
-        return Embedding([_vector(t) for t in texts], Usage(sum(map(counter.text, texts))))
+        self.embedded_texts += texts
+        counter = get_counter(model, UNCALIBRATED)
+        return Embedding(
+            [_hash_words(t) for t in texts], Usage(sum(map(counter.count_text, texts)))
+        )
 
 
-@lru_cache(maxsize=8)
-def _counter(model: str) -> TokenCounter:
-    return TokenCounter(model, UNCALIBRATED)
-
-
-def _vector(text: str) -> list[float]:
-    counts = [0.0] * _SIZE
+def _hash_words(text: str) -> list[float]:
+    counts = [0.0] * _VECTOR_SIZE
     for word in re.findall(r"\w+", text.lower()):
-        counts[zlib.crc32(word.encode()) % _SIZE] += 1
+        counts[zlib.crc32(word.encode()) % _VECTOR_SIZE] += 1
     length = sqrt(sum(count * count for count in counts)) or 1.0
     return [count / length for count in counts]

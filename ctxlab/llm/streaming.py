@@ -16,60 +16,66 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Reply
-from ctxlab.llm.error_classification import judge
-from ctxlab.llm.response_parsing import (
-    Billed,
-    read_said,
+from ctxlab.llm.concurrency import (
+    POLL_SECONDS,
+    get_interruptibly,
 )
-from ctxlab.llm.thread_pool import (
-    HEARD,
-    wait_for,
+from ctxlab.llm.error_classification import classify_error
+from ctxlab.llm.response_parsing import (
+    BilledResponse,
+    build_reply,
 )
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["STREAMED", "BrokenOff", "Line", "read_stream", "spoken"]
+__all__ = [
+    "STREAM_OPTIONS",
+    "StreamChannel",
+    "StreamInterrupted",
+    "parse_stream",
+    "stream_in_thread",
+]
 
-STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
 """What asks for a stream, and for its usage at the end."""
 
 
-_ENDING = 5.0
+_JOIN_SECONDS = 5.0
 "seconds that a thread has for putting away a connection that was cut"
 
 
-class BrokenOff(Exception):
+class StreamInterrupted(Exception):
     """A stream ended in the middle of what it said, so that it cannot be asked for again."""
 
 
-class Line:
+class StreamChannel:
     """A call under way: what is said goes into ``pieces``, and the listener may hang up."""
 
     def __init__(self) -> None:
         self.pieces: SimpleQueue[str | Reply | BaseException] = SimpleQueue()
-        self.unwanted = threading.Event()
-        self.said = 0
+        self.cancelled = threading.Event()
+        self.sent_chars = 0
         "characters that were handed on"
         self._stream: Any = None
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Hands a piece on."""
-        self.said += len(text)
+        self.sent_chars += len(text)
         self.pieces.put(text)
 
-    def taken(self, stream: Any) -> None:
+    def attach(self, stream: Any) -> None:
         """What is listened to from now on."""
         self._stream = stream
 
-    def hang_up(self) -> bool:
+    def cancel(self) -> bool:
         """Ends the call from another thread than the one that reads; whether it heard that at once.
 
         Closing a socket does not wake its reader, shutting it down does. Where there is no way to it,
         as with some providers, the connection is closed with the next piece or at the timeout.
         """
-        self.unwanted.set()
+        self.cancelled.set()
         with suppress(Exception):
             response = self._stream.completion_stream.response
             wire = response.extensions["network_stream"].get_extra_info("socket")
@@ -78,20 +84,20 @@ class Line:
         return False
 
 
-def spoken(
-    ask: Callable[[Line], Reply | ModelUnavailable],
+def stream_in_thread(
+    ask: Callable[[StreamChannel], Reply | ModelUnavailable],
 ) -> Generator[str | Reply, None, None]:
-    """What ``ask`` says into its line, then its reply; what it raises is raised here.
+    """What ``ask`` sends into its channel, then its reply; what it raises is raised here.
 
     It is called in a thread of its own once the first piece is wanted, so Ctrl+C is heard at once.
     Closing the generator hangs up.
 
-    >>> def ask(line):
-    ...     line.say("Hel")
-    ...     line.say("lo.")
+    >>> def ask(channel):
+    ...     channel.send("Hel")
+    ...     channel.send("lo.")
     ...     return ModelUnavailable("busy")
     >>> try:
-    ...     for piece in spoken(ask):
+    ...     for piece in stream_in_thread(ask):
     ...         print(piece)
     ... except ModelUnavailable as error:
     ...     print(error)
@@ -99,71 +105,73 @@ def spoken(
     lo.
     busy
     """
-    line = Line()
+    channel = StreamChannel()
 
     def work() -> None:
         try:
-            line.pieces.put(ask(line))
+            channel.pieces.put(ask(channel))
         except BaseException as error:  # it is raised where it is awaited
-            line.pieces.put(error)
+            channel.pieces.put(error)
 
     thread = threading.Thread(target=work, name="ctxlab-llm", daemon=True)
     try:
         thread.start()
-        while isinstance(came := wait_for(line.pieces), str):
+        while isinstance(came := get_interruptibly(channel.pieces), str):
             yield came
         if isinstance(came, BaseException):
             raise came
         yield came
     finally:
         # What a program that ends cuts off in the middle of an import may keep it from ending.
-        thread.join(_ENDING if line.hang_up() else HEARD)
+        thread.join(_JOIN_SECONDS if channel.cancel() else POLL_SECONDS)
 
 
-def read_stream(prices: Prices, line: Line, stream: Any) -> Billed:
-    """What ``read_reply`` gives, from litellm's stream, whose text goes to the line as it comes.
+def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledResponse:
+    """What ``parse_reply`` gives, from litellm's stream, whose text goes to the channel as it comes.
 
-    Raises what litellm raises, or ``BrokenOff`` where some text was already handed on.
+    Raises what litellm raises, or ``StreamInterrupted`` where some text was already handed on.
     """
-    heard = _Heard()
-    line.taken(stream)
+    heard = _PartialReply()
+    channel.attach(stream)
     try:
         for chunk in stream:
-            if line.unwanted.is_set():
+            if channel.cancelled.is_set():
                 break
-            if text := heard.take(chunk):
-                line.say(text)
-        whole = heard.whole(stream)
+            if text := heard.add_chunk(chunk):
+                channel.send(text)
+        whole = heard.is_complete(stream)
     except Exception as error:
-        if not line.said:
+        if not channel.sent_chars:
             raise
-        why = judge(error).reason
+        why = classify_error(error).reason
     else:
         if whole:
             content = "".join(heard.text) or (None if heard.calls else "")
-            wire = {"content": content, "tool_calls": heard.named_calls()}
-            return read_said(prices, wire, "".join(heard.thoughts), heard.finish, heard.usage)
-        why = "nobody listens" if line.unwanted.is_set() else "the stream ended without a reason"
+            wire = {"content": content, "tool_calls": heard.complete_calls()}
+            return build_reply(prices, wire, "".join(heard.reasoning), heard.finish, heard.usage)
+        why = (
+            "nobody listens" if channel.cancelled.is_set() else "the stream ended without a reason"
+        )
     finally:
         with suppress(Exception):
             stream.completion_stream.close()
     # Outside of the clause above, or what broke it would pass for something to try again.
-    raise BrokenOff(f"after {line.said:,} characters: {why}")
+    raise StreamInterrupted(f"after {channel.sent_chars:,} characters: {why}")
 
 
-class _Heard:
+class _PartialReply:
     """A reply as far as it has come."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
-        self.thoughts: list[str] = []
+        self.reasoning: list[str] = []
         self.calls: list[dict[str, str]] = []
         self.finish: str | None = None
         self.usage: Any = None
-        self._half = ""
-        self._by_index: dict[int, dict[str, str]] = {}
+        self._pending_surrogate = ""
+        self._calls_by_index: dict[int, dict[str, str]] = {}
 
-    def take(self, chunk: Any) -> str:
+    def add_chunk(self, chunk: Any) -> str:
         """Adds a chunk; returns its text."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         if not chunk.choices:
@@ -172,15 +180,15 @@ class _Heard:
         self.finish = choice.finish_reason or self.finish
         delta = choice.delta
         for each in getattr(delta, "tool_calls", None) or ():
-            self._take_call(each)
-        self.thoughts.append(getattr(delta, "reasoning_content", None) or "")
-        text = self._half + (getattr(delta, "content", None) or "")
+            self._add_call_delta(each)
+        self.reasoning.append(getattr(delta, "reasoning_content", None) or "")
+        text = self._pending_surrogate + (getattr(delta, "content", None) or "")
         # A character may come in two halves, each with an escape of its own.
-        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        self.text.append(well_formed(text.removesuffix(self._half)))
+        self._pending_surrogate = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        self.text.append(repair_surrogates(text.removesuffix(self._pending_surrogate)))
         return self.text[-1]
 
-    def whole(self, stream: Any) -> bool:
+    def is_complete(self, stream: Any) -> bool:
         """Whether the provider said all that it had to say.
 
         litellm makes up an end, and tokens, where a provider gave none: what came is in its list.
@@ -191,10 +199,10 @@ class _Heard:
                 raise ValueError("the answer holds no choices")
             if not any(getattr(chunk, "usage", None) for chunk in came):
                 self.usage = None
-        ends = [getattr(stream, f"{when}_finish_reason", "?") for when in _ENDS]
+        ends = [getattr(stream, f"{when}_finish_reason", "?") for when in _FINISH_PREFIXES]
         return any(ends)
 
-    def named_calls(self) -> list[dict[str, str]]:
+    def complete_calls(self) -> list[dict[str, str]]:
         """The calls; what came without an id of its own or a name gets one, as providers want it."""
         taken = {""}
         for call in self.calls:
@@ -202,23 +210,23 @@ class _Heard:
                 call["id"] = f"call_{uuid.uuid4().hex}"
             taken.add(call["id"])
             call["name"] = call["name"] or "unnamed"
-            call["arguments"] = well_formed(call["arguments"]) or "{}"
+            call["arguments"] = repair_surrogates(call["arguments"]) or "{}"
         return self.calls
 
-    def _take_call(self, delta: Any) -> None:
+    def _add_call_delta(self, delta: Any) -> None:
         function = delta.function
         id, name = delta.id or "", (getattr(function, "name", None) or "")
         arguments = getattr(function, "arguments", None) or ""
-        call = self._call(getattr(delta, "index", None), id, name, arguments)
+        call = self._find_call(getattr(delta, "index", None), id, name, arguments)
         call["id"] = call["id"] or id
         call["name"] = call["name"] or name
         call["arguments"] += arguments
 
-    def _call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
+    def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
         """The call that a delta belongs to; some providers number all calls 0, or none."""
         known = next((call for call in self.calls if id and call["id"] == id), None)
         if known is None:
-            known = self._by_index.get(index) if index is not None else None
+            known = self._calls_by_index.get(index) if index is not None else None
             if index is None and self.calls and not id and not name:
                 known = self.calls[-1]
             if known is not None and id and name and known["id"]:
@@ -229,7 +237,7 @@ class _Heard:
             known = {"id": "", "name": "", "arguments": ""}
             self.calls.append(known)
         if index is not None:
-            self._by_index[index] = known
+            self._calls_by_index[index] = known
         return known
 
 
@@ -241,4 +249,4 @@ def _is_json(text: str) -> bool:
     return True
 
 
-_ENDS = ("received", "intermittent")
+_FINISH_PREFIXES = ("received", "intermittent")

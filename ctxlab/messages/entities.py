@@ -12,9 +12,17 @@ import string
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "Entity", "entities_in", "entities_of_leaf", "holds", "place_of", "words_of"]
+__all__ = [
+    "ENTITY_KINDS",
+    "Entity",
+    "ascii_words",
+    "contains_entity",
+    "find_entities",
+    "find_entities_in_value",
+    "find_entity_offset",
+]
 
-KINDS: dict[str, str] = {
+ENTITY_KINDS: dict[str, str] = {
     "url": "a web address",
     "email": "an e-mail address",
     "date": "a date or a time stamp, written in digits",
@@ -28,7 +36,7 @@ KINDS: dict[str, str] = {
 
 
 class Entity(NamedTuple):
-    """A typed token: its kind, one of ``KINDS``, and its text as it stands."""
+    """A typed token: its kind, one of ``ENTITY_KINDS``, and its text as it stands."""
 
     kind: str
     text: str
@@ -48,10 +56,10 @@ _CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
 _PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
-_HIDDEN = re.compile(r"\.{1,2}/|\.\w")
+_DOT_PATH = re.compile(r"\.{1,2}/|\.\w")
 _NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
-_PARTS = re.compile(r"::|[:#]")
-_ENDINGS = frozenset(
+_PART_SEPARATOR = re.compile(r"::|[:#]")
+_FILE_EXTENSIONS = frozenset(
     [
         "c",
         "cc",
@@ -103,14 +111,14 @@ _ENDINGS = frozenset(
         "yml",
     ]
 )
-_SHORTEST = 3
-_LONGEST = 200
+_MIN_CHARS = 3
+_MAX_CHARS = 200
 
 
-def entities_in(text: str, most: int | None = None) -> tuple[Entity, ...]:
-    """The distinct typed tokens of a text, in order; the first ``most`` where that is given.
+def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
+    """The distinct typed tokens of a text, in order; the first ``limit`` where that is given.
 
-    >>> [tuple(e) for e in entities_in("run pytest tests/test_io.py::test_read at 1a2b3c4d")]
+    >>> [tuple(e) for e in find_entities("run pytest tests/test_io.py::test_read at 1a2b3c4d")]
     [('path', 'tests/test_io.py'), ('identifier', 'test_read'), ('hash', '1a2b3c4d')]
     """
     found: dict[Entity, None] = {}
@@ -118,29 +126,29 @@ def entities_in(text: str, most: int | None = None) -> tuple[Entity, ...]:
         found = {Entity("url", match[0].rstrip(".:")): None for match in _URL.finditer(text)}
         text = _URL.sub(" ", text)
     for chunk in dict.fromkeys(_CHUNK.findall(text)):
-        if len(chunk) >= _SHORTEST and (entities := _classify(chunk)):
+        if len(chunk) >= _MIN_CHARS and (entities := _classify_chunk(chunk)):
             found.update(dict.fromkeys(entities))
-            if most is not None and len(found) >= most:
+            if limit is not None and len(found) >= limit:
                 break
-    return tuple(found)[:most]
+    return tuple(found)[:limit]
 
 
-def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
+def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
     """The entities of one argument: its typed tokens, or the whole value where it is short.
 
-    >>> entities_of_leaf("Mia Li"), entities_of_leaf(250), entities_of_leaf("economy")
+    >>> find_entities_in_value("Mia Li"), find_entities_in_value(250), find_entities_in_value("economy")
     ((Entity(kind='value', text='Mia Li'),), (Entity(kind='number', text='250'),), ())
     """
-    if isinstance(leaf, bool) or leaf is None:
+    if isinstance(value, bool) or value is None:
         return ()
-    if isinstance(leaf, float) and not math.isfinite(leaf):
+    if isinstance(value, float) and not math.isfinite(value):
         return ()
-    if isinstance(leaf, (int, float)):
-        text = str(leaf)
-        return (Entity("number", text),) if len(text) >= _SHORTEST else ()
-    text = leaf.strip()
-    found = entities_in(text)
-    if found or not _SHORTEST <= len(text) <= 60 or "\n" in text or text.count(" ") > 5:
+    if isinstance(value, (int, float)):
+        text = str(value)
+        return (Entity("number", text),) if len(text) >= _MIN_CHARS else ()
+    text = value.strip()
+    found = find_entities(text)
+    if found or not _MIN_CHARS <= len(text) <= 60 or "\n" in text or text.count(" ") > 5:
         return found
     # One lower-case word is the vocabulary of a schema ("economy", "completed"), not a fact.
     plain = text.isalpha() and text.islower()
@@ -148,42 +156,42 @@ def entities_of_leaf(leaf: Any) -> tuple[Entity, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _classify(chunk: str) -> tuple[Entity, ...]:
-    if chunk.isalpha() and (chunk.islower() or chunk.istitle() or len(chunk) < _SHORTEST):
+def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
+    if chunk.isalpha() and (chunk.islower() or chunk.istitle() or len(chunk) < _MIN_CHARS):
         return ()  # a plain word, as most are
-    if _HIDDEN.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
+    if _DOT_PATH.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
         path = chunk.rstrip(".:#+-").removesuffix("/")
-        if _SHORTEST <= len(path) <= _LONGEST and _kind(path) == "path":
+        if _MIN_CHARS <= len(path) <= _MAX_CHARS and _classify_token(path) == "path":
             return (Entity("path", path),)
     chunk = chunk.strip(".:#+-").removesuffix("/") or chunk
-    if not _SHORTEST <= len(chunk) <= _LONGEST:
+    if not _MIN_CHARS <= len(chunk) <= _MAX_CHARS:
         return ()
     if "@" in chunk and _EMAIL.fullmatch(chunk):
         return (Entity("email", chunk),)
     if chunk[0].isdigit() and _DATE.fullmatch(chunk):
         return (Entity("date", chunk),)
     if ":" in chunk or "#" in chunk:
-        parts = [part for part in _PARTS.split(chunk) if part]
+        parts = [part for part in _PART_SEPARATOR.split(chunk) if part]
         if len(parts) > 1:
-            return tuple(entity for part in parts for entity in _classify(part))
-    found = _kind(chunk)
+            return tuple(entity for part in parts for entity in _classify_chunk(part))
+    found = _classify_token(chunk)
     return (Entity(found, chunk),) if found else ()
 
 
-def _kind(token: str) -> str | None:
+def _classify_token(token: str) -> str | None:
     if "/" in token and _PATH.fullmatch(token):
         # "and/or" is no path: it takes a root, a second slash, or a file name at the end.
         rooted = token[0] in "/~."
         return "path" if rooted or token.count("/") > 1 or "." in token or "_" in token else None
-    if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _ENDINGS:
+    if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _FILE_EXTENSIONS:
         return "path"
-    for kind, pattern in _TOKENS:
+    for kind, pattern in _TOKEN_PATTERNS:
         if pattern.fullmatch(token):
             return kind
     return None
 
 
-_TOKENS = (
+_TOKEN_PATTERNS = (
     ("hash", _HASH),
     ("number", _NUMBER),
     ("identifier", _SNAKE),
@@ -193,31 +201,34 @@ _TOKENS = (
 )
 
 
-_WORD = frozenset(string.ascii_letters + string.digits + "_")
-_SPACED = bytes(c if chr(c) in _WORD else 32 for c in range(256))
+_WORD_CHARS = frozenset(string.ascii_letters + string.digits + "_")
+_WORD_TRANSLATION = bytes(c if chr(c) in _WORD_CHARS else 32 for c in range(256))
 
 
-def words_of(text: str) -> set[bytes]:
+def ascii_words(text: str) -> set[bytes]:
     """The distinct ASCII words of a text: runs of letters, digits and ``_``; all else parts them.
 
-    A text that holds an entity has all of the entity's words, so this is a quick sieve for ``holds``.
+    A text that holds an entity has all of the entity's words, so this is a quick sieve for
+    ``contains_entity``.
 
-    >>> sorted(words_of("12→a.b c_d, a"))
+    >>> sorted(ascii_words("12→a.b c_d, a"))
     [b'12', b'a', b'b', b'c_d']
     """
-    return set(text.encode("ascii", "replace").translate(_SPACED).split())
+    return set(text.encode("ascii", "replace").translate(_WORD_TRANSLATION).split())
 
 
-def holds(text: str, entity: str) -> bool:
+def contains_entity(text: str, entity: str) -> bool:
     """Whether a text contains the entity as a whole: ``12`` is not in ``512``.
 
-    >>> holds("see src/io.py:12", "src/io.py"), holds("5120", "512"), holds("x_512", "512")
-    (True, False, False)
+    >>> contains_entity("see src/io.py:12", "src/io.py")
+    True
+    >>> contains_entity("5120", "512"), contains_entity("x_512", "512")
+    (False, False)
     """
-    return place_of(text, entity) >= 0
+    return find_entity_offset(text, entity) >= 0
 
 
-def place_of(text: str, entity: str) -> int:
+def find_entity_offset(text: str, entity: str) -> int:
     """Where a text first contains the entity as a whole, as an offset in characters; -1: nowhere.
 
     Only ASCII letters, digits and ``_`` run on: what stands between other scripts is found.
@@ -226,8 +237,8 @@ def place_of(text: str, entity: str) -> int:
     while start >= 0:
         stop = start + len(entity)
         if not (
-            (start and text[start - 1] in _WORD and entity[0] in _WORD)
-            or (stop < len(text) and text[stop] in _WORD and entity[-1] in _WORD)
+            (start and text[start - 1] in _WORD_CHARS and entity[0] in _WORD_CHARS)
+            or (stop < len(text) and text[stop] in _WORD_CHARS and entity[-1] in _WORD_CHARS)
         ):
             return start
         start = text.find(entity, start + 1)

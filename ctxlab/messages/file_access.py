@@ -19,23 +19,29 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 
-__all__ = ["Touch", "Verb", "failed", "plain_name", "touches"]
+__all__ = [
+    "FileAccess",
+    "FileOperation",
+    "is_tool_error",
+    "normalize_tool_name",
+    "parse_file_access",
+]
 
-Verb: TypeAlias = Literal["read", "write", "edit", "list"]
+FileOperation: TypeAlias = Literal["read", "write", "edit", "list"]
 
 
-class Touch(NamedTuple):
+class FileAccess(NamedTuple):
     """What a call does to which file; a folder where the verb is ``list``."""
 
     path: str
     "as the call writes it, without ``./``, doubled or backward slashes"
-    verb: Verb
+    operation: FileOperation
     "``write`` makes all of the content anew, ``edit`` changes some of it"
-    part: tuple[int, int | None] | None = None
+    line_range: tuple[int, int | None] | None = None
     "lines that a read asks for, from and to; None: all, or up to what the tool shows"
 
 
-_TOOLS: dict[Verb, str] = {
+_TOOLS_BY_OPERATION: dict[FileOperation, str] = {
     "read": "read read_file read_text_file view view_file open open_file cat notebook_read",
     "write": "write write_file write_to_file create create_file new_file save_file",
     "edit": "edit edit_file multi_edit multiedit notebook_edit edit_notebook replace replace_in_file "
@@ -43,8 +49,10 @@ _TOOLS: dict[Verb, str] = {
     "apply_diff undo_edit update_file edit_block patch_file",
     "list": "ls list list_dir list_directory list_files tree",
 }
-_VERBS: dict[str, Verb] = {name: verb for verb, names in _TOOLS.items() for name in names.split()}
-_PATHS = (
+_OPERATION_BY_TOOL: dict[str, FileOperation] = {
+    name: verb for verb, names in _TOOLS_BY_OPERATION.items() for name in names.split()
+}
+_PATH_KEYS = (
     *("file_path", "absolute_path", "notebook_path", "target_file", "filepath", "path", "filename"),
     *(
         "file",
@@ -55,19 +63,19 @@ _PATHS = (
         "target_notebook",
     ),
 )
-_FROM = ("offset", "start_line", "line_start", "line_number", "start_line_one_indexed")
-_TO = ("end_line", "line_end", "end_line_one_indexed_inclusive")
-_FOLDERS = ("dir_path", "directory", "cwd", "workdir")
-_COMMANDS = ("command", "cmd", "script")
-_WHOLE = frozenset({"cat", "nl", "less", "more", "bat"})
-_PATCHED = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
+_FIRST_LINE_KEYS = ("offset", "start_line", "line_start", "line_number", "start_line_one_indexed")
+_LAST_LINE_KEYS = ("end_line", "line_end", "end_line_one_indexed_inclusive")
+_FOLDER_KEYS = ("dir_path", "directory", "cwd", "workdir")
+_COMMAND_KEYS = ("command", "cmd", "script")
+_PRINT_COMMANDS = frozenset({"cat", "nl", "less", "more", "bat"})
+_PATCH_HEADER = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
 _HEREDOC = re.compile(r"^(?:cat|tee)\b[^|;&`$]*<<-?\s*['\"]?\w+['\"]?[^|;&`$]*$")
-_TARGET = re.compile(r"(>>?|^tee(?: -a)?)\s*([^\s<>|;&]+)")
+_REDIRECT_TARGET = re.compile(r"(>>?|^tee(?: -a)?)\s*([^\s<>|;&]+)")
 _CD = re.compile(r"cd ([^\s;&|`$]+) *&& *")
-_QUIET = re.compile(r"\s*2>\s*(/dev/null|&1)\s*$")
-_LINES = re.compile(r"(\d+)(?:,(\d+))?p")
-_STRANGE = re.compile(r"[*?$`{}()<>|;&\n]")
-_FAILURES = re.compile(
+_STDERR_REDIRECT = re.compile(r"\s*2>\s*(/dev/null|&1)\s*$")
+_SED_LINES = re.compile(r"(\d+)(?:,(\d+))?p")
+_SHELL_SYNTAX = re.compile(r"[*?$`{}()<>|;&\n]")
+_ERROR_START = re.compile(
     r"\s*(<tool_use_error>|error\b|traceback\b|exception\b|fatal:|command failed|invalid `path`"
     r"|no replacement was performed|no such file|file not found|file does not exist"
     r"|(cat|sed|head|tail|nl|ls|bash|sh)(: line \d+)?: )",
@@ -75,75 +83,89 @@ _FAILURES = re.compile(
 )
 
 
-def failed(message: Message) -> bool:
+def is_tool_error(message: Message) -> bool:
     """Whether a tool result says that the call did not do what it was to do."""
-    return bool(message.extra.get("is_error") or _FAILURES.match(message.text[:80]))
+    return bool(message.extra.get("is_error") or _ERROR_START.match(message.text[:80]))
 
 
 @lru_cache(maxsize=1 << 14)
-def touches(call: ToolCall) -> Touch | None:
+def parse_file_access(call: ToolCall) -> FileAccess | None:
     """The file that a tool call is about; None where it is about none, or that is not clear.
 
     Of a patch for several files it is the first. Shell commands count where they plainly read one file,
     list a folder, or write one: ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``, ``cat > F <<EOF``.
 
-    >>> touches(ToolCall("c1", "Edit", '{"file_path": "./src/io.py", "old_string": "a"}'))
-    Touch(path='src/io.py', verb='edit', part=None)
-    >>> touches(ToolCall("c2", "bash", '{"command": "cd /repo && head -n 20 io.py"}'))
-    Touch(path='/repo/io.py', verb='read', part=(1, 20))
-    >>> touches(ToolCall("c3", "bash", '{"command": "make test"}'))
+    >>> parse_file_access(ToolCall("c1", "Edit", '{"file_path": "./src/io.py", "old_string": "a"}'))
+    FileAccess(path='src/io.py', operation='edit', line_range=None)
+    >>> parse_file_access(ToolCall("c2", "bash", '{"command": "cd /repo && head -n 20 io.py"}'))
+    FileAccess(path='/repo/io.py', operation='read', line_range=(1, 20))
+    >>> parse_file_access(ToolCall("c3", "bash", '{"command": "make test"}'))
     """
     try:
-        given = parse_json(call.arguments) if call.arguments else {}
+        arguments = parse_json(call.arguments) if call.arguments else {}
     except ValueError:
-        given = call.arguments
-    name = plain_name(call.name)
-    if not isinstance(given, dict):
-        return _patch(given) if isinstance(given, str) and name == "apply_patch" else None
+        arguments = call.arguments
+    name = normalize_tool_name(call.name)
+    if not isinstance(arguments, dict):
+        return (
+            _parse_patch(arguments)
+            if isinstance(arguments, str) and name == "apply_patch"
+            else None
+        )
     if name == "apply_patch":
-        return next((t for v in given.values() if isinstance(v, str) and (t := _patch(v))), None)
-    path, folder = _first(given, _PATHS), _first(given, _FOLDERS)
-    if _VERBS.get(name) == "list":
+        return next(
+            (t for v in arguments.values() if isinstance(v, str) and (t := _parse_patch(v))), None
+        )
+    path, folder = _find_path(arguments, _PATH_KEYS), _find_path(arguments, _FOLDER_KEYS)
+    if _OPERATION_BY_TOOL.get(name) == "list":
         path = path or folder
-    command = next((c for key in _COMMANDS if (c := given.get(key))), None)
-    verb = _VERBS.get(command if isinstance(command, str) and path else name)
-    if path and verb:
-        if verb == "read" and path.endswith("/"):
-            verb = "list"
-        return Touch(_normal(path), verb, _part(given) if verb == "read" else None)
+    command = next((c for key in _COMMAND_KEYS if (c := arguments.get(key))), None)
+    operation = _OPERATION_BY_TOOL.get(command if isinstance(command, str) and path else name)
+    if path and operation:
+        if operation == "read" and path.endswith("/"):
+            operation = "list"
+        return FileAccess(
+            _normalize_path(path),
+            operation,
+            _parse_line_range(arguments) if operation == "read" else None,
+        )
     if not command or path:
         return None
-    touch = _shell(command)
-    if touch and folder:
-        touch = touch._replace(path=_normal(posixpath.join(folder, touch.path)))
-    return touch
+    access = _parse_shell_command(command)
+    if access and folder:
+        access = access._replace(path=_normalize_path(posixpath.join(folder, access.path)))
+    return access
 
 
-def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+def _find_path(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first of the keys that holds a path; an address is none."""
-    found = (p for key in keys if isinstance(p := given.get(key), str) and p.strip())
+    found = (p for key in keys if isinstance(p := arguments.get(key), str) and p.strip())
     return next((path for path in found if "://" not in path), None)
 
 
-def plain_name(name: str) -> str:
+def normalize_tool_name(name: str) -> str:
     """A tool's name as the table has it: ``mcp__files__readFile`` is ``read_file``."""
     last = re.split(r"__|[./:]", name)[-1]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).replace("-", "_").lower()
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     return posixpath.normpath(path.strip().strip("\"'").replace("\\", "/"))
 
 
-def _part(given: Mapping[str, Any]) -> tuple[int, int | None] | None:
+def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:
     """The lines that a read asks for."""
-    view = given.get("view_range")
+    view = arguments.get("view_range")
     if isinstance(view, list) and len(view) == 2:
-        first, last = _number(view[0]), _number(view[1])
+        first, last = _parse_int(view[0]), _parse_int(view[1])
         return (first or 1, last if last and last > 0 else None)
-    start = next((n for key in _FROM if (n := _number(given.get(key))) is not None), None)
-    last = next((n for key in _TO if (n := _number(given.get(key))) is not None), None)
-    limit = _number(given.get("limit"))
+    start = next(
+        (n for key in _FIRST_LINE_KEYS if (n := _parse_int(arguments.get(key))) is not None), None
+    )
+    last = next(
+        (n for key in _LAST_LINE_KEYS if (n := _parse_int(arguments.get(key))) is not None), None
+    )
+    limit = _parse_int(arguments.get("limit"))
     if last is None and limit is not None:
         last = (1 if start is None else start) + limit - 1
     if last is None and start in (None, 0, 1):
@@ -151,21 +173,21 @@ def _part(given: Mapping[str, Any]) -> tuple[int, int | None] | None:
     return (1 if start is None else start, last)
 
 
-def _number(value: Any) -> int | None:
+def _parse_int(value: Any) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _patch(text: str) -> Touch | None:
+def _parse_patch(text: str) -> FileAccess | None:
     """The first file of a patch in Codex's format."""
-    found = _PATCHED.search(text)
+    found = _PATCH_HEADER.search(text)
     if found is None:
         return None
-    return Touch(_normal(found[2]), "write" if found[1] == "Add" else "edit")
+    return FileAccess(_normalize_path(found[2]), "write" if found[1] == "Add" else "edit")
 
 
-def _shell(command: Any) -> Touch | None:
+def _parse_shell_command(command: Any) -> FileAccess | None:
     """What a shell command does to a file, where that is plain."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         is_script = len(command) == 3 and command[1] in ("-c", "-lc")
@@ -176,21 +198,23 @@ def _shell(command: Any) -> Touch | None:
     while moved := _CD.match(text):
         folder, text = posixpath.join(folder, moved[1].strip("\"'")), text[moved.end() :]
     if text.startswith("apply_patch"):
-        touch = _patch(text)
+        access = _parse_patch(text)
     else:
-        touch = _written(text) or _asked(_QUIET.sub("", text))
-    return touch and touch._replace(path=_normal(posixpath.join(folder, touch.path)))
+        access = _parse_heredoc(text) or _parse_one_line_command(_STDERR_REDIRECT.sub("", text))
+    return access and access._replace(path=_normalize_path(posixpath.join(folder, access.path)))
 
 
-def _written(text: str) -> Touch | None:
+def _parse_heredoc(text: str) -> FileAccess | None:
     """A file that is written from what stands in the command."""
     first = text.partition("\n")[0]
-    if _HEREDOC.match(first) and (found := _TARGET.search(first)):
-        return Touch(_normal(found[2]), "edit" if found[1] in (">>", "tee -a") else "write")
+    if _HEREDOC.match(first) and (found := _REDIRECT_TARGET.search(first)):
+        return FileAccess(
+            _normalize_path(found[2]), "edit" if found[1] in (">>", "tee -a") else "write"
+        )
     return None
 
 
-def _asked(text: str) -> Touch | None:
+def _parse_one_line_command(text: str) -> FileAccess | None:
     """A file that a command on one line shows or edits."""
     if "\n" in text or len(text) > 2000:
         return None
@@ -202,29 +226,35 @@ def _asked(text: str) -> Touch | None:
         return None
     if words[:1] in (["echo"], ["printf"]) and len(words) > 2 and words[-2] in (">", ">>"):
         redirected = sum(set(word) <= set("<>|;&") for word in words) == 1
-        verb: Verb = "write" if words[-2] == ">" else "edit"
-        return Touch(words[-1], verb) if redirected and not _STRANGE.search(words[-1]) else None
+        operation: FileOperation = "write" if words[-2] == ">" else "edit"
+        return (
+            FileAccess(words[-1], operation)
+            if redirected and not _SHELL_SYNTAX.search(words[-1])
+            else None
+        )
     if "|" in words:  # nl -ba F | sed -n 1,80p
         cut = words.index("|")
-        touch, shown = _simple(words[:cut]), _simple(words[cut + 1 :])
-        if not (touch and shown) or touch[2] or shown[0] or {touch[1], shown[1]} != {"read"}:
+        access, shown = _parse_simple_command(words[:cut]), _parse_simple_command(words[cut + 1 :])
+        if not (access and shown) or access[2] or shown[0] or {access[1], shown[1]} != {"read"}:
             return None
-        touch = (touch[0], touch[1], shown[2])
+        access = (access[0], access[1], shown[2])
     else:
-        touch = _simple(words)
-    if touch is None or not touch[0] or _STRANGE.search(touch[0]):
+        access = _parse_simple_command(words)
+    if access is None or not access[0] or _SHELL_SYNTAX.search(access[0]):
         return None
-    return Touch(*touch)
+    return FileAccess(*access)
 
 
-def _simple(words: Sequence[str]) -> tuple[str, Verb, tuple[int, int | None] | None] | None:
+def _parse_simple_command(
+    words: Sequence[str],
+) -> tuple[str, FileOperation, tuple[int, int | None] | None] | None:
     """Path (empty where it is what is piped in), verb and part of a command without pipes."""
     if not words or any(word and set(word) <= set("();<>|&") for word in words):
         return None
     name, rest = words[0], [word for word in words[1:] if word]
     options = [word for word in rest if word.startswith("-") and word != "-"]
     others = [word for word in rest if word not in options]
-    if name in _WHOLE and len(others) <= 1:
+    if name in _PRINT_COMMANDS and len(others) <= 1:
         return (others[0] if others else "", "read", None)
     if name in ("head", "tail"):
         count = 10
@@ -241,7 +271,12 @@ def _simple(words: Sequence[str]) -> tuple[str, Verb, tuple[int, int | None] | N
             "read",
             (1, count) if name == "head" else (-count, None),
         )
-    if name == "sed" and options == ["-n"] and others and (found := _LINES.fullmatch(others[0])):
+    if (
+        name == "sed"
+        and options == ["-n"]
+        and others
+        and (found := _SED_LINES.fullmatch(others[0]))
+    ):
         if len(others) > 2:
             return None
         return (
@@ -254,7 +289,7 @@ def _simple(words: Sequence[str]) -> tuple[str, Verb, tuple[int, int | None] | N
     if name == "ls" and len(others) <= 1:
         return (others[0] if others else ".", "list", None)
     if name == "open" and 1 <= len(others) <= 2:
-        line = _number(others[1]) if len(others) == 2 else None
+        line = _parse_int(others[1]) if len(others) == 2 else None
         return (others[0], "read", (line, None) if line else None)
     if name == "create" and len(others) == 1:
         return (others[0], "write", None)

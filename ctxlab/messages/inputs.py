@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
-from ctxlab.messages.openai_format import refuse_tool_parts
+from ctxlab.messages.openai_format import reject_tool_parts
 from ctxlab.messages.types import Message
 
-__all__ = ["Dumps", "Given", "copied", "plain", "same"]
+__all__ = ["MessageInput", "SupportsModelDump", "copy_message", "is_same_message", "to_plain_data"]
 
 
-class Dumps(Protocol):
+class SupportsModelDump(Protocol):
     """An object of a provider's library, such as ``response.choices[0].message``."""
 
     def model_dump(self, *, exclude_none: bool = False) -> dict[str, Any]:
@@ -19,11 +19,11 @@ class Dumps(Protocol):
         ...
 
 
-Given: TypeAlias = Message | Mapping[str, Any] | Dumps
+MessageInput: TypeAlias = Message | Mapping[str, Any] | SupportsModelDump
 """A message as a caller has it: OpenAI's chat shape, as a dict or as an object of its library."""
 
 
-def copied(message: Given) -> Message | dict[str, Any]:
+def copy_message(message: MessageInput) -> Message | dict[str, Any]:
     """The message, sharing nothing with the caller that could be edited.
 
     Raises ``ValueError`` for what is no message, and for one whose content holds calls or results as
@@ -31,7 +31,7 @@ def copied(message: Given) -> Message | dict[str, Any]:
     from their results.
 
     >>> parts = [{"type": "text", "text": "Hi"}]
-    >>> copy = copied({"role": "user", "content": parts})
+    >>> copy = copy_message({"role": "user", "content": parts})
     >>> parts[0]["cache_control"] = {"type": "ephemeral"}
     >>> copy
     {'role': 'user', 'content': [{'type': 'text', 'text': 'Hi'}]}
@@ -40,31 +40,33 @@ def copied(message: Given) -> Message | dict[str, Any]:
         copy: Message | dict[str, Any] = message
         content: Any = message.content
         if isinstance(content, tuple) or message.extra:
-            content = plain(content)
-            copy = message.replace(content=content, extra=plain(message.extra))
+            content = to_plain_data(content)
+            copy = message.replace(content=content, extra=to_plain_data(message.extra))
     else:
-        copy = plain(message)
+        copy = to_plain_data(message)
         if not isinstance(copy, dict):
             raise ValueError(f"a message is an object, not {type(message).__name__}")
         content = copy.get("content")
-    refuse_tool_parts(content)
+    reject_tool_parts(content)
     return copy
 
 
-def plain(value: Any) -> Any:
+def to_plain_data(value: Any) -> Any:
     """A copy of JSON data, objects with ``model_dump`` as their data; texts and numbers are shared."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (dict, Mapping)):  # the first is quick to see
-        return {key: plain(each) for key, each in value.items()}
+        return {key: to_plain_data(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [to_plain_data(each) for each in value]
     if isinstance(value, tuple):
-        return tuple([plain(each) for each in value])
+        return tuple([to_plain_data(each) for each in value])
     dump = getattr(value, "model_dump", None)
     return dump(exclude_none=True) if callable(dump) else value
 
 
-def same(given: Given, known: Message | dict[str, Any]) -> bool:
+def is_same_message(message: MessageInput, earlier: Message | dict[str, Any]) -> bool:
     """Whether a message says what a copy of an earlier one does."""
-    return given == known or (not isinstance(given, Message) and plain(given) == known)
+    return message == earlier or (
+        not isinstance(message, Message) and to_plain_data(message) == earlier
+    )

@@ -10,9 +10,9 @@ import msgspec
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.content_parts import (
-    CALLS,
-    RESULTS,
-    api_of,
+    CALL_TYPES,
+    RESULT_TYPES,
+    guess_api,
     part_type,
 )
 from ctxlab.messages.types import (
@@ -24,27 +24,29 @@ from ctxlab.messages.types import (
 )
 
 __all__ = [
-    "content_from",
     "message_from_dict",
     "message_from_row",
-    "refuse_tool_parts",
+    "parse_content",
+    "reject_tool_parts",
     "row_from_message",
     "tool_call_from_dict",
 ]
 
-_ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
-_KNOWN = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
+_ROLE_ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
+_KNOWN_KEYS = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
 
 
-def message_from_dict(wire: Mapping[str, Any]) -> Message:
+def message_from_dict(data: Mapping[str, Any]) -> Message:
     """Return the message that a dict in OpenAI's chat shape holds.
 
-    Content parts of any type are taken as they are, so that a live conversation goes on; readers of
-    files and the live manager refuse what ``refuse_tool_parts`` refuses.
+    ``developer`` is read as ``system`` and ``function`` as ``tool``; arguments that are an object
+    become JSON text; unknown keys go to ``extra``. Content parts of any type are taken as they are,
+    so that a live conversation goes on; readers of files and the live manager refuse what
+    ``reject_tool_parts`` refuses.
 
     Parameters
     ----------
-    wire : Mapping[str, Any]
+    data : Mapping[str, Any]
         The message as a provider takes it or gives it.
 
     Returns
@@ -55,34 +57,39 @@ def message_from_dict(wire: Mapping[str, Any]) -> Message:
     ------
     ValueError
         Where a key is wrong; the text says which and why.
+
+    Examples
+    --------
+    >>> message_from_dict({"role": "user", "content": "hi"}).content
+    'hi'
     """
-    if not isinstance(wire, Mapping):
-        raise ValueError(f"a message is an object, not {type(wire).__name__}")
-    role = wire.get("role")
-    role = _ALIASES.get(role, role) if isinstance(role, str) else role
+    if not isinstance(data, Mapping):
+        raise ValueError(f"a message is an object, not {type(data).__name__}")
+    role = data.get("role")
+    role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
         raise ValueError(f"role is {role!r}; expected one of {', '.join(ROLES)}")
-    calls = wire.get("tool_calls") or ()
+    calls = data.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
         raise ValueError(f"tool_calls is a list, not {type(calls).__name__}")
-    extra = {k: v for k, v in wire.items() if k not in _KNOWN}
-    if isinstance(wire.get("extra"), Mapping):
-        extra.update(wire["extra"])
-    reasoning = wire.get("reasoning") or extra.pop("reasoning_content", None)
+    extra = {k: v for k, v in data.items() if k not in _KNOWN_KEYS}
+    if isinstance(data.get("extra"), Mapping):
+        extra.update(data["extra"])
+    reasoning = data.get("reasoning") or extra.pop("reasoning_content", None)
     try:
-        usage = msgspec.convert(wire["usage"], Usage) if wire.get("usage") else None
+        usage = msgspec.convert(data["usage"], Usage) if data.get("usage") else None
     except msgspec.ValidationError as error:
         raise ValueError(f"usage: {error}") from None
     return Message(
         role=cast(Role, role),
-        content=content_from(wire.get("content")),
+        content=parse_content(data.get("content")),
         tool_calls=tuple(tool_call_from_dict(c) for c in calls),
-        tool_call_id=_text(wire, "tool_call_id"),
-        name=_text(wire, "name"),
+        tool_call_id=_get_text(data, "tool_call_id"),
+        name=_get_text(data, "name"),
         reasoning=reasoning if isinstance(reasoning, str) else None,
         usage=usage,
-        time=_number(wire, "time"),
-        file=_text(wire, "file"),
+        time=_get_number(data, "time"),
+        file=_get_text(data, "file"),
         extra=extra,
     )
 
@@ -118,7 +125,7 @@ def row_from_message(message: Message) -> dict[str, Any]:
     return row
 
 
-def content_from(content: Any) -> str | tuple[dict[str, Any], ...] | None:
+def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:
     """A message's content: text, parts, or nothing."""
     if content is None or isinstance(content, str):
         return content
@@ -129,7 +136,7 @@ def content_from(content: Any) -> str | tuple[dict[str, Any], ...] | None:
     raise ValueError(f"content is text or a list of parts, not {type(content).__name__}")
 
 
-def refuse_tool_parts(content: Any) -> None:
+def reject_tool_parts(content: Any) -> None:
     """Refuse content that holds calls or results of tools as parts.
 
     Other APIs write them so. Read as a chat message, such a message would lose its calls: what
@@ -147,7 +154,7 @@ def refuse_tool_parts(content: Any) -> None:
 
     Examples
     --------
-    >>> refuse_tool_parts([{"toolUse": {"toolUseId": "1", "name": "ls"}}])
+    >>> reject_tool_parts([{"toolUse": {"toolUseId": "1", "name": "ls"}}])
     Traceback (most recent call last):
     ValueError: Expected OpenAI's chat shape, got a block of type toolUse (Bedrock Converse messages); \
 give calls in tool_calls, and each result in a message of role tool
@@ -155,41 +162,41 @@ give calls in tool_calls, and each result in a message of role tool
     for part in content if isinstance(content, (list, tuple)) else ():
         kind = part_type(part) if isinstance(part, Mapping) else None
         if kind is not None and (
-            kind in CALLS or kind in RESULTS or kind.endswith(("tool_use", "tool_result"))
+            kind in CALL_TYPES or kind in RESULT_TYPES or kind.endswith(("tool_use", "tool_result"))
         ):
-            whose = f" ({api})" if (api := api_of([kind])) else ""
+            whose = f" ({api})" if (api := guess_api([kind])) else ""
             raise ValueError(
                 f"Expected OpenAI's chat shape, got a block of type {kind}{whose}; give calls in "
                 "tool_calls, and each result in a message of role tool"
             )
 
 
-def tool_call_from_dict(wire: Any) -> ToolCall:
+def tool_call_from_dict(data: Any) -> ToolCall:
     """A tool call, wrapped in ``function`` as OpenAI writes it or bare as others do."""
-    if isinstance(wire, ToolCall):
-        return wire
-    if not isinstance(wire, Mapping):
-        raise ValueError(f"a tool call is an object, not {type(wire).__name__}")
-    function = wire.get("function")
-    body = function if isinstance(function, Mapping) else wire
+    if isinstance(data, ToolCall):
+        return data
+    if not isinstance(data, Mapping):
+        raise ValueError(f"a tool call is an object, not {type(data).__name__}")
+    function = data.get("function")
+    body = function if isinstance(function, Mapping) else data
     name = body.get("name")
     if not isinstance(name, str):
         raise ValueError(f"a tool call has a name, not {name!r}")
     arguments = body.get("arguments")
     if not isinstance(arguments, str):
         arguments = dump_json({} if arguments is None else arguments)
-    return ToolCall(str(wire.get("id") or ""), name, arguments)
+    return ToolCall(str(data.get("id") or ""), name, arguments)
 
 
-def _text(wire: Mapping[str, Any], key: str) -> str | None:
-    value = wire.get(key)
+def _get_text(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
     if value is None or isinstance(value, str):
         return value
     raise ValueError(f"{key} is text, not {type(value).__name__}")
 
 
-def _number(wire: Mapping[str, Any], key: str) -> float | None:
-    value = wire.get(key)
+def _get_number(data: Mapping[str, Any], key: str) -> float | None:
+    value = data.get(key)
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
     raise ValueError(f"{key} is a number, not {type(value).__name__}")

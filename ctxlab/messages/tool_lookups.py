@@ -15,17 +15,17 @@ from ctxlab._utils.jsonio import (
     parse_json,
 )
 from ctxlab.messages.file_access import (
-    plain_name,
-    touches,
+    normalize_tool_name,
+    parse_file_access,
 )
 from ctxlab.messages.types import ToolCall
 
-__all__ = ["Fetch", "fetch_of"]
+__all__ = ["FetchTarget", "parse_fetch_target"]
 
 _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 
-class Fetch(NamedTuple):
+class FetchTarget(NamedTuple):
     """What a call fetches; two calls that fetch the same thing are equal here.
 
     A file is its path, whichever part of it is read; a folder that is listed is a search. Of a search
@@ -37,67 +37,71 @@ class Fetch(NamedTuple):
     key: str
 
 
-_WANTED = ("pattern", "query", "regex", "glob_pattern", "search_query", "url", "q")
-_WHERE = ("path", "include", "dir_path", "directory")
-_SEARCHES = (
+_QUERY_KEYS = ("pattern", "query", "regex", "glob_pattern", "search_query", "url", "q")
+_SCOPE_KEYS = ("path", "include", "dir_path", "directory")
+_SEARCH_TOOLS = (
     "grep glob search find rg web_search web_fetch search_files search_file_content find_files "
     "file_search grep_search codebase_search google_web_search search_dir search_file find_file fetch"
 )
-_COMMANDS = ("command", "cmd", "script")
-_SHELLS = (
+_COMMAND_KEYS = ("command", "cmd", "script")
+_SHELL_TOOLS = (
     "bash shell sh exec local_shell run_command run_shell_command execute_command exec_command "
     "run_terminal_cmd terminal execute_bash execute_ipython_cell python ipython"
 )
-_TOOLS = dict.fromkeys(_SEARCHES.split(), "search") | dict.fromkeys(_SHELLS.split(), "command")
-_LOOKS = re.compile(
+_KIND_BY_TOOL = dict.fromkeys(_SEARCH_TOOLS.split(), "search") | dict.fromkeys(
+    _SHELL_TOOLS.split(), "command"
+)
+_LOOKUP_TOOL = re.compile(
     r"(read|get|list|show|find|search|fetch|look|lookup|query|view|grep|check)(_|$)"
 )
-_SPACE = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
-def fetch_of(call: ToolCall) -> Fetch | None:
+def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
     """What a tool call fetches; None where it fetches nothing, or that is not clear.
 
     A command that plainly reads one file (``cat F``) fetches the file; one that plainly writes one
     fetches nothing.
 
-    >>> fetch_of(ToolCall("c1", "Read", '{"file_path": "src/io.py", "offset": 9}'))
-    Fetch(kind='file', key='src/io.py')
-    >>> fetch_of(ToolCall("c2", "bash", '{"command": "make  test"}'))
-    Fetch(kind='command', key='make test')
-    >>> fetch_of(ToolCall("c3", "Grep", '{"pattern": "def read", "path": "src", "-n": true}'))
-    Fetch(kind='search', key='grep: def read: src')
-    >>> fetch_of(ToolCall("c4", "get_order", '{"id": 7}'))
-    Fetch(kind='lookup', key='get_order: {"id":7}')
-    >>> fetch_of(ToolCall("c5", "Edit", '{"file_path": "src/io.py"}'))
+    >>> parse_fetch_target(ToolCall("c1", "Read", '{"file_path": "src/io.py", "offset": 9}'))
+    FetchTarget(kind='file', key='src/io.py')
+    >>> parse_fetch_target(ToolCall("c2", "bash", '{"command": "make  test"}'))
+    FetchTarget(kind='command', key='make test')
+    >>> parse_fetch_target(ToolCall("c3", "Grep", '{"pattern": "def read", "path": "src", "-n": true}'))
+    FetchTarget(kind='search', key='grep: def read: src')
+    >>> parse_fetch_target(ToolCall("c4", "get_order", '{"id": 7}'))
+    FetchTarget(kind='lookup', key='get_order: {"id":7}')
+    >>> parse_fetch_target(ToolCall("c5", "Edit", '{"file_path": "src/io.py"}'))
     """
-    touch, name = touches(call), plain_name(call.name)
-    if touch is not None and touch.verb == "read":
-        return Fetch("file", touch.path)
-    if touch is not None and touch.verb in ("write", "edit"):
+    access, name = parse_file_access(call), normalize_tool_name(call.name)
+    if access is not None and access.operation == "read":
+        return FetchTarget("file", access.path)
+    if access is not None and access.operation in ("write", "edit"):
         return None
-    given = _arguments(call)
-    if _TOOLS.get(name) == "command":
-        command = next((c for key in _COMMANDS if (c := given.get(key))), None)
-        return None if command is None else Fetch("command", _one_line(command))
-    if touch is not None:
-        return Fetch("search", f"list: {touch.path}")
-    if name in _TOOLS:
-        said = (given.get(key) for key in (*_WANTED, *_WHERE))
-        return Fetch("search", ": ".join([name, *(_one_line(each) for each in said if each)]))
-    if _LOOKS.match(name):
-        return Fetch("lookup", f"{name}: {dump_json(given)}")
+    arguments = _parse_arguments(call)
+    if _KIND_BY_TOOL.get(name) == "command":
+        command = next((c for key in _COMMAND_KEYS if (c := arguments.get(key))), None)
+        return None if command is None else FetchTarget("command", _join_whitespace(command))
+    if access is not None:
+        return FetchTarget("search", f"list: {access.path}")
+    if name in _KIND_BY_TOOL:
+        said = (arguments.get(key) for key in (*_QUERY_KEYS, *_SCOPE_KEYS))
+        return FetchTarget(
+            "search", ": ".join([name, *(_join_whitespace(each) for each in said if each)])
+        )
+    if _LOOKUP_TOOL.match(name):
+        return FetchTarget("lookup", f"{name}: {dump_json(arguments)}")
     return None
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
+def _parse_arguments(call: ToolCall) -> dict[str, Any]:
     try:
-        given = parse_json(call.arguments) if call.arguments else {}
+        arguments = parse_json(call.arguments) if call.arguments else {}
     except ValueError:
         return {}
-    return given if isinstance(given, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
-def _one_line(value: Any) -> str:
+def _join_whitespace(value: Any) -> str:
     text = value if isinstance(value, str) else dump_json(value)
-    return _SPACE.sub(" ", text).strip()
+    return _WHITESPACE.sub(" ", text).strip()

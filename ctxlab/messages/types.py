@@ -6,42 +6,42 @@ look at them. They hold what was recorded and nothing about how it is managed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import (
-    leaves,
+    iter_leaves,
     parse_json,
 )
 from ctxlab.errors import SpecError
 
 __all__ = [
-    "CLEARED",
+    "CLEARED_RESULT_TEXT",
     "ROLES",
     "Compaction",
+    "ContentPart",
     "Message",
-    "Part",
     "Probe",
     "Recording",
     "Role",
     "ToolCall",
     "Usage",
-    "model_calls",
-    "several",
-    "text_of",
+    "check_recordings",
+    "find_request_positions",
+    "message_text",
 ]
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 
-CLEARED = "[Old tool result content cleared]"
+CLEARED_RESULT_TEXT = "[Old tool result content cleared]"
 """What stands in the place of a cleared result where a recording does not say."""
 
-Part: TypeAlias = dict[str, Any]
+ContentPart: TypeAlias = dict[str, Any]
 """One part of a message's content as OpenAI writes it: ``{"type": "text" | "image_url" | …}``."""
 
 
@@ -52,13 +52,13 @@ class ToolCall(msgspec.Struct, frozen=True):
     name: str
     arguments: str = "{}"
 
-    def leaves(self) -> Iterator[tuple[str, Any]]:
+    def argument_leaves(self) -> Iterator[tuple[str, Any]]:
         """The leaf values of the arguments with their paths; the raw text where it is not JSON."""
         try:
             value = parse_json(self.arguments) if self.arguments else {}
         except ValueError:
             value = self.arguments
-        return leaves(value)
+        return iter_leaves(value)
 
     def to_dict(self) -> dict[str, Any]:
         """As a provider takes it."""
@@ -79,7 +79,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     "of them, those that were hidden reasoning, where the provider says so"
 
     @property
-    def prompt(self) -> int:
+    def total_input(self) -> int:
         """All input tokens of the request."""
         return self.input + self.cache_read + self.cache_write
 
@@ -90,12 +90,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
     >>> Message("assistant", tool_calls=(call,)).to_dict()["tool_calls"][0]["function"]["name"]
     'read'
-    >>> Message.from_dict({"role": "user", "content": "hi"}).content
-    'hi'
     """
 
     role: Role
-    content: str | tuple[Part, ...] | None = None
+    content: str | tuple[ContentPart, ...] | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     "calls that this assistant message makes"
     tool_call_id: str | None = None
@@ -140,19 +138,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
             wire["name"] = self.name
         return wire
 
-    @classmethod
-    def from_dict(cls, wire: Mapping[str, Any]) -> Message:
-        """From OpenAI's chat shape, forgiving where recordings are loose.
-
-        ``developer`` is read as ``system`` and ``function`` as ``tool``; arguments that are an object
-        become JSON text; unknown keys go to ``extra``. Raises ``ValueError`` that says what is wrong.
-        """
-        from ctxlab.messages.openai_format import (
-            message_from_dict,  # the wire's oddities have a file of their own
-        )
-
-        return message_from_dict(wire)
-
     def replace(self, **changes: Any) -> Message:
         """A copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
@@ -187,7 +172,7 @@ class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_before: int | None = None
 
     @property
-    def message(self) -> Message | None:
+    def summary_message(self) -> Message | None:
         """The summary as the message in which a model reads it; None where there is none."""
         return Message("user", self.summary) if self.summary else None
 
@@ -195,7 +180,7 @@ class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
 class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
     """A conversation as it was recorded, whole.
 
-    >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello"))).requests
+    >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello"))).request_positions
     (1,)
     """
 
@@ -223,10 +208,10 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         counts = {
             "message": len(self.messages),
-            "request": len(self.requests),
+            "request": len(self.request_positions),
             "compaction": len(self.compactions),
         }
-        said = [many(n, what) for what, n in counts.items()]
+        said = [pluralize(n, what) for what, n in counts.items()]
         shown = [
             *said[:2],
             *([self.model] if self.model else []),
@@ -235,17 +220,18 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"<Recording {self.id}: {', '.join(shown)}>"
 
     @property
-    def requests(self) -> tuple[int, ...]:
+    def request_positions(self) -> tuple[int, ...]:
         """Positions of the assistant messages before each of which a model was called."""
-        return model_calls(self.messages)
+        return find_request_positions(self.messages)
 
 
-def model_calls(messages: Sequence[Message]) -> tuple[int, ...]:
+def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
     """Positions of the messages that a model wrote: the assistant's.
 
     A greeting, before which nobody had said anything, was written by none.
 
-    >>> model_calls([Message("assistant", "Hello!"), Message("user", "hi"), Message("assistant")])
+    >>> said = [Message("assistant", "Hello!"), Message("user", "hi"), Message("assistant")]
+    >>> find_request_positions(said)
     (2,)
     """
     begun = False
@@ -257,13 +243,13 @@ def model_calls(messages: Sequence[Message]) -> tuple[int, ...]:
     return tuple(calls)
 
 
-def several(recordings: object) -> None:
+def check_recordings(recordings: object) -> None:
     """Refuses, where recordings belong, what is easily given in their place.
 
     Raises ``SpecError`` that says what to write: for a path, for one recording, and for what cannot
     be gone through. What an iterator will give is not looked at.
 
-    >>> several("logs/")
+    >>> check_recordings("logs/")
     Traceback (most recent call last):
     ctxlab.errors.SpecError: recordings are wanted, not the path 'logs/': ctxlab.load('logs/') gives them
     """
@@ -281,7 +267,7 @@ def several(recordings: object) -> None:
             raise SpecError(f"recordings are wanted, not {kind}: ctxlab.load gives them")
 
 
-def text_of(message: Message) -> str:
+def message_text(message: Message) -> str:
     """All text of a message that a model could read: content, tool names, argument values.
 
     Arguments are decoded, so that a path in them reads as it does in a tool's output.
@@ -291,5 +277,5 @@ def text_of(message: Message) -> str:
     parts = [message.text]
     for call in message.tool_calls:
         parts.append(call.name)
-        parts.extend(str(leaf) for _, leaf in call.leaves() if leaf is not None)
+        parts.extend(str(leaf) for _, leaf in call.argument_leaves() if leaf is not None)
     return "\n".join(parts)

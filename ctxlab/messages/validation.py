@@ -1,7 +1,8 @@
 """A request is valid when a provider would accept it; each rule is a small named thing.
 
-The rules are what OpenAI's and Anthropic's APIs answer with a 400 error. ``check`` looks at plain
-messages and knows nothing of how they were made, so that it can judge every strategy alike.
+The rules are what OpenAI's and Anthropic's APIs answer with a 400 error. ``find_violations`` looks
+at plain messages and knows nothing of how they were made, so that it can judge every strategy
+alike.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ctxlab.messages.types import (
 __all__ = [
     "RULES",
     "Rule",
-    "Units",
+    "UnitTracker",
     "Violation",
-    "check",
+    "find_violations",
     "is_valid",
     "safe_cuts",
 ]
@@ -34,22 +35,32 @@ class Rule(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A rule that a message breaks; ``place`` is the index of the message."""
+    """A rule that a message breaks; ``position`` is the index of the message."""
 
     rule: str
-    place: int
+    position: int
 
 
-_BOTH = frozenset({"openai", "anthropic"})
+_ALL_PROVIDERS = frozenset({"openai", "anthropic"})
 _ANTHROPIC = frozenset({"anthropic"})
 
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("unanswered_call", _BOTH, "every tool call is answered right after its message"),
-        Rule("orphaned_result", _BOTH, "every tool result answers a call of the message before it"),
-        Rule("repeated_result", _BOTH, "a tool call is answered once"),
-        Rule("empty_request", _BOTH, "a request holds a message that is not the system prompt"),
+        Rule(
+            "unanswered_call", _ALL_PROVIDERS, "every tool call is answered right after its message"
+        ),
+        Rule(
+            "orphaned_result",
+            _ALL_PROVIDERS,
+            "every tool result answers a call of the message before it",
+        ),
+        Rule("repeated_result", _ALL_PROVIDERS, "a tool call is answered once"),
+        Rule(
+            "empty_request",
+            _ALL_PROVIDERS,
+            "a request holds a message that is not the system prompt",
+        ),
         Rule("empty_message", _ANTHROPIC, "a user or assistant message is not empty"),
         Rule("late_system", _ANTHROPIC, "system messages stand before all others"),
         Rule(
@@ -60,16 +71,16 @@ RULES: dict[str, Rule] = {
 """By name. Which of them a request must keep depends on the model that it is sent to."""
 
 
-def check(messages: Sequence[Message], provider: str | None = None) -> list[Violation]:
+def find_violations(messages: Sequence[Message], provider: str | None = None) -> list[Violation]:
     """Every rule that the messages break as one request, in order; empty where it is valid.
 
     ``provider`` is ``"openai"`` or ``"anthropic"``; None applies the rules of both. A tool result
     belongs to the message right before its block: ids that are used again later do not matter.
 
-    >>> check([Message("user", "hi"), Message("tool", "42", tool_call_id="c1")])
-    [Violation(rule='orphaned_result', place=1)]
+    >>> find_violations([Message("user", "hi"), Message("tool", "42", tool_call_id="c1")])
+    [Violation(rule='orphaned_result', position=1)]
     """
-    found = sorted(_violations(messages), key=lambda v: v.place)
+    found = sorted(_iter_violations(messages), key=lambda v: v.position)
     if provider is None:
         return found
     return [v for v in found if provider in RULES[v.rule].providers]
@@ -77,10 +88,10 @@ def check(messages: Sequence[Message], provider: str | None = None) -> list[Viol
 
 def is_valid(messages: Sequence[Message], provider: str | None = None) -> bool:
     """Whether a provider would accept the messages as one request."""
-    return not check(messages, provider)
+    return not find_violations(messages, provider)
 
 
-def _violations(messages: Sequence[Message]) -> Iterator[Violation]:
+def _iter_violations(messages: Sequence[Message]) -> Iterator[Violation]:
     open_calls: dict[str, int] = {}
     answered: set[str] = set()
     spoken = False
@@ -113,7 +124,7 @@ def _violations(messages: Sequence[Message]) -> Iterator[Violation]:
         yield Violation("empty_request", max(len(messages) - 1, 0))
 
 
-class Units:
+class UnitTracker:
     """Groups messages that only make sense together, as they arrive: a call with its results.
 
     ``starts[i]`` is where the unit of message ``i`` begins, so ``i`` is a safe place to cut when
@@ -123,31 +134,33 @@ class Units:
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.calls: dict[int, ToolCall] = {}
+        self.calls_by_result: dict[int, ToolCall] = {}
         "position of a tool result → the call that it answers"
-        self._open: dict[str, tuple[int, ToolCall]] = {}
+        self._open_calls: dict[str, tuple[int, ToolCall]] = {}
 
     def add(self, message: Message) -> None:
         """The next message of the conversation."""
         starts, here = self.starts, len(self.starts)
         starts.append(here)
         if message.role == "tool":
-            place, call = self._open.pop(message.tool_call_id or "", (here, None))
+            place, call = self._open_calls.pop(message.tool_call_id or "", (here, None))
             if call is not None:
-                self.calls[here] = call
-                self._join(starts[place], here)
+                self.calls_by_result[here] = call
+                self._merge_into_unit(starts[place], here)
         elif message.tool_calls:
             # An id that is used again means the newest call (tau-bench recycles ids).
-            self._open = {call.id: (here, call) for call in message.tool_calls}
+            self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
-    def first(self, length: int) -> Units:
+    def copy_prefix(self, length: int) -> UnitTracker:
         """Those of the first messages, as they are known here; no call waits for a result there."""
-        units = Units()
+        units = UnitTracker()
         units.starts = self.starts[:length]
-        units.calls = {place: call for place, call in self.calls.items() if place < length}
+        units.calls_by_result = {
+            place: call for place, call in self.calls_by_result.items() if place < length
+        }
         return units
 
-    def _join(self, start: int, here: int) -> None:
+    def _merge_into_unit(self, start: int, here: int) -> None:
         for i in range(here, start, -1):
             if self.starts[i] == start:
                 break
@@ -162,7 +175,7 @@ def safe_cuts(messages: Sequence[Message]) -> list[int]:
     >>> safe_cuts([Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
     [0, 1, 2]
     """
-    units = Units()
+    units = UnitTracker()
     for message in messages:
         units.add(message)
     return [i for i, start in enumerate(units.starts) if start == i]

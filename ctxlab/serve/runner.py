@@ -7,34 +7,38 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from ctxlab._utils.signals import cancelled_when_terminated
+from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
 from ctxlab.errors import (
     DataMissing,
     SpecError,
 )
 from ctxlab.serve.auth import (
-    App,
+    ASGIApp,
     is_loopback,
 )
 
-__all__ = ["address_of", "listen"]
+__all__ = ["run_uvicorn", "server_url"]
 
-_PATIENCE = 2
+_SHUTDOWN_TIMEOUT = 2
 """Seconds that open answers have to end in, once the server is told to stop."""
 
-_QUEUE = 128
+_LISTEN_BACKLOG = 128
 """Connections that wait in the system until they are accepted."""
 
 
-def listen(
-    app: App, host: str, port: int, *, heard: Callable[[str], None] = lambda address: None
+def run_uvicorn(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    on_listening: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serves ``app`` with uvicorn until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
 
     Answers that are open then have two seconds to end; what is broken off is no error any more.
-    ``port`` 0 takes a free one; ``heard`` is told the address once connections are taken. Connections
-    without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises ``SpecError``
-    where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
+    ``port`` 0 takes a free one; ``on_listening`` is told the address once connections are taken.
+    Connections without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises
+    ``SpecError`` where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
     """
     try:
         import uvicorn
@@ -43,62 +47,62 @@ def listen(
     from ctxlab.serve.connections import (
         ConnectionLimits,
         LimitedProtocol,
-        RateLimit,
+        LogRateLimiter,
     )
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             for each in sockets or ():  # asyncio queues as few as it accepts at a time
-                each.listen(_QUEUE)
+                each.listen(_LISTEN_BACKLOG)
 
-    limits = ConnectionLimits.of_process()
+    limits = ConnectionLimits.for_process()
     config = uvicorn.Config(
         app,
         # Others, which uvicorn would take where they are installed, have no such limits.
         loop="asyncio",
         http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
         ws="none",
-        backlog=limits.batch,
+        backlog=limits.accept_batch_size,
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_PATIENCE,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
-    with _bound(host, port) as bound:
-        heard(address_of(host, bound.getsockname()[1]))
+    with _bind_socket(host, port) as bound:
+        on_listening(server_url(host, bound.getsockname()[1]))
         server = Server(config)
-        complaints = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
-        complaints[0].addFilter(going := lambda record: not server.should_exit)
-        rarely = RateLimit()
-        for each in complaints:
-            each.addFilter(rarely)
+        loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
+        loggers[0].addFilter(going := lambda record: not server.should_exit)
+        rate_limiter = LogRateLimiter()
+        for each in loggers:
+            each.addFilter(rate_limiter)
         try:
-            with cancelled_when_terminated():
+            with sigterm_as_keyboard_interrupt():
                 server.run(sockets=[bound])
         finally:
-            complaints[0].removeFilter(going)
-            for each in complaints:
-                each.removeFilter(rarely)
+            loggers[0].removeFilter(going)
+            for each in loggers:
+                each.removeFilter(rate_limiter)
 
 
-def address_of(host: str, port: int) -> str:
+def server_url(host: str, port: int) -> str:
     """Where a browser or client finds a server.
 
-    >>> address_of("::1", 9878), address_of("[::1]", 9878), address_of("0.0.0.0", 80)
+    >>> server_url("::1", 9878), server_url("[::1]", 9878), server_url("0.0.0.0", 80)
     ('http://[::1]:9878', 'http://[::1]:9878', 'http://0.0.0.0:80')
     """
     host = host.strip("[]")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
         raise SpecError(f"port {port} is not between 0 and 65535")
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:
-        return socket.create_server((name, port), family=family, backlog=_QUEUE)
+        return socket.create_server((name, port), family=family, backlog=_LISTEN_BACKLOG)
     except (OSError, UnicodeError, ValueError) as error:
         why = (getattr(error, "strerror", None) or "no such address").partition(" (while")[0]
         other = "another --port" if is_loopback(name) else "another --host or --port"

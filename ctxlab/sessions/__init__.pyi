@@ -1,34 +1,34 @@
 """What `ctxlab.sessions` offers; `__init__.py` loads each from here when it is first asked for."""
 
 from .background_summaries import (
-    Summaries as Summaries,
+    BackgroundSummarizer as BackgroundSummarizer,
 )
 from .base import (
-    Hit as Hit,
+    AgentPlan as AgentPlan,
 )
 from .base import (
-    Library as Library,
+    ResumeState as ResumeState,
 )
 from .base import (
-    Plan as Plan,
-)
-from .base import (
-    Resume as Resume,
+    SearchHit as SearchHit,
 )
 from .base import (
     Session as Session,
 )
 from .base import (
-    Store as Store,
+    SessionLibrary as SessionLibrary,
+)
+from .base import (
+    SessionStore as SessionStore,
 )
 from .base import (
     TitleChange as TitleChange,
 )
 from .jsonl.store import (
-    ChunkedStore as ChunkedStore,
+    JsonlStore as JsonlStore,
 )
 from .log_library import (
-    Logs as Logs,
+    LogLibrary as LogLibrary,
 )
 from .open import (
     open_library as open_library,
@@ -37,13 +37,13 @@ from .open import (
     open_store as open_store,
 )
 from .resume_window import (
-    Caps as Caps,
+    ResumeCaps as ResumeCaps,
 )
 from .semantic_search import (
-    search_meaning as search_meaning,
+    search_semantically as search_semantically,
 )
 from .sqlite.store import (
-    WorkspaceStore as WorkspaceStore,
+    SqliteStore as SqliteStore,
 )
 from .table_of_contents import (
     Contents as Contents,

@@ -1,7 +1,7 @@
 """A session is a conversation that goes on: a library lets it be read, a store keeps it.
 
-Whatever shows, searches or serves sessions is written against ``Library``, so that it works on both
-stores and on imported logs; whatever a live agent writes goes through ``Store``.
+Whatever shows, searches or serves sessions is written against ``SessionLibrary``, so that it works
+on both stores and on imported logs; whatever a live agent writes goes through ``SessionStore``.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 
 __all__ = [
+    "MAX_TITLES",
+    "MAX_TITLE_LENGTH",
     "STATUSES",
-    "TITLES",
-    "TITLE_LENGTH",
-    "Hit",
-    "Library",
-    "Plan",
-    "Resume",
+    "AgentPlan",
+    "ResumeState",
+    "SearchHit",
     "Session",
-    "Status",
-    "Store",
+    "SessionLibrary",
+    "SessionStatus",
+    "SessionStore",
     "TitleChange",
 ]
 
-Status: TypeAlias = Literal["active", "closed", "archived"]
-STATUSES: tuple[str, ...] = get_args(Status)
+SessionStatus: TypeAlias = Literal["active", "closed", "archived"]
+STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
-TITLE_LENGTH = 60
+MAX_TITLE_LENGTH = 60
 """Characters of a title at most."""
 
-TITLES = 20
+MAX_TITLES = 20
 """Entries of a title history at most."""
 
 
@@ -54,7 +54,7 @@ class TitleChange:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AgentPlan:
     """What an agent set out to do, step by step, and where it stands."""
 
     steps: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Session:
     id: str
     title: str = ""
     model: str | None = None
-    status: Status = "active"
+    status: SessionStatus = "active"
     created: float = 0.0
     "seconds since 1970"
     updated: float = 0.0
@@ -90,29 +90,29 @@ class Session:
     system: bool = False
     "made by a system for itself: it gets no summaries and no titles"
     titles: tuple[TitleChange, ...] = ()
-    "newest first, at most ``TITLES``"
+    "newest first, at most ``MAX_TITLES``"
     tools: tuple[dict[str, Any], ...] = ()
     "tool definitions in OpenAI's shape"
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        said = f"{self.title or '(no title)'}, {many(self.messages, 'message')}"
+        said = f"{self.title or '(no title)'}, {pluralize(self.messages, 'message')}"
         return f"<Session {self.id}: {said}, {self.status}>"
 
 
 @dataclass(frozen=True)
-class Resume:
+class ResumeState:
     """What a session goes on from: a bounded part of it, whatever its length."""
 
     summary: str = ""
     "of what stands before ``recent``; written by the engine"
     recent: tuple[Message, ...] = ()
     "the newest messages, within the store's caps; every call is answered and no result is orphaned"
-    plan: Plan | None = None
+    plan: AgentPlan | None = None
 
 
 @dataclass(frozen=True)
-class Hit:
+class SearchHit:
     """A message that a search found."""
 
     session_id: str
@@ -128,7 +128,7 @@ class Hit:
 
 
 @runtime_checkable
-class Library(Protocol):
+class SessionLibrary(Protocol):
     """Sessions that can be read. Every ``id`` that is not there raises ``UnknownSession``."""
 
     def sessions(
@@ -137,7 +137,7 @@ class Library(Protocol):
         *,
         since: float | None = None,
         before: float | None = None,
-        status: Status | None = None,
+        status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
         """The sessions, the one that was updated last first.
@@ -151,11 +151,11 @@ class Library(Protocol):
         """One of them."""
         ...
 
-    def read(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+    def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
         """The messages at positions ``[start, stop)``, one after the other from the disk."""
         ...
 
-    def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
         """The position of a turn's first message, and its messages; none where there is no such turn.
 
         Turns count from 1, see ``ctxlab.context.turns``. The price is that of the turn, not of the
@@ -163,17 +163,17 @@ class Library(Protocol):
         """
         ...
 
-    def turns(self, id: str) -> int:
+    def count_turns(self, id: str) -> int:
         """How many turns there are."""
         ...
 
-    def lines(self, id: str) -> dict[int, str]:
+    def turn_summaries(self, id: str) -> dict[int, str]:
         """The one-line summaries that were written and kept, by the number of their turn."""
         ...
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
-    ) -> list[Hit]:
+    ) -> list[SearchHit]:
         """Messages that hold all the words of a query, the best first; of one session or of all.
 
         A query is words and nothing else: what would be syntax elsewhere is a word or is nothing.
@@ -187,7 +187,7 @@ class Library(Protocol):
 
 
 @runtime_checkable
-class Store(Library, Protocol):
+class SessionStore(SessionLibrary, Protocol):
     """Sessions that can be written, by several processes at once.
 
     What a method has returned from is on disk: no kill of the process loses it.
@@ -209,19 +209,19 @@ class Store(Library, Protocol):
         """A new session, active; ``id`` None: a new UUID. Raises ``SessionError`` for a taken one."""
         ...
 
-    def open(self, id: str) -> Resume:
+    def open(self, id: str) -> ResumeState:
         """What a session is resumed from; it is active from now on, whatever it was."""
         ...
 
-    def append(self, id: str, *messages: Message, at: int | None = None) -> int:
+    def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
         """Adds messages, all or none of them and nothing between them; the position of the first.
 
-        ``at``: what that is to be; ``SessionAhead`` where it is another, and nothing is added.
-        The first user message gives the session its title, where it has none.
+        ``expected_position``: what that is to be; ``SessionConflict`` where it is another, and
+        nothing is added. The first user message gives the session its title, where it has none.
         """
         ...
 
-    def save(self, id: str, *, plan: Plan | None = None) -> None:
+    def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
         """A turn is over: what a resume begins with is brought up to date, ``plan`` replaced."""
         ...
 
@@ -229,11 +229,11 @@ class Store(Library, Protocol):
         """Another title, which goes on top of the history of titles; no message is rewritten."""
         ...
 
-    def mark(self, id: str, status: Status) -> Session:
+    def set_status(self, id: str, status: SessionStatus) -> Session:
         """Closes, archives, or makes active again."""
         ...
 
-    def keep_line(self, id: str, turn: int, line: str) -> None:
+    def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
         """Keeps the one-line summary of a turn."""
         ...
 

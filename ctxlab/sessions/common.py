@@ -7,35 +7,35 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import (
     SessionError,
     SpecError,
     UnknownName,
 )
-from ctxlab.formats.ctxlab_sessions.chunks import SAID
+from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 from ctxlab.sessions.base import (
     STATUSES,
-    Plan,
+    AgentPlan,
     Session,
 )
-from ctxlab.sessions.titles import tidy
+from ctxlab.sessions.titles import single_line
 
 __all__ = [
     "Fsync",
-    "check_id",
-    "chosen",
-    "clean",
+    "check_choice",
+    "check_session_id",
+    "check_status",
+    "check_title",
     "clean_plan",
-    "is_id",
-    "known",
-    "known_status",
-    "recorded",
-    "said_title",
+    "clean_text",
+    "filter_sessions",
+    "is_session_id",
+    "session_to_recording",
 ]
 
 Fsync: TypeAlias = Literal["always", "never"]
@@ -44,19 +44,19 @@ Fsync: TypeAlias = Literal["always", "never"]
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 
-def is_id(id: object) -> bool:
+def is_session_id(id: object) -> bool:
     """Whether a session can be called so: an id can stand in the name of a file."""
     return isinstance(id, str) and _ID.fullmatch(id) is not None
 
 
-def check_id(id: str) -> str:
+def check_session_id(id: str) -> str:
     """The id, where a session can be called so; else ``SessionError``.
 
-    >>> check_id("../etc")
+    >>> check_session_id("../etc")
     Traceback (most recent call last):
     ctxlab.errors.SessionError: no id of a session: '../etc'; write 1 to 100 letters, digits, -, _ or .
     """
-    if not is_id(id):
+    if not is_session_id(id):
         shown = repr(id) if len(repr(id)) <= 120 else repr(id)[:119] + "…"
         raise SessionError(
             f"no id of a session: {shown}; write 1 to 100 letters, digits, -, _ or ."
@@ -64,36 +64,36 @@ def check_id(id: str) -> str:
     return id
 
 
-def known(name: str, given: object, choices: Iterable[object]) -> None:
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Raises ``SpecError`` for a setting that is none of its choices."""
-    if given not in (choices := tuple(choices)):
-        raise SpecError(f"{name} is {given!r}; it is one of {', '.join(map(str, choices))}")
+    if value not in (choices := tuple(choices)):
+        raise SpecError(f"{name} is {value!r}; it is one of {', '.join(map(str, choices))}")
 
 
-def known_status(status: str) -> None:
+def check_status(status: str) -> None:
     """Raises ``UnknownName`` for a status that no session has."""
     if status not in STATUSES:
         raise UnknownName("status", str(status), STATUSES)
 
 
-def clean(text: str | None) -> str | None:
+def clean_text(text: str | None) -> str | None:
     """A text without halves of characters, which SQLite does not take."""
-    return None if text is None else well_formed(text)
+    return None if text is None else repair_surrogates(text)
 
 
-def clean_plan(plan: Plan | None) -> Plan | None:
+def clean_plan(plan: AgentPlan | None) -> AgentPlan | None:
     """A plan as it is stored."""
-    return plan and replace(plan, steps=tuple(clean(step) or "" for step in plan.steps))
+    return plan and replace(plan, steps=tuple(clean_text(step) or "" for step in plan.steps))
 
 
-def said_title(id: str, title: str) -> str:
+def check_title(id: str, title: str) -> str:
     """A title that somebody gives; ``SessionError`` for one that says nothing."""
-    if title := tidy(title):
+    if title := single_line(title):
         return title
     raise SessionError(f"session {id!r}: a title says something, and this one is empty")
 
 
-def chosen(
+def filter_sessions(
     sessions: Iterable[Session],
     query: str | None = None,
     *,
@@ -102,9 +102,9 @@ def chosen(
     status: str | None = None,
     agent: str | None = None,
 ) -> Iterator[Session]:
-    """The sessions that ``Library.sessions`` is asked for, in the order in which they come."""
+    """The sessions that ``SessionLibrary.sessions`` is asked for, in the order in which they come."""
     if status is not None:
-        known_status(status)
+        check_status(status)
     words = (query or "").casefold().split()
     for session in sessions:
         if (
@@ -117,9 +117,13 @@ def chosen(
             yield session
 
 
-def recorded(session: Session, messages: Iterable[Message], lines: Mapping[int, str]) -> Recording:
+def session_to_recording(
+    session: Session, messages: Iterable[Message], turn_summaries: Mapping[int, str]
+) -> Recording:
     """A session as the lab replays it, and as ``ctxlab.load`` reads it."""
-    said = session.meta | {key: value for key in SAID if (value := getattr(session, key))}
-    if lines:
-        said["lines"] = {str(turn): line for turn, line in lines.items()}
+    said = session.meta | {
+        key: value for key in SESSION_META_KEYS if (value := getattr(session, key))
+    }
+    if turn_summaries:
+        said["lines"] = {str(turn): line for turn, line in turn_summaries.items()}
     return Recording(session.id, tuple(messages), session.tools, session.model, meta=said)

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from ctxlab.errors import UnknownSession
 from ctxlab.sessions.base import (
     Session,
-    Store,
+    SessionStore,
 )
 
 __all__ = ["FileRouter"]
 
-_ROUTED = "routed"
+_ROUTED_KEY = "routed"
 "what stands in the meta of a session that was made here"
-_KEPT = 256
+_MAX_CACHED_FILES = 256
 "files whose session is known without a look through the store"
 
 
@@ -34,44 +34,44 @@ class FileRouter:
     In a store with one active session a workspace, going to another file closes the session before.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.store = store
         self._lock = threading.Lock()
-        self._known: dict[str | None, str] = {}
+        self._session_ids: dict[str | None, str] = {}
 
     def route(self, file: str | None, create: Callable[..., Session] | None = None) -> Session:
         """The session of a file, active.
 
-        ``create`` makes a new one, as ``Store.create`` does where it is None; it is told ``file`` and
-        ``meta``, and not called where there is one.
+        ``create`` makes a new one, as ``SessionStore.create`` does where it is None; it is told ``file``
+        and ``meta``, and not called where there is one.
         """
         file = file or None
         with self._lock:
             session = self.find(file)
             if session is None:
-                session = (create or self.store.create)(file=file, meta={_ROUTED: True})
+                session = (create or self.store.create)(file=file, meta={_ROUTED_KEY: True})
             elif session.status != "active":
                 self.store.open(session.id)
                 session = self.store.get(session.id)
-            self._known.pop(file, None)
-            self._known[file] = session.id
-            if len(self._known) > _KEPT:
-                del self._known[next(iter(self._known))]
+            self._session_ids.pop(file, None)
+            self._session_ids[file] = session.id
+            if len(self._session_ids) > _MAX_CACHED_FILES:
+                del self._session_ids[next(iter(self._session_ids))]
         return session
 
     def find(self, file: str | None) -> Session | None:
         """The session of a file as it is; None where there is none yet."""
         file = file or None
         try:
-            known = self.store.get(self._known[file])
+            known = self.store.get(self._session_ids[file])
         except (KeyError, UnknownSession):
             known = None
-        if known is not None and _belongs(known, file):
+        if known is not None and _is_session_of(known, file):
             return known
-        return next((each for each in self.store.sessions() if _belongs(each, file)), None)
+        return next((each for each in self.store.sessions() if _is_session_of(each, file)), None)
 
 
-def _belongs(session: Session, file: str | None) -> bool:
+def _is_session_of(session: Session, file: str | None) -> bool:
     if session.system or session.status == "archived" or session.file != file:
         return False
-    return file is not None or bool(session.meta.get(_ROUTED))
+    return file is not None or bool(session.meta.get(_ROUTED_KEY))

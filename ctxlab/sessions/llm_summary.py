@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import History
-from ctxlab.llm import LenientClient
+from ctxlab.llm import FaultTolerantClient
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Message
-from ctxlab.sessions.resume_window import Write
+from ctxlab.sessions.resume_window import SummaryWriter
 from ctxlab.strategies.summaries.fold import summarize
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 
-__all__ = ["written_by"]
+__all__ = ["llm_summary_writer"]
 
-_CHARS = 4  # a token of English prose
+_CHARS_PER_TOKEN = 4  # a token of English prose
 
 
-def written_by(client: Client, model: str) -> Write:
+def llm_summary_writer(client: Client, model: str) -> SummaryWriter:
     """Extends a summary by asking a model; what it fails to write is extracted from the messages.
 
     Whoever calls it waits for the model. It raises nothing where the model cannot be asked.
     """
-    lenient = LenientClient(client)
+    lenient = FaultTolerantClient(client)
 
     def write(previous: str, messages: Sequence[Message], limit: int) -> str:
         history = History(TokenCounter(model))
         history.client = lenient
         context = Context(Budget(find_model(model).limit), history)
-        return summarize(context, previous, messages, limit // _CHARS, model)
+        return summarize(context, previous, messages, limit // _CHARS_PER_TOKEN, model)
 
     return write

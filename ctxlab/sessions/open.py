@@ -8,23 +8,23 @@ from pathlib import Path
 
 from ctxlab.errors import SessionError
 from ctxlab.sessions.base import (
-    Library,
-    Store,
+    SessionLibrary,
+    SessionStore,
 )
 
 __all__ = ["find_store", "open_library", "open_store"]
 
 _DATABASE = Path(".ctxlab", "sessions.db")
-_CHUNKS = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
+_CHUNK_FILE = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
 
 
-def open_library(path: str | Path, *, future: bool = False) -> Library:
+def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibrary:
     """The sessions of a path, to be read.
 
     A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) and a folder of chunks
     (``session-ID.N.jsonl``) are opened as the stores that they are. Whatever else ``ctxlab.load`` takes
-    is read as logs: files, folders, globs, addresses, ``bundled:NAME``. ``future``: a folder that holds
-    no session yet is the workspace that its first chat makes it.
+    is read as logs: files, folders, globs, addresses, ``bundled:NAME``. ``allow_empty``: a folder
+    that holds no session yet is the workspace that its first chat makes it.
 
     Raises ``SessionError`` where no session is, ``ReadError`` for a path that is missing, and
     ``UnknownFormat`` for a file that is neither.
@@ -32,13 +32,13 @@ def open_library(path: str | Path, *, future: bool = False) -> Library:
     store = find_store(path)
     if store is not None:
         return store
-    from ctxlab.sessions.log_library import Logs  # loads every format
+    from ctxlab.sessions.log_library import LogLibrary  # loads every format
 
-    logs = Logs(path)
+    logs = LogLibrary(path)
     if not logs.sessions():
-        if future and "://" not in str(path) and Path(path).expanduser().is_dir():
+        if allow_empty and "://" not in str(path) and Path(path).expanduser().is_dir():
             return open_store(path)
-        count = len(logs.left_out)
+        count = len(logs.skipped_files)
         raise SessionError(
             f"{path}: no session is stored there, and none of its {count:,} files is a log that ctxlab "
             "reads; ctxlab chat begins a session"
@@ -46,7 +46,7 @@ def open_library(path: str | Path, *, future: bool = False) -> Library:
     return logs
 
 
-def open_store(path: str | Path) -> Store:
+def open_store(path: str | Path) -> SessionStore:
     """The store of a path, to be written; a folder that has none becomes a workspace.
 
     Raises ``SessionError`` for a path that is missing, and for a file that is no store: logs can be read
@@ -59,9 +59,9 @@ def open_store(path: str | Path) -> Store:
         return store
     folder = Path(path).expanduser()
     if folder.is_dir():
-        from ctxlab.sessions.sqlite.store import WorkspaceStore
+        from ctxlab.sessions.sqlite.store import SqliteStore
 
-        return WorkspaceStore(folder)
+        return SqliteStore(folder)
     if folder.exists():
         raise SessionError(
             f"{path}: is no store of sessions; give the folder of a workspace, or one of chunks"
@@ -69,7 +69,7 @@ def open_store(path: str | Path) -> Store:
     raise SessionError(f"{path}: no such folder; make it first")
 
 
-def find_store(path: str | Path) -> Store | None:
+def find_store(path: str | Path) -> SessionStore | None:
     """The store that a path holds already; None where it holds none, as an address does.
 
     Nothing is made. Raises ``SessionError`` for a path that cannot be looked at.
@@ -89,16 +89,16 @@ def find_store(path: str | Path) -> Store | None:
         said = getattr(error, "strerror", None) or error
         raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
     if stored:
-        from ctxlab.sessions.sqlite.store import WorkspaceStore
+        from ctxlab.sessions.sqlite.store import SqliteStore
 
-        return WorkspaceStore(workspace)
+        return SqliteStore(workspace)
     if chunked:
-        from ctxlab.sessions.jsonl.store import ChunkedStore
+        from ctxlab.sessions.jsonl.store import JsonlStore
 
-        return ChunkedStore(here)
+        return JsonlStore(here)
     return None
 
 
 def _has_chunks(folder: Path) -> bool:
     with os.scandir(folder) as entries:
-        return any(_CHUNKS.fullmatch(entry.name) for entry in entries)
+        return any(_CHUNK_FILE.fullmatch(entry.name) for entry in entries)

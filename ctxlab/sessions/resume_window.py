@@ -17,38 +17,36 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import (
-    Plan,
-    Resume,
+    AgentPlan,
+    ResumeState,
 )
-from ctxlab.sessions.common import clean
-from ctxlab.sessions.message_units import (
-    INTERRUPTED,
-    Unit,
-    interrupted,
+from ctxlab.sessions.common import clean_text
+from ctxlab.sessions.resume_messages import (
+    INTERRUPTED_RESULT,
+    MessageUnit,
+    interrupted_result,
+    trim_message,
+    window_row_from_message,
 )
-from ctxlab.sessions.trim import (
-    row_of,
-    trimmed,
-)
-from ctxlab.strategies.helpers.text import clip
-from ctxlab.strategies.summaries.extractive import extract
+from ctxlab.strategies.helpers.text import clip_text
+from ctxlab.strategies.summaries.extractive import extract_summary
 
-__all__ = ["Caps", "Window", "Write"]
+__all__ = ["ResumeCaps", "ResumeWindow", "SummaryWriter"]
 
-Write: TypeAlias = Callable[[str, Sequence[Message], int], str]
+SummaryWriter: TypeAlias = Callable[[str, Sequence[Message], int], str]
 """The summary so far, extended by what the messages say, in so many characters."""
 
-_LEAST = {"messages": 1, "message_chars": 64, "total_chars": 256, "summary_chars": 0}
-_AT_ONCE = 64
+_MIN_CAPS = {"messages": 1, "message_chars": 64, "total_chars": 256, "summary_chars": 0}
+_MIN_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Caps:
+class ResumeCaps:
     """How much of a session a resume begins with at most.
 
-    >>> Caps(messages=0)
+    >>> ResumeCaps(messages=0)
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: Caps: messages is 0; it is at least 1
+    ctxlab.errors.SpecError: ResumeCaps: messages is 0; it is at least 1
     """
 
     messages: int = 40
@@ -62,20 +60,20 @@ class Caps:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if (given := getattr(self, each.name)) < (least := _LEAST[each.name]):
-                raise SpecError(f"Caps: {each.name} is {given}; it is at least {least}")
+            if (value := getattr(self, each.name)) < (least := _MIN_CAPS[each.name]):
+                raise SpecError(f"ResumeCaps: {each.name} is {value}; it is at least {least}")
 
 
-class Window:
+class ResumeWindow:
     """The newest messages within the caps; what falls out of them is folded into the summary.
 
     A call is never parted from its results, and one that has none yet counts as if it had. Results are
     cut before they are kept. A result whose call has gone, or never was, goes into the summary. Adding a
     message costs what the caps allow, whatever went before. ``summary`` and ``recent`` are those of an
-    earlier window. ``write`` extends the summary; ``falls``: once a message has to go, so many go
-    together, for a ``write`` that is dear.
+    earlier window. ``write_summary`` extends the summary; ``min_dropped``: once a message has to
+    go, so many go together, for a ``write_summary`` that is dear.
 
-    >>> window = Window(Caps(messages=2))
+    >>> window = ResumeWindow(ResumeCaps(messages=2))
     >>> window.extend(Message("user", f"line {i}") for i in range(4))
     >>> [m.content for m in window.recent], window.summary
     (['line 2', 'line 3'], '- user: line 0\\n- user: line 1')
@@ -83,21 +81,21 @@ class Window:
 
     def __init__(
         self,
-        caps: Caps | None = None,
+        caps: ResumeCaps | None = None,
         summary: str = "",
         recent: Iterable[Message] = (),
         *,
-        write: Write = extract,
-        falls: int = 1,
+        write_summary: SummaryWriter = extract_summary,
+        min_dropped: int = 1,
     ) -> None:
-        self.caps = caps or Caps()
-        self._write = write
-        self._falls = min(falls, self.caps.messages)
-        self._units: deque[_Kept] = deque()
-        self._waiting: dict[str, _Kept] = {}
-        self._fallen: list[Message] = []
-        self._count, self._size = 0, 1
-        self._summary = _within(summary, self.caps.summary_chars)
+        self.caps = caps or ResumeCaps()
+        self._write_summary = write_summary
+        self._min_dropped = min(min_dropped, self.caps.messages)
+        self._units: deque[_SizedUnit] = deque()
+        self._open_units: dict[str, _SizedUnit] = {}
+        self._dropped: list[Message] = []
+        self._message_count, self._size = 0, 1
+        self._summary = _clip_summary(summary, self.caps.summary_chars)
         self.extend(recent)
 
     def extend(self, messages: Iterable[Message]) -> None:
@@ -107,33 +105,33 @@ class Window:
 
     def add(self, message: Message) -> None:
         """The next message of the conversation."""
-        kept = trimmed(message, self.caps.message_chars)
+        kept = trim_message(message, self.caps.message_chars)
         if kept.role == "tool":
-            unit = self._waiting.get(kept.tool_call_id or "")
-            if kept.content == INTERRUPTED:
+            unit = self._open_units.get(kept.tool_call_id or "")
+            if kept.content == INTERRUPTED_RESULT:
                 return  # nothing is known yet: the call stays open, and its result may still come
             if unit is None:
-                self._fall([kept])
+                self._queue_for_summary([kept])
                 return
-            del self._waiting[kept.tool_call_id or ""]
-            self._size -= unit.size
-            unit.answer(kept)
-            self._size += unit.size
+            del self._open_units[kept.tool_call_id or ""]
+            self._size -= unit.json_size
+            unit.add_result(kept)
+            self._size += unit.json_size
         elif kept.content or kept.tool_calls:
-            unit = _Kept(kept)
+            unit = _SizedUnit(kept)
             self._units.append(unit)
-            self._waiting.update(dict.fromkeys(unit.open, unit))
-            self._count += len(unit)
-            self._size += unit.size
-        self._bound()
+            self._open_units.update(dict.fromkeys(unit.open_calls, unit))
+            self._message_count += len(unit)
+            self._size += unit.json_size
+        self._enforce_caps()
 
     @property
     def summary(self) -> str:
         """Of everything that stands before ``recent``."""
-        if self._fallen:
-            said = self._write(self._summary, tuple(self._fallen), self.caps.summary_chars)
-            self._summary = clean(_within(said, self.caps.summary_chars)) or ""
-            self._fallen.clear()
+        if self._dropped:
+            said = self._write_summary(self._summary, tuple(self._dropped), self.caps.summary_chars)
+            self._summary = clean_text(_clip_summary(said, self.caps.summary_chars)) or ""
+            self._dropped.clear()
         return self._summary
 
     @property
@@ -142,80 +140,82 @@ class Window:
         return tuple(message for unit in self._units for message in unit)
 
     @property
-    def json(self) -> str:
+    def recent_json(self) -> str:
         """``recent`` as a JSON array in OpenAI's chat shape, within ``total_chars``."""
-        return f"[{','.join(dump_json(row_of(message)) for message in self.recent)}]"
+        return (
+            f"[{','.join(dump_json(window_row_from_message(message)) for message in self.recent)}]"
+        )
 
-    def resume(self, plan: Plan | None = None) -> Resume:
+    def resume_state(self, plan: AgentPlan | None = None) -> ResumeState:
         """What a session goes on from."""
-        return Resume(self.summary, self.recent, plan)
+        return ResumeState(self.summary, self.recent, plan)
 
-    def _bound(self) -> None:
+    def _enforce_caps(self) -> None:
         caps = self.caps
-        if self._count <= caps.messages and self._size <= caps.total_chars:
+        if self._message_count <= caps.messages and self._size <= caps.total_chars:
             return
-        most = caps.messages - self._falls + 1
+        most = caps.messages - self._min_dropped + 1
         room = caps.total_chars * most // caps.messages
-        while len(self._units) > 1 and (self._count > most or self._size > room):
-            self._drop()
+        while len(self._units) > 1 and (self._message_count > most or self._size > room):
+            self._drop_oldest()
         if self._units and self._size > caps.total_chars:
-            self._squeeze(self._units[0])
-        if self._count > caps.messages or self._size > caps.total_chars:
-            self._drop()
+            self._shrink_unit(self._units[0])
+        if self._message_count > caps.messages or self._size > caps.total_chars:
+            self._drop_oldest()
 
-    def _drop(self) -> None:
+    def _drop_oldest(self) -> None:
         """The oldest unit falls out."""
         unit = self._units.popleft()
-        self._count -= len(unit)
-        self._size -= unit.size
-        for id in unit.open:
-            if self._waiting.get(id) is unit:
-                del self._waiting[id]
-        self._fall(unit.said)
+        self._message_count -= len(unit)
+        self._size -= unit.json_size
+        for id in unit.open_calls:
+            if self._open_units.get(id) is unit:
+                del self._open_units[id]
+        self._queue_for_summary(unit.messages)
 
-    def _squeeze(self, unit: _Kept) -> None:
+    def _shrink_unit(self, unit: _SizedUnit) -> None:
         """A unit that is too large by itself keeps less of each of its messages."""
-        limit, self._size = self.caps.message_chars // 2, self._size - unit.size
-        while unit.size + self._size > self.caps.total_chars and limit >= _AT_ONCE:
+        limit, self._size = self.caps.message_chars // 2, self._size - unit.json_size
+        while unit.json_size + self._size > self.caps.total_chars and limit >= _MIN_BATCH:
             unit.shorten(limit)
             limit //= 2
-        self._size += unit.size
+        self._size += unit.json_size
 
-    def _fall(self, messages: Iterable[Message]) -> None:
+    def _queue_for_summary(self, messages: Iterable[Message]) -> None:
         for message in messages:
             # The system prompt was not said in it: a resume takes it from the transcript, and in a short
             # summary it would stand where the task does.
-            if message.role != "system" or self._fallen or self._summary:
-                self._fallen.append(message)
-        if len(self._fallen) >= max(4 * self.caps.messages, _AT_ONCE):
+            if message.role != "system" or self._dropped or self._summary:
+                self._dropped.append(message)
+        if len(self._dropped) >= max(4 * self.caps.messages, _MIN_BATCH):
             _ = self.summary  # what has fallen is bounded too
 
 
-class _Kept(Unit):
+class _SizedUnit(MessageUnit):
     """A unit of the window with its size as JSON."""
 
     def __init__(self, first: Message) -> None:
         super().__init__(first)
-        self.size = sum(map(_size, self))
+        self.json_size = sum(map(_json_size, self))
 
-    def answer(self, result: Message) -> None:
-        call = self.open[result.tool_call_id or ""]
-        super().answer(result)
-        self.size += _size(result) - _size(interrupted(call))
+    def add_result(self, result: Message) -> None:
+        call = self.open_calls[result.tool_call_id or ""]
+        super().add_result(result)
+        self.json_size += _json_size(result) - _json_size(interrupted_result(call))
 
     def shorten(self, limit: int) -> None:
-        self.said = [trimmed(message, limit) for message in self.said]
-        self.size = sum(map(_size, self))
+        self.messages = [trim_message(message, limit) for message in self.messages]
+        self.json_size = sum(map(_json_size, self))
 
 
-def _size(message: Message) -> int:
+def _json_size(message: Message) -> int:
     """Characters in a JSON array, the comma behind it included."""
-    return len(dump_json(row_of(message))) + 1
+    return len(dump_json(window_row_from_message(message))) + 1
 
 
-def _within(summary: str, limit: int) -> str:
+def _clip_summary(summary: str, limit: int) -> str:
     """A summary that is too long loses lines of its middle, and the ends of lines that are very long."""
     if len(summary) <= limit:
         return summary
-    lines = [clip(line, max(limit // 4, 1)) for line in summary.splitlines()]
-    return extract("\n".join(lines), (), limit)
+    lines = [clip_text(line, max(limit // 4, 1)) for line in summary.splitlines()]
+    return extract_summary("\n".join(lines), (), limit)

@@ -16,18 +16,18 @@ from ctxlab.errors import UnknownSession
 from ctxlab.llm.base import Embedder
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
 from ctxlab.sessions.base import (
-    Hit,
-    Library,
+    SearchHit,
+    SessionLibrary,
 )
-from ctxlab.sessions.table_of_contents import turns_from
+from ctxlab.sessions.table_of_contents import iter_turns
 
-__all__ = ["search_meaning"]
+__all__ = ["search_semantically"]
 
-_TEXT = 1_500  # characters of a turn that are embedded
-_AT_ONCE = 256  # turns
+_MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
+_BATCH_TURNS = 256  # turns
 
 
 class _Turn(NamedTuple):
@@ -35,19 +35,19 @@ class _Turn(NamedTuple):
     number: int
     position: int
     first: Message
-    line: str
+    summary: str
     text: str
 
 
-def search_meaning(
-    library: Library,
+def search_semantically(
+    library: SessionLibrary,
     query: str,
     embedder: Embedder,
     model: str,
     id: str | None = None,
     *,
     limit: int = 20,
-) -> list[Hit]:
+) -> list[SearchHit]:
     """The turns nearest in meaning to a question, the nearest first; of one session or of all.
 
     A turn is embedded as its line and its first 1,500 characters. The first search embeds every turn:
@@ -64,10 +64,10 @@ def search_meaning(
     wanted = np.asarray(embedder.embed(model, [query]).vectors[0], dtype=np.float64)
     wanted /= np.linalg.norm(wanted) or 1.0
     named = [library.get(id)] if id is not None else library.sessions()
-    turns = _turns(library, (each.id for each in named if id is not None or not each.system))
+    turns = _iter_turns(library, (each.id for each in named if id is not None or not each.system))
     best: list[tuple[float, int, _Turn]] = []
     count = 0
-    while batch := list(islice(turns, _AT_ONCE)):
+    while batch := list(islice(turns, _BATCH_TURNS)):
         made = embedder.embed(model, [turn.text for turn in batch]).vectors
         vectors = np.asarray(made, dtype=np.float64)
         lengths = np.linalg.norm(vectors, axis=1)
@@ -79,26 +79,36 @@ def search_meaning(
         best = heapq.nsmallest(limit, [*best, *new])
         count += len(batch)
     return [
-        Hit(at.id, at.number, at.position, at.first.role, at.line, round(-score, 6), at.first.time)
+        SearchHit(
+            at.id,
+            at.number,
+            at.position,
+            at.first.role,
+            at.summary,
+            round(-score, 6),
+            at.first.time,
+        )
         for score, _, at in best
     ]
 
 
-def _turns(library: Library, ids: Iterable[str]) -> Iterator[_Turn]:
+def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[_Turn]:
     for id in ids:
         with suppress(UnknownSession):  # it was deleted meanwhile
-            lines, position = library.lines(id), library.turn(id, 1)[0]
-            for number, messages in turns_from(library, id, 1, position):
+            lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
+            for number, messages in iter_turns(library, id, 1, position):
                 line = lines.get(number) or headline(messages)
-                yield _Turn(id, number, position, messages[0], line, f"{line}\n{_said(messages)}")
+                yield _Turn(
+                    id, number, position, messages[0], line, f"{line}\n{_turn_text(messages)}"
+                )
                 position += len(messages)
 
 
-def _said(messages: Sequence[Message]) -> str:
+def _turn_text(messages: Sequence[Message]) -> str:
     """The beginning of a turn, without going through all of a long one."""
     said = ""
     for message in messages:
-        said += text_of(message)[:_TEXT] + "\n"
-        if len(said) >= _TEXT:
+        said += message_text(message)[:_MAX_TURN_CHARS] + "\n"
+        if len(said) >= _MAX_TURN_CHARS:
             break
-    return said[:_TEXT].strip()
+    return said[:_MAX_TURN_CHARS].strip()

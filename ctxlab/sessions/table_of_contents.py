@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ctxlab.context.turns import (
-    Turns,
+    TurnCounter,
     headline,
 )
 from ctxlab.errors import (
@@ -20,7 +20,7 @@ from ctxlab.errors import (
     UnknownTurn,
 )
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import Library
+from ctxlab.sessions.base import SessionLibrary
 
 __all__ = [
     "Contents",
@@ -28,15 +28,15 @@ __all__ = [
     "Interaction",
     "InteractionBrief",
     "InteractionWithContext",
-    "contents",
-    "interaction",
+    "get_contents",
+    "get_interaction",
+    "get_turn",
     "interaction_id",
-    "iso",
-    "turn",
-    "turns_from",
+    "iso_timestamp",
+    "iter_turns",
 ]
 
-_STEP = "   "
+_STEP_INDENT = "   "
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class InteractionWithContext:
     next: InteractionBrief | None = None
 
 
-def contents(library: Library, id: str, *, start: int = 1, limit: int | None = None) -> Contents:
+def get_contents(
+    library: SessionLibrary, id: str, *, start: int = 1, limit: int | None = None
+) -> Contents:
     """The contents of a session from turn ``start`` on; ``limit`` None: to its end.
 
     A line is what a model wrote and the store kept, else extracted from the turn. Turns are those of
@@ -121,38 +123,38 @@ def contents(library: Library, id: str, *, start: int = 1, limit: int | None = N
     """
     if start < 1:
         raise SpecError(f"turns count from 1: start is {start}")
-    session, total = library.get(id), library.turns(id)
-    count = max(0, total - start + 1) if limit is None else _not_negative("limit", limit)
-    lines, entries = library.lines(id), list[ContentsEntry]()
+    session, total = library.get(id), library.count_turns(id)
+    count = max(0, total - start + 1) if limit is None else _check_not_negative("limit", limit)
+    lines, entries = library.turn_summaries(id), list[ContentsEntry]()
     if start <= total and count:
-        for number, messages in turns_from(library, id, start):
+        for number, messages in iter_turns(library, id, start):
             if len(entries) == count:
                 break
-            entries.append(_entry(id, number, messages, lines.get(number)))
+            entries.append(_make_entry(id, number, messages, lines.get(number)))
     formatted = "\n".join(
-        f"{'' if each.has_prompt else _STEP}{each.turn}. {each.summary}" for each in entries
+        f"{'' if each.has_prompt else _STEP_INDENT}{each.turn}. {each.summary}" for each in entries
     )
     return Contents(id, session.title, total, entries, formatted)
 
 
-def turn(
-    library: Library, id: str, number: int, *, start: int = 0, limit: int | None = None
+def get_turn(
+    library: SessionLibrary, id: str, number: int, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
     """One turn, and in brief the turns before and after it.
 
     ``start`` and ``limit`` give a page of its messages. Raises ``UnknownSession``, ``UnknownTurn``.
     """
-    position, messages = _known(library, id, number)
-    lines = library.lines(id)
-    held = _Gathered(start, limit)
+    position, messages = _read_existing_turn(library, id, number)
+    lines = library.turn_summaries(id)
+    held = _InteractionBuilder(start, limit)
     held.add(messages)
-    made = held.interaction(id, (number, number), position, lines)
-    before, after = (_brief(library, id, beside, lines) for beside in (number - 1, number + 1))
+    made = held.build(id, (number, number), position, lines)
+    before, after = (_load_brief(library, id, beside, lines) for beside in (number - 1, number + 1))
     return InteractionWithContext(number, made, before, after)
 
 
-def interaction(
-    library: Library, interaction_id: str, *, start: int = 0, limit: int | None = None
+def get_interaction(
+    library: SessionLibrary, interaction_id: str, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
     """A whole interaction: the prompt and everything up to the next prompt, and those beside it.
 
@@ -166,37 +168,37 @@ def interaction(
             f"{interaction_id!r} is no id of an interaction: it is SESSION:TURN, as contents show it"
         )
     number = int(written)
-    position, there = _known(library, id, number)
+    position, there = _read_existing_turn(library, id, number)
     first = number
-    while first > 1 and not _asked(there):
+    while first > 1 and not _has_prompt(there):
         first -= 1
-        position, there = library.turn(id, first)
-    lines, held, last = library.lines(id), _Gathered(start, limit), first
+        position, there = library.read_turn(id, first)
+    lines, held, last = library.turn_summaries(id), _InteractionBuilder(start, limit), first
     following: InteractionBrief | None = None
-    for later, messages in turns_from(library, id, first, position):
-        if later > first and _asked(messages):
-            following = _shown(id, later, messages, lines)
+    for later, messages in iter_turns(library, id, first, position):
+        if later > first and _has_prompt(messages):
+            following = _make_brief(id, later, messages, lines)
             break
         last = later
         held.add(messages)
     before = first - 1
-    while before > 1 and not _asked(library.turn(id, before)[1]):
+    while before > 1 and not _has_prompt(library.read_turn(id, before)[1]):
         before -= 1
-    made = held.interaction(id, (first, last), position, lines)
-    return InteractionWithContext(first, made, _brief(library, id, before, lines), following)
+    made = held.build(id, (first, last), position, lines)
+    return InteractionWithContext(first, made, _load_brief(library, id, before, lines), following)
 
 
-def turns_from(
-    library: Library, id: str, start: int = 1, position: int | None = None
+def iter_turns(
+    library: SessionLibrary, id: str, start: int = 1, position: int | None = None
 ) -> Iterator[tuple[int, list[Message]]]:
     """The turns of a session from one on, each with its number, read one by one.
 
     ``position``: where turn ``start`` begins, where that is known.
     """
     if position is None:
-        position = library.turn(id, start)[0]
-    turns, number, held = Turns(start - 1), start, list[Message]()
-    for message in library.read(id, position):
+        position = library.read_turn(id, start)[0]
+    turns, number, held = TurnCounter(start - 1), start, list[Message]()
+    for message in library.read_messages(id, position):
         if turns.add(message) > number:
             yield number, held
             number, held = turns.number, []
@@ -214,10 +216,10 @@ def interaction_id(id: str, turn: int) -> str:
     return f"{id}:{turn}"
 
 
-def iso(seconds: float | None) -> str | None:
+def iso_timestamp(seconds: float | None) -> str | None:
     """A time as ISO 8601 in UTC; None where none is known.
 
-    >>> iso(1_700_000_000.25), iso(0.0), iso(None)
+    >>> iso_timestamp(1_700_000_000.25), iso_timestamp(0.0), iso_timestamp(None)
     ('2023-11-14T22:13:20.250000Z', None, None)
     """
     if not seconds:
@@ -228,66 +230,72 @@ def iso(seconds: float | None) -> str | None:
         return None
 
 
-def _known(library: Library, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-    position, messages = library.turn(id, number) if number > 0 else (0, ())
+def _read_existing_turn(
+    library: SessionLibrary, id: str, number: int
+) -> tuple[int, tuple[Message, ...]]:
+    position, messages = library.read_turn(id, number) if number > 0 else (0, ())
     if not messages:
-        raise UnknownTurn(id, number, library.turns(id))
+        raise UnknownTurn(id, number, library.count_turns(id))
     return position, messages
 
 
-def _entry(id: str, number: int, messages: Iterable[Message], written: str | None) -> ContentsEntry:
+def _make_entry(
+    id: str, number: int, messages: Iterable[Message], written: str | None
+) -> ContentsEntry:
     held = list(messages)
     return ContentsEntry(
         number,
         interaction_id(id, number),
         written or headline(held),
-        _created(held),
-        _asked(held),
+        _first_timestamp(held),
+        _has_prompt(held),
         any(m.role == "assistant" for m in held),
     )
 
 
-def _brief(
-    library: Library, id: str, number: int, lines: Mapping[int, str]
+def _load_brief(
+    library: SessionLibrary, id: str, number: int, lines: Mapping[int, str]
 ) -> InteractionBrief | None:
-    messages = library.turn(id, number)[1] if number > 0 else ()
-    return _shown(id, number, messages, lines) if messages else None
+    messages = library.read_turn(id, number)[1] if number > 0 else ()
+    return _make_brief(id, number, messages, lines) if messages else None
 
 
-def _shown(
+def _make_brief(
     id: str, number: int, messages: Sequence[Message], lines: Mapping[int, str]
 ) -> InteractionBrief:
     line = lines.get(number) or headline(messages)
     return InteractionBrief(number, interaction_id(id, number), line)
 
 
-class _Gathered:
+class _InteractionBuilder:
     """What is told of turns that belong together, of which only a page is held."""
 
     def __init__(self, start: int, limit: int | None) -> None:
-        self.start = _not_negative("start", start)
-        self.stop = None if limit is None else start + _not_negative("limit", limit)
+        self.start = _check_not_negative("start", start)
+        self.stop = None if limit is None else start + _check_not_negative("limit", limit)
         self.first: Sequence[Message] = ()
         self.prompt: list[str] = []
         self.response = ""
         self.created: str | None = None
-        self.total = 0
+        self.total_messages = 0
         self.page: list[dict[str, Any]] = []
 
     def add(self, turn: Sequence[Message]) -> None:
         """The next turn."""
         self.first = self.first or turn
-        self.created = self.created or _created(turn)
+        self.created = self.created or _first_timestamp(turn)
         for message in turn:
             if message.role == "user":
                 self.prompt.append(message.text)
             elif message.role == "assistant" and message.text.strip():
                 self.response = message.text
-            if self.start <= self.total and (self.stop is None or self.total < self.stop):
+            if self.start <= self.total_messages and (
+                self.stop is None or self.total_messages < self.stop
+            ):
                 self.page.append(message.to_dict())
-            self.total += 1
+            self.total_messages += 1
 
-    def interaction(
+    def build(
         self, id: str, turns: tuple[int, int], position: int, lines: Mapping[int, str]
     ) -> Interaction:
         """As it is answered."""
@@ -300,22 +308,22 @@ class _Gathered:
             summary=lines.get(turns[0]) or headline(self.first),
             prompt="\n".join(self.prompt),
             response=self.response,
-            total_messages=self.total,
+            total_messages=self.total_messages,
             first_message=position,
             start=self.start,
             messages=self.page,
         )
 
 
-def _asked(messages: Iterable[Message]) -> bool:
+def _has_prompt(messages: Iterable[Message]) -> bool:
     return any(m.role == "user" for m in messages)
 
 
-def _created(messages: Iterable[Message]) -> str | None:
-    return iso(next((m.time for m in messages if m.time), None))
+def _first_timestamp(messages: Iterable[Message]) -> str | None:
+    return iso_timestamp(next((m.time for m in messages if m.time), None))
 
 
-def _not_negative(name: str, number: int) -> int:
+def _check_not_negative(name: str, number: int) -> int:
     if number < 0:
         raise SpecError(f"{name} is {number}; 0 is the least")
     return number

@@ -1,12 +1,12 @@
 """Interchangeable context strategies, by name; a new one is a file and a line in ``STRATEGIES``."""
 
 from ctxlab.strategies.base import (
-    Base,
-    Function,
+    BaseStrategy,
+    FunctionStrategy,
     Pipeline,
     Strategy,
     as_strategy,
-    models_asked,
+    models_used,
 )
 from ctxlab.strategies.controls import (
     nothing,
@@ -23,8 +23,8 @@ from ctxlab.strategies.recent_images import recent_images
 from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.registry import (
     STRATEGIES,
-    parse,
-    register,
+    parse_strategy,
+    register_strategy,
 )
 from ctxlab.strategies.retrieval import retrieval
 from ctxlab.strategies.rolling_summary import rolling_summary
@@ -43,8 +43,8 @@ from ctxlab.strategies.windows import (
 
 __all__ = [
     "STRATEGIES",
-    "Base",
-    "Function",
+    "BaseStrategy",
+    "FunctionStrategy",
     "Pipeline",
     "Strategy",
     "as_strategy",
@@ -56,16 +56,16 @@ __all__ = [
     "full",
     "hysteresis",
     "middle_out",
-    "models_asked",
+    "models_used",
     "nothing",
     "observation_mask",
     "oracle",
     "panic",
-    "parse",
+    "parse_strategy",
     "random_drop",
     "recent_images",
     "recorded",
-    "register",
+    "register_strategy",
     "retrieval",
     "rolling_summary",
     "shorten_arguments",

@@ -20,21 +20,22 @@ from ctxlab.context.history import (
     Rewrite,
 )
 from ctxlab.errors import SpecError
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
+_FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
 __all__ = [
-    "Base",
-    "Function",
+    "BaseStrategy",
+    "FunctionStrategy",
     "Pipeline",
     "Strategy",
     "as_strategy",
-    "members",
-    "models_asked",
-    "results_of",
-    "rewrite_results",
-    "sent_as",
+    "fork_with_messages",
+    "models_used",
+    "rewrite_tool_results",
+    "tool_result_positions",
+    "walk_strategies",
 ]
 
 
@@ -45,26 +46,26 @@ class Strategy(Protocol):
     def __call__(self, context: Context, /) -> Context: ...
 
 
-class Base:
+class BaseStrategy:
     """What strategies share: ``a | b``, printing as written, and parameters that are checked."""
 
-    live: ClassVar[bool] = True
+    supports_live: ClassVar[bool] = True
     "it can manage a conversation that goes on, since it needs nothing that only a recording has"
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
-            if not _is_one_of(value, str(field.type)):
+            if not _matches_annotation(value, str(field.type)):
                 raise SpecError(f"{name}: {field.name} is {value!r}; it is to be {field.type}")
             if isinstance(value, (int, float)) and value < 0:
                 raise SpecError(f"{name}: {field.name} is {value!r}; it cannot be negative")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
-        return Pipeline((*_parts(self), *_parts(as_strategy(other))))
+        return Pipeline((*_pipeline_steps(self), *_pipeline_steps(as_strategy(other))))
 
     def __ror__(self, other: Callable[..., Any]) -> Pipeline:
-        return Pipeline((*_parts(as_strategy(other)), *_parts(self)))
+        return Pipeline((*_pipeline_steps(as_strategy(other)), *_pipeline_steps(self)))
 
     def __repr__(self) -> str:
         shown = (
@@ -79,7 +80,7 @@ class Base:
 
 
 @dataclass(frozen=True, repr=False)
-class Pipeline(Base):
+class Pipeline(BaseStrategy):
     """Strategies one after the other; once one forks, those after it edit the fork."""
 
     steps: tuple[Strategy, ...]
@@ -94,7 +95,7 @@ class Pipeline(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class Function(Base):
+class FunctionStrategy(BaseStrategy):
     """A plain function from a list of messages to a list of messages, as a strategy.
 
     What it leaves alone is recognised by identity or equality; what it changes stands for the gap that
@@ -105,54 +106,57 @@ class Function(Base):
 
     def __call__(self, context: Context, /) -> Context:
         wanted = self.function(context.messages)
-        return sent_as(
-            context, [m if isinstance(m, Message) else Message.from_dict(m) for m in wanted]
+        return fork_with_messages(
+            context, [m if isinstance(m, Message) else message_from_dict(m) for m in wanted]
         )
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
 
 
-def as_strategy(what: Any) -> Strategy:
-    """A strategy as it is; a plain function of a list of messages wrapped in ``Function``.
+def as_strategy(value: Any) -> Strategy:
+    """A strategy as it is; a plain function of a list of messages wrapped in ``FunctionStrategy``.
 
     >>> as_strategy(lambda messages: messages[-10:]) | as_strategy(lambda messages: messages)
     <lambda> | <lambda>
     """
-    if isinstance(what, _FUNCTIONS):
-        return Function(what)
-    if isinstance(what, type) or not callable(what):
+    if isinstance(value, _FUNCTION_TYPES):
+        return FunctionStrategy(value)
+    if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"{what!r} is no strategy: expected tool_stubs(keep=3), a function, or text"
+            f"{value!r} is no strategy: expected tool_stubs(keep=3), a function, or text"
         )
-    return what  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
 
 
-def members(*strategies: Any) -> Iterator[Base]:
+def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
     """Strategies, each followed by those that it is made of; functions are left out.
 
-    >>> from ctxlab.strategies import parse
-    >>> [repr(each) for each in members(parse("when_it_pays(tool_stubs()) | panic()"))][1:]
+    >>> from ctxlab.strategies import parse_strategy
+    >>> pipeline = parse_strategy("when_it_pays(tool_stubs()) | panic()")
+    >>> [repr(each) for each in walk_strategies(pipeline)][1:]
     ['when_it_pays(tool_stubs())', 'tool_stubs()', 'panic()']
     """
     for strategy in strategies:
-        if isinstance(strategy, Base):
+        if isinstance(strategy, BaseStrategy):
             yield strategy
             for field in fields(strategy):  # type: ignore[arg-type]
                 value = getattr(strategy, field.name)
-                yield from members(*value) if isinstance(value, tuple) else members(value)
+                yield from (
+                    walk_strategies(*value) if isinstance(value, tuple) else walk_strategies(value)
+                )
 
 
-def models_asked(*strategies: Any) -> tuple[str, ...]:
+def models_used(*strategies: Any) -> tuple[str, ...]:
     """Models that strategies call themselves: their fields ``model`` and ``embedding``, where set.
 
-    >>> from ctxlab.strategies import parse
-    >>> models_asked(parse("tool_stubs() | panic()"))
+    >>> from ctxlab.strategies import parse_strategy
+    >>> models_used(parse_strategy("tool_stubs() | panic()"))
     ()
     """
     asked = (
         value
-        for strategy in members(*strategies)
+        for strategy in walk_strategies(*strategies)
         for field in fields(strategy)  # type: ignore[arg-type]
         if field.name in ("model", "embedding")
         and isinstance(value := getattr(strategy, field.name), str)
@@ -160,73 +164,80 @@ def models_asked(*strategies: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked))
 
 
-def sent_as(context: Context, wanted: Sequence[Message]) -> Context:
+def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
     """A fork that holds what a list of messages says; what was left alone keeps its provenance."""
     fork = context.fork()
-    for start, stop, new in reversed(list(_gaps(fork.messages, wanted))):
-        _fill(fork, start, stop, new)
+    for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
+        _apply_change(fork, start, stop, new)
     return fork
 
 
-def results_of(context: Context) -> Sequence[int]:
+def tool_result_positions(context: Context) -> Sequence[int]:
     """Positions of the tool results that were appended to a context; those of a branch are its own.
 
     They may reach further than the context does, where the history does.
     """
-    return context.results if isinstance(context, Branch) else context.history.results
+    return (
+        context.result_positions
+        if isinstance(context, Branch)
+        else context.history.result_positions
+    )
 
 
-def rewrite_results(
-    context: Context, owner: Base, upto: int, function: Rewrite, form: Form
+def rewrite_tool_results(
+    context: Context, strategy: BaseStrategy, stop: int, function: Rewrite, form: Form
 ) -> None:
-    """Rewrites the first ``upto`` of ``results_of`` the context, each looked at once by its owner."""
-    done = context.notes.get(owner, 0)
-    if upto <= done:
+    """Rewrites tool results among the first ``stop`` of ``tool_result_positions``.
+
+    A strategy looks at each result once.
+    """
+    done = context.strategy_state.get(strategy, 0)
+    if stop <= done:
         return
-    for position in results_of(context)[done:upto]:
-        index = context.find(position)
+    for position in tool_result_positions(context)[done:stop]:
+        index = context.find_index(position)
         if index is not None and context.entries[index].message.role == "tool":
             context.rewrite(index, function, form)
-    context.notes[owner] = upto
+    context.strategy_state[strategy] = stop
 
 
-_PLAIN: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+_PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
-def _is_one_of(value: Any, types: str) -> bool:
+def _matches_annotation(value: Any, annotation: str) -> bool:
     """Whether a parameter is what its annotation says, as far as that names plain types."""
-    names = types.split(" | ")
-    if not {*names} <= {*_PLAIN, "None"}:
-        return not isinstance(value, Base) or "Strategy" in types
-    return any(value is None if n == "None" else isinstance(value, _PLAIN[n]) for n in names)
+    names = annotation.split(" | ")
+    if not {*names} <= {*_PLAIN_TYPES, "None"}:
+        return not isinstance(value, BaseStrategy) or "Strategy" in annotation
+    return any(value is None if n == "None" else isinstance(value, _PLAIN_TYPES[n]) for n in names)
 
 
-def _parts(strategy: Any) -> tuple[Strategy, ...]:
+def _pipeline_steps(strategy: Any) -> tuple[Strategy, ...]:
     return strategy.steps if isinstance(strategy, Pipeline) else (strategy,)
 
 
-def _gaps(
+def _changed_ranges(
     old: Sequence[Message], new: Sequence[Message]
 ) -> Iterator[tuple[int, int, Sequence[Message]]]:
-    """``old[start:stop]`` became ``made`` wherever the two differ; kept messages keep their order."""
+    """``old[start:stop]`` became ``new`` wherever the two differ; kept messages keep their order."""
     places: dict[int, list[int]] = {}
     for i, message in enumerate(old):
         places.setdefault(id(message), []).append(i)
     i = j = 0
     for k, message in enumerate(new):
-        at = next((p for p in places.get(id(message), ()) if p >= i), None)
-        if at is None:
-            at = next((p for p in range(i, len(old)) if old[p] == message), None)
-        if at is None:
+        index = next((p for p in places.get(id(message), ()) if p >= i), None)
+        if index is None:
+            index = next((p for p in range(i, len(old)) if old[p] == message), None)
+        if index is None:
             continue
-        if at > i or k > j:
-            yield i, at, new[j:k]
-        i, j = at + 1, k + 1
+        if index > i or k > j:
+            yield i, index, new[j:k]
+        i, j = index + 1, k + 1
     if i < len(old) or j < len(new):
         yield i, len(old), new[j:]
 
 
-def _fill(fork: Context, start: int, stop: int, new: Sequence[Message]) -> None:
+def _apply_change(fork: Context, start: int, stop: int, new: Sequence[Message]) -> None:
     if stop - start == len(new):
         for offset, message in enumerate(new):
             fork.replace(start + offset, message, Form.REWRITTEN)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["full"]
 
 
 @dataclass(frozen=True, repr=False)
-class full(Base):
+class full(BaseStrategy):
     """Everything that was said is sent; nothing is managed.
 
     >>> from ctxlab import build_messages

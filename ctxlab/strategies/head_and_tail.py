@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["first_and_last"]
 
 
 @dataclass(frozen=True, repr=False)
-class first_and_last(Base):
+class first_and_last(BaseStrategy):
     """The oldest and the newest messages by count; pairs stay whole.
 
     The beginning never changes, so a prompt cache serves at least that.
@@ -32,10 +32,15 @@ class first_and_last(Base):
 
     def __call__(self, context: Context, /) -> Context:
         history = context.history
-        if context.length <= self.first:
+        if context.history_length <= self.first:
             return context
-        start = max(context.head, context.index_from(history.starts[self.first]))
-        stop = min(context.tail, context.next_cut(max(start, len(context.entries) - self.last)))
+        start = max(
+            context.first_droppable, context.index_at_or_after(history.unit_starts[self.first])
+        )
+        stop = min(
+            context.last_unit_start,
+            context.next_safe_cut(max(start, len(context.entries) - self.last)),
+        )
         if stop > start:
             context.drop(start, stop)
         return context

@@ -22,39 +22,39 @@ from ctxlab.strategies.registry import (
     STRATEGIES,
 )
 
-__all__ = ["About", "Parameter", "about", "catalogue"]
+__all__ = ["StrategyInfo", "StrategyParameter", "list_strategies", "strategy_info"]
 
-_Kind = Literal["strategy", "control", "baseline"]
+_StrategyKind = Literal["strategy", "control", "baseline"]
 
 
 @dataclass(frozen=True)
-class Parameter:
+class StrategyParameter:
     """One parameter as it is written, and what it means."""
 
     name: str
     default: str
     "as it is written; empty where it must be given"
-    meaning: str
+    description: str
 
 
 @dataclass(frozen=True)
-class About:
+class StrategyInfo:
     """A strategy as the tables and the manual show it."""
 
     name: str
-    kind: _Kind
-    claim: str
+    kind: _StrategyKind
+    summary: str
     "what it does, in a sentence"
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[StrategyParameter, ...]
     source: str
     "the seed, paper or product that it follows"
-    model: Literal["no", "optional"]
+    model_use: Literal["no", "optional"]
     "whether it asks a model: only where the parameter ``model`` or ``embedding`` names one"
-    text: str
+    docstring: str
     "the whole docstring"
-    written_as: str = ""
+    equivalent: str = ""
     "a baseline in terms of ctxlab"
-    link: str = ""
+    url: str = ""
     "where a baseline's behaviour can be read"
 
     @property
@@ -64,78 +64,80 @@ class About:
         return f"{self.name}({', '.join(shown)})"
 
 
-def catalogue() -> list[About]:
+def list_strategies() -> list[StrategyInfo]:
     """Every strategy in the tables: strategies, controls, then the baselines."""
-    named = [about(name) for name in STRATEGIES]
+    named = [strategy_info(name) for name in STRATEGIES]
     ours = sorted(named, key=lambda each: each.kind == "control")
-    return [*ours, *(about(name) for name in BASELINES)]
+    return [*ours, *(strategy_info(name) for name in BASELINES)]
 
 
-def about(name: str) -> About:
+def strategy_info(name: str) -> StrategyInfo:
     """What is known of one; raises ``UnknownName``.
 
-    >>> about("tool_stubs").signature, about("tool_stubs").model
+    >>> strategy_info("tool_stubs").signature, strategy_info("tool_stubs").model_use
     ('tool_stubs(keep=None)', 'no')
     """
     if name in BASELINES:
-        return _of_baseline(BASELINES[name])
+        return _baseline_info(BASELINES[name])
     if name not in STRATEGIES:
         raise UnknownName("strategy", name, [*STRATEGIES, *BASELINES])
     factory = STRATEGIES[name]
     text = inspect.getdoc(factory) or ""
     parameters = tuple(_parameters(factory))
-    return About(
+    return StrategyInfo(
         name,
         "control" if name in CONTROLS else "strategy",
-        _claim(text),
+        _first_sentence(text),
         parameters,
-        _source(text),
-        _asks(parameters),
+        _source_section(text),
+        _model_use(parameters),
         text,
     )
 
 
-def _of_baseline(baseline: Baseline) -> About:
+def _baseline_info(baseline: Baseline) -> StrategyInfo:
     whole: Any = baseline.strategy
     steps = whole.steps if isinstance(whole, Pipeline) else (whole,)
-    meanings = {p.name: p.meaning for step in steps for p in _parameters(type(step))}
+    meanings = {p.name: p.description for step in steps for p in _parameters(type(step))}
     parameters = tuple(
-        Parameter(name, repr(value), meanings.get(name, ""))
+        StrategyParameter(name, repr(value), meanings.get(name, ""))
         for name, value in baseline.parameters.items()
     )
-    return About(
+    return StrategyInfo(
         baseline.name,
         "baseline",
-        baseline.says,
+        baseline.description,
         parameters,
-        baseline.imitates,
-        _asks(parameters),
+        baseline.product_version,
+        _model_use(parameters),
         inspect.getdoc(type(whole)) or "",
         repr(whole),
-        baseline.source,
+        baseline.url,
     )
 
 
-def _asks(parameters: tuple[Parameter, ...]) -> Literal["no", "optional"]:
+def _model_use(parameters: tuple[StrategyParameter, ...]) -> Literal["no", "optional"]:
     return "optional" if {p.name for p in parameters} & {"model", "embedding"} else "no"
 
 
-def _parameters(factory: Callable[..., Any]) -> Iterator[Parameter]:
-    meanings = _meanings(factory)
+def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:
+    meanings = _field_descriptions(factory)
     if not is_dataclass(factory):
         for each in inspect.signature(factory).parameters.values():
             empty = each.default is inspect.Parameter.empty
-            yield Parameter(each.name, "" if empty else repr(each.default), "")
+            yield StrategyParameter(each.name, "" if empty else repr(each.default), "")
         return
     defaults = inspect.signature(factory).parameters
     for field in fields(factory):
         default = defaults[field.name].default
         empty = default is inspect.Parameter.empty
-        yield Parameter(field.name, "" if empty else repr(default), meanings.get(field.name, ""))
+        yield StrategyParameter(
+            field.name, "" if empty else repr(default), meanings.get(field.name, "")
+        )
 
 
 @cache
-def _meanings(factory: Callable[..., Any]) -> dict[str, str]:
+def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
     """The bare strings below a dataclass's fields."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(factory))).body[0]
@@ -154,13 +156,13 @@ def _meanings(factory: Callable[..., Any]) -> dict[str, str]:
     return found
 
 
-def _claim(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """The first sentence of a docstring."""
     first = " ".join(text.split("\n\n")[0].replace("``", "").split())
     return first.split(". ")[0].rstrip(".") + "."
 
 
-def _source(text: str) -> str:
+def _source_section(text: str) -> str:
     """What stands behind ``Source:``."""
     found = re.search(r"^Sources?: (.*?)(?=\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].replace("``", "").split()).rstrip(".") if found else ""

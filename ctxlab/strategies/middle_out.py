@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["middle_out"]
 
 
 @dataclass(frozen=True, repr=False)
-class middle_out(Base):
+class middle_out(BaseStrategy):
     """Drops steps from the middle until the rest fits, anew for every request.
 
     A step is a call with its results, or a message. What was gone may come back when a large step
@@ -36,33 +36,33 @@ class middle_out(Base):
         room = context.available if self.tokens is None else min(self.tokens, context.available)
         if context.tokens <= room:
             return context
-        known: _Steps | None = context.notes.get(self)
+        known: _UnitSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            known = context.notes[self] = _Steps(context)
+            known = context.strategy_state[self] = _UnitSums(context)
         known.extend(context)
         starts, sums = known.starts, known.sums
         steps = len(sums) - 1
         room -= sum([entry.tokens for entry in context.entries[: starts[0]]])
 
-        def needed(kept: int) -> int:
+        def kept_tokens(kept: int) -> int:
             """Tokens of so many steps, one more from the end than from the beginning where odd."""
             return sums[kept // 2] + sums[steps] - sums[steps - (kept - kept // 2)]
 
-        kept = max(1, bisect_right(range(steps + 1), room, key=needed) - 1)
+        kept = max(1, bisect_right(range(steps + 1), room, key=kept_tokens) - 1)
         start, stop = starts[kept // 2], starts[steps - (kept - kept // 2)]
         return context.fork_with(start, stop, []) if start < stop else context
 
 
-class _Steps:
+class _UnitSums:
     """Where the steps of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
 
     def __init__(self, context: Context) -> None:
         self.version = context.version
-        self.starts = [context.next_cut(context.head)]
+        self.starts = [context.next_safe_cut(context.first_droppable)]
         "of each step, and where the last ends"
         self.sums = [0]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Steps:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _UnitSums:
         other = copy(self)
         other.starts, other.sums = self.starts.copy(), self.sums.copy()
         return other
@@ -74,6 +74,6 @@ class _Steps:
             starts.pop()
             sums.pop()
         while starts[-1] < len(entries):
-            stop = context.next_cut(starts[-1] + 1)
+            stop = context.next_safe_cut(starts[-1] + 1)
             sums.append(sums[-1] + sum([entry.tokens for entry in entries[starts[-1] : stop]]))
             starts.append(stop)

@@ -12,12 +12,12 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
-    rewrite_results,
+    BaseStrategy,
+    rewrite_tool_results,
+    tool_result_positions,
 )
 from ctxlab.strategies.helpers.text import (
-    is_text,
+    is_text_only,
     with_text,
 )
 
@@ -25,7 +25,7 @@ __all__ = ["observation_mask"]
 
 
 @dataclass(frozen=True, repr=False)
-class observation_mask(Base):
+class observation_mask(BaseStrategy):
     """All tool results but the newest ``keep`` are replaced by a line that says how much was there.
 
     >>> from ctxlab.messages.types import Message
@@ -40,14 +40,14 @@ class observation_mask(Base):
     "tool results that stay"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(results_of(context), context.length) - self.keep
-        rewrite_results(context, self, upto, self.mask, Form.STUB)
+        upto = bisect_left(tool_result_positions(context), context.history_length) - self.keep
+        rewrite_tool_results(context, self, upto, self.mask, Form.STUB)
         return context
 
     def mask(self, message: Message, _: ToolCall | None) -> Message | None:
         """The message with its content masked; None where that would not be shorter."""
         text = message.text
         masked = f"[output left out: {text.count(chr(10)) + 1} lines]"
-        if len(text) <= len(masked) and is_text(message):
+        if len(text) <= len(masked) and is_text_only(message):
             return None
         return with_text(message, masked)

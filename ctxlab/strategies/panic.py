@@ -14,16 +14,16 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["panic"]
 
-_STANDS = (Form.SUMMARY, Form.POINTER)
+_PROTECTED_FORMS = (Form.SUMMARY, Form.POINTER)
 
 
 @dataclass(frozen=True, repr=False)
-class panic(Base):
+class panic(BaseStrategy):
     """Shortens large tool results in the middle, then drops the oldest messages that are not protected.
 
     Never dropped are the system prompt, the first user message, a summary, contents, and the last
@@ -53,42 +53,42 @@ class panic(Base):
             return context
         context.report("panic")
         entries = context.entries
-        first = context.head
-        while first < len(entries) and entries[first].form in _STANDS:
+        first = context.first_droppable
+        while first < len(entries) and entries[first].form in _PROTECTED_FORMS:
             first += 1
-        last = max(first, min(context.tail, len(entries) - self.protect))
-        while last > first and not context.is_cut(last):
+        last = max(first, min(context.last_unit_start, len(entries) - self.protect))
+        while last > first and not context.is_safe_cut(last):
             last -= 1
         # Where the newest alone are too large, their results are shortened as well.
-        fixed, newest = _tokens(entries[:first]), _tokens(entries[last:])
+        fixed, newest = _total_tokens(entries[:first]), _total_tokens(entries[last:])
         stop = last if fixed + newest <= context.available else len(entries)
-        least = self._least(context)
-        kept = [least(entry) for entry in entries[last:stop]]
-        room = context.available - fixed - (newest if stop == last else _tokens(kept))
+        shortest = self._make_shortener(context)
+        kept = [shortest(entry) for entry in entries[last:stop]]
+        room = context.available - fixed - (newest if stop == last else _total_tokens(kept))
         # From the newest on, so that the price is that of what is sent and not of what is dropped.
         older: list[Entry] = []
         for index in range(last - 1, first - 1, -1):
-            entry = least(entries[index])
+            entry = shortest(entries[index])
             room -= entry.tokens
             if room < 0:
                 break
             older.append(entry)
         start = last - len(older)
-        parted = min(context.next_cut(start), last) - start
+        parted = min(context.next_safe_cut(start), last) - start
         fork = context.fork_with(first, stop, [*reversed(older[: len(older) - parted]), *kept])
         if fork.excess > 0:
             context.report("stuck")
         return fork
 
-    def _least(self, context: Context) -> Callable[[Entry], Entry]:
+    def _make_shortener(self, context: Context) -> Callable[[Entry], Entry]:
         """An entry as short as it can be made; the same each time, so that requests share it."""
-        known: dict[int, tuple[Entry, Entry]] = context.notes.setdefault(self, {})
-        shorter = context.history.rewrites(self.shorten)
+        known: dict[int, tuple[Entry, Entry]] = context.strategy_state.setdefault(self, {})
+        shorter = context.history.get_rewrite_cache(self.shorten)
 
-        def least(entry: Entry) -> Entry:
+        def shortest(entry: Entry) -> Entry:
             found = known.get(id(entry))
             if found is None:
-                made, tokens = shorter.of(entry)
+                made, tokens = shorter.apply(entry)
                 if made is None:
                     return entry
                 short = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
@@ -96,7 +96,7 @@ class panic(Base):
                 found = known[id(entry)] = entry, short
             return found[1]
 
-        return least
+        return shortest
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """A large tool result with its middle left out; None where it is not large."""
@@ -106,5 +106,5 @@ class panic(Base):
         return with_text(message, text[: self.begin] + "\n...[truncated]...\n" + text[-self.end :])
 
 
-def _tokens(entries: Sequence[Entry]) -> int:
+def _total_tokens(entries: Sequence[Entry]) -> int:
     return sum([entry.tokens for entry in entries])

@@ -10,22 +10,22 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["recent_images"]
 
-_TYPES = frozenset({"image_url", "input_image", "image"})
-_LINE = {"type": "text", "text": "[image left out]"}
+_IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
+_PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 
 
 @dataclass(frozen=True, repr=False)
-class recent_images(Base):
+class recent_images(BaseStrategy):
     """All images but the newest ``keep`` are replaced by a line of text; what stands beside them stays.
 
     Source: Anthropic's computer-use demo (``only_n_most_recent_images`` with ``min_removal_threshold``,
     which there is as large as ``keep``, and where the image goes without a line in its place).
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> shot = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
@@ -47,47 +47,47 @@ class recent_images(Base):
             raise SpecError("recent_images: chunk is 0; at least one image goes at a time")
 
     def __call__(self, context: Context, /) -> Context:
-        looked, seen, gone = context.notes.get(self, (0, (), 0))
-        if looked < context.length:
-            new = context.history.entries[looked : context.length]
+        looked, seen, gone = context.strategy_state.get(self, (0, (), 0))
+        if looked < context.history_length:
+            new = context.history.entries[looked : context.history_length]
             # Each image is named by the message that it stands in.
-            seen += tuple(e.start for e in new for _ in range(_images(e.message)))
+            seen += tuple(e.start for e in new for _ in range(_count_images(e.message)))
         going = len(seen) - self.keep
         going -= (gone + going) % self.chunk if going > 0 else 0
         counts: dict[int, int] = {}
         for position in seen[: max(0, going)]:
             counts[position] = counts.get(position, 0) + 1
         for position, count in counts.items():
-            index = context.find(position)
+            index = context.find_index(position)
             if index is None:
                 continue
             entry = context.entries[index]
-            made = _without(entry.message, count)
-            if made is not None and not entry.wide:
+            made = _remove_images(entry.message, count)
+            if made is not None and not entry.is_aggregate:
                 form = Form.STUB if made.role == "tool" else Form.TRUNCATED
                 context.replace(index, made, form)
         going = max(0, going)
-        context.notes[self] = context.length, seen[going:], gone + going
+        context.strategy_state[self] = context.history_length, seen[going:], gone + going
         return context
 
 
-def _images(message: Message) -> int:
+def _count_images(message: Message) -> int:
     if not isinstance(message.content, tuple):
         return 0
     return sum(map(_is_image, message.content))
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") in _TYPES
+    return part.get("type") in _IMAGE_TYPES
 
 
-def _without(message: Message, count: int) -> Message | None:
+def _remove_images(message: Message, count: int) -> Message | None:
     """The message without its first ``count`` images; None where it has none."""
-    if not isinstance(message.content, tuple) or not _images(message):
+    if not isinstance(message.content, tuple) or not _count_images(message):
         return None
     parts = []
     for part in message.content:
         if _is_image(part) and count:
-            part, count = _LINE, count - 1
+            part, count = _PLACEHOLDER, count - 1
         parts.append(part)
     return message.replace(content=tuple(parts))

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import (
-    CLEARED,
+    CLEARED_RESULT_TEXT,
     Compaction,
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["recorded"]
 
 
 @dataclass(frozen=True, repr=False)
-class recorded(Base):
+class recorded(BaseStrategy):
     """Drops, summarises and clears what the recording system did, where it did.
 
     The compactions that Claude Code, pi, Codex or OpenHands wrote into their own logs: each takes
@@ -38,45 +38,45 @@ class recorded(Base):
     Source: the recordings themselves.
     """
 
-    live: ClassVar[bool] = False
+    supports_live: ClassVar[bool] = False
 
     def __call__(self, context: Context, /) -> Context:
-        done: int = context.notes.get(self, 0)
+        done: int = context.strategy_state.get(self, 0)
         for compaction in context.history.compactions[done:]:
-            if compaction.position > context.length:
+            if compaction.position > context.history_length:
                 break
             done += 1
             if compaction.kind == "clear":
-                _clear(context, compaction)
+                _apply_clearing(context, compaction)
             else:
-                _summarise(context, compaction)
-        context.notes[self] = done
+                _apply_summary(context, compaction)
+        context.strategy_state[self] = done
         return context
 
 
-def _clear(context: Context, compaction: Compaction) -> None:
+def _apply_clearing(context: Context, compaction: Compaction) -> None:
     cleared = frozenset(compaction.cleared)
-    for index in range(_end(context, compaction)):
+    for index in range(_compacted_end(context, compaction)):
         if context.entries[index].message.tool_call_id in cleared:
-            context.rewrite(index, _cleared, Form.STUB)
+            context.rewrite(index, _clear_text, Form.STUB)
 
 
-def _cleared(message: Message, call: ToolCall | None) -> Message:
-    return with_text(message, CLEARED)
+def _clear_text(message: Message, call: ToolCall | None) -> Message:
+    return with_text(message, CLEARED_RESULT_TEXT)
 
 
-def _summarise(context: Context, compaction: Compaction) -> None:
+def _apply_summary(context: Context, compaction: Compaction) -> None:
     """From the newest on, so that indices before stay; the summary stands where the first run was."""
     kept = frozenset(compaction.kept)
-    entries, summary = context.entries, compaction.message
-    stop = _end(context, compaction)
+    entries, summary = context.entries, compaction.summary_message
+    stop = _compacted_end(context, compaction)
     going = [
         index
         for index in range(stop)
         if entries[index].message.role != "system"
-        and (entries[index].wide or entries[index].start not in kept)
+        and (_is_summary(entries[index]) or entries[index].start not in kept)
     ]
-    for start, end in reversed(_runs(going)):
+    for start, end in reversed(_consecutive_ranges(going)):
         if start == going[0] and summary is not None:
             context.fold(start, end, summary)
         else:
@@ -86,17 +86,22 @@ def _summarise(context: Context, compaction: Compaction) -> None:
         context.insert(first, summary)
 
 
-def _end(context: Context, compaction: Compaction) -> int:
+def _is_summary(entry: Entry) -> bool:
+    """Whether it stands for messages, even for one alone, and is none of them."""
+    return entry.is_aggregate or entry.form is Form.SUMMARY
+
+
+def _compacted_end(context: Context, compaction: Compaction) -> int:
     """Index of the first message that came after it."""
     came_after = (
         index
         for index, entry in enumerate(context.entries)
-        if entry.start >= compaction.position and not entry.wide
+        if entry.start >= compaction.position and not entry.is_aggregate
     )
     return next(came_after, len(context.entries))
 
 
-def _runs(indices: list[int]) -> list[tuple[int, int]]:
+def _consecutive_ranges(indices: list[int]) -> list[tuple[int, int]]:
     """Neighbours taken together: ``[1, 2, 5]`` → ``[(1, 3), (5, 6)]``."""
     runs: list[tuple[int, int]] = []
     for index in indices:

@@ -13,7 +13,7 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.strategies.base import (
-    Base,
+    BaseStrategy,
     Pipeline,
     Strategy,
     as_strategy,
@@ -48,7 +48,14 @@ from ctxlab.strategies.windows import (
     sliding_window,
 )
 
-__all__ = ["CONTROLS", "LINEUP", "STRATEGIES", "parse", "read_tree", "register"]
+__all__ = [
+    "CONTROLS",
+    "DEFAULT_LINEUP",
+    "STRATEGIES",
+    "parse_strategy",
+    "parse_to_ast",
+    "register_strategy",
+]
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "full": full,
@@ -79,7 +86,7 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})
 """Names that bound a comparison and are never recommended."""
 
-LINEUP: tuple[str, ...] = (
+DEFAULT_LINEUP: tuple[str, ...] = (
     "full",
     "sliding_window()",
     "chunked_window()",
@@ -101,47 +108,47 @@ answer a question of their own (``recorded``, ``recent_images``, ``file_sessions
 which takes milliseconds a request.
 """
 
-_PEER = re.compile(r"\bpeer:(?=[a-z_])")
+_PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
 
 
-def register(name: str, strategy: Callable[..., Strategy]) -> None:
+def register_strategy(name: str, strategy: Callable[..., Strategy]) -> None:
     """Adds a strategy to the table; a name that is taken raises ``SpecError``."""
     if name in STRATEGIES or name in BASELINES:
         raise SpecError(f"a strategy is already called {name!r}")
     STRATEGIES[name] = strategy
 
 
-def parse(text: str) -> Strategy:
+def parse_strategy(text: str) -> Strategy:
     """The strategy that a text stands for; ``repr`` of it gives the text back.
 
     Only names, literals and ``|`` are understood: nothing is evaluated. A dotted path, such as
     ``mypackage.tricks.last_ten``, imports a strategy or a plain function of one's own.
 
-    >>> parse("tool_stubs(keep=3)|panic")
+    >>> parse_strategy("tool_stubs(keep=3)|panic")
     tool_stubs(keep=3) | panic()
     """
-    return _strategy(read_tree(text), text)
+    return _build_strategy(parse_to_ast(text), text)
 
 
-def read_tree(text: str) -> ast.expr:
+def parse_to_ast(text: str) -> ast.expr:
     """What a strategy's text says, as Python's own tree of it; names in it are not looked up.
 
     Raises ``SpecError`` where it is no expression.
     """
     try:
-        return ast.parse(_PEER.sub("peer.", text.strip()), mode="eval").body
+        return ast.parse(_PEER_PREFIX.sub("peer.", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SpecError(
             f"cannot read the strategy {text!r}; write it as tool_stubs(keep=3) | panic()"
         ) from None
 
 
-def _strategy(tree: ast.expr, text: str) -> Strategy:
-    steps = [_step(node, text) for node in _alternatives(tree)]
+def _build_strategy(tree: ast.expr, text: str) -> Strategy:
+    steps = [_build_step(node, text) for node in _split_pipeline(tree)]
     return steps[0] if len(steps) == 1 else Pipeline(tuple(steps))
 
 
-def _alternatives(node: ast.expr) -> list[ast.expr]:
+def _split_pipeline(node: ast.expr) -> list[ast.expr]:
     steps: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         steps.insert(0, node.right)
@@ -149,24 +156,24 @@ def _alternatives(node: ast.expr) -> list[ast.expr]:
     return [node, *steps]
 
 
-def _step(node: ast.expr, text: str) -> Strategy:
+def _build_step(node: ast.expr, text: str) -> Strategy:
     called = isinstance(node, ast.Call)
-    name = _dotted(node.func if isinstance(node, ast.Call) else node, text)
+    name = _dotted_name(node.func if isinstance(node, ast.Call) else node, text)
     factory = STRATEGIES.get(name) or BASELINES.get(name)
     if factory is None and name.startswith("peer."):
         factory = find_peer(name.removeprefix("peer."))
     if factory is None:
-        factory = _import(name)
-        if not (isinstance(factory, type) and issubclass(factory, Base)):
+        factory = _import_strategy(name)
+        if not (isinstance(factory, type) and issubclass(factory, BaseStrategy)):
             if called:  # a text must not be able to call whatever can be imported
-                raise SpecError(f"{name} takes no parameters: it is no class of ctxlab's Base")
+                raise SpecError(f"{name} takes no parameters: it is no subclass of BaseStrategy")
             return as_strategy(factory)
     args: list[Any] = []
     keywords: dict[str, Any] = {}
     if isinstance(node, ast.Call):
         try:
-            args = [_value(a, text) for a in node.args]
-            keywords = {k.arg or "**": _value(k.value, text) for k in node.keywords}
+            args = [_parse_value(a, text) for a in node.args]
+            keywords = {k.arg or "**": _parse_value(k.value, text) for k in node.keywords}
         except (ValueError, TypeError, RecursionError, MemoryError):
             raise SpecError(f"parameters are plain values, in {text!r}") from None
         if len(keywords) < len(node.keywords):
@@ -178,16 +185,16 @@ def _step(node: ast.expr, text: str) -> Strategy:
         raise SpecError(f"{name} {what}; see `ctxlab strategies` for its parameters") from None
 
 
-def _value(node: ast.expr, text: str) -> Any:
+def _parse_value(node: ast.expr, text: str) -> Any:
     """A literal, or a strategy where one is the parameter of another."""
     if isinstance(node, (ast.Call, ast.Name, ast.Attribute)) or (
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
     ):
-        return _strategy(node, text)
+        return _build_strategy(node, text)
     return ast.literal_eval(node)
 
 
-def _dotted(node: ast.expr, text: str) -> str:
+def _dotted_name(node: ast.expr, text: str) -> str:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.insert(0, node.attr)
@@ -197,7 +204,7 @@ def _dotted(node: ast.expr, text: str) -> str:
     return ".".join((node.id, *parts))
 
 
-def _import(name: str) -> Callable[..., Any]:
+def _import_strategy(name: str) -> Callable[..., Any]:
     module, _, attribute = name.rpartition(".")
     if not module:
         raise UnknownName("strategy", name, [*STRATEGIES, *BASELINES])

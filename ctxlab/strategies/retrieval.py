@@ -20,26 +20,26 @@ from ctxlab.llm.base import (
 )
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.ranking import (
-    Vectors,
-    Words,
-    excerpt,
-    terms_of,
+    BM25Index,
+    VectorIndex,
+    best_excerpt,
+    query_terms,
 )
-from ctxlab.strategies.helpers.text import clip
+from ctxlab.strategies.helpers.text import clip_text
 
 __all__ = ["retrieval"]
 
 _HEADER = "Earlier messages that may matter now, quoted:"
-_EMBEDDED = 8000
+_MAX_EMBEDDED_CHARS = 8000
 """Characters of a message that are embedded: what models take at the least."""
 
 
 @dataclass(frozen=True, repr=False)
-class retrieval(Base):
+class retrieval(BaseStrategy):
     """A recent window, and in front of the newest unit quotes of the older messages nearest to it.
 
     Near is what shares rare words with the newest unit and the newest user message (BM25), or, with
@@ -50,7 +50,7 @@ class retrieval(Base):
     Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009); quoting
     old turns after MemGPT's recall storage (Packer et al., 2023).
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", "Hello"), Message("user", "The key of HAT136 is 4711.")]
@@ -77,61 +77,68 @@ class retrieval(Base):
     "model that makes the vectors; None: words are compared and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        front = _front(context)
-        if not self._older(context, front) and context.excess <= 0:
+        window_start = _window_start(context)
+        if not self._older_positions(context, window_start) and context.excess <= 0:
             return context
-        self._cut(context, front)
-        tail, older = context.tail, self._older(context, front)
-        if not older or tail < front:
+        self._cut_window(context, window_start)
+        tail, older = context.last_unit_start, self._older_positions(context, window_start)
+        if not older or tail < window_start:
             return context
         newest = [entry.message for entry in context.entries[tail:]]
-        asked = bisect_left(context.history.users, context.length) - 1
-        question = context.history[context.history.users[asked]] if asked >= 0 else None
-        terms = terms_of(newest, question)
-        found = self._near(context, older, newest, question, terms)
-        message = self._quoted(context, found, terms, self._share(context, front))
+        asked = bisect_left(context.history.user_positions, context.history_length) - 1
+        question = context.history[context.history.user_positions[asked]] if asked >= 0 else None
+        terms = query_terms(newest, question)
+        found = self._find_nearest(context, older, newest, question, terms)
+        message = self._quote_messages(
+            context, found, terms, self._quote_tokens(context, window_start)
+        )
         if message is None:
             return context
         fork = context.fork()
         fork.insert(tail, message)
         return fork
 
-    def _older(self, context: Context, front: int) -> range:
+    def _older_positions(self, context: Context, window_start: int) -> range:
         """Positions before the window that are looked at."""
-        entries, head = context.entries, context.history.head
-        first = entries[front].start if front < len(entries) else context.length
+        entries, head = context.entries, context.history.head_length
+        first = (
+            entries[window_start].start if window_start < len(entries) else context.history_length
+        )
         return range(max(head, first - self.look_back), first)
 
-    def _cut(self, context: Context, front: int) -> None:
+    def _cut_window(self, context: Context, window_start: int) -> None:
         """The window is cut where it leaves no room for the quotes, and then deeper than it must be."""
-        excess, entries = context.excess + self._share(context, front), context.entries
+        excess, entries = (
+            context.excess + self._quote_tokens(context, window_start),
+            context.entries,
+        )
         if excess <= 0:
             return
-        tail, stop = context.tail, front
-        window = context.tokens - excess - sum([entry.tokens for entry in entries[:front]])
+        tail, stop = context.last_unit_start, window_start
+        window = context.tokens - excess - sum([entry.tokens for entry in entries[:window_start]])
         excess += int((1 - self.keep) * max(0, window))
         while excess > 0 and stop < tail:
             excess -= entries[stop].tokens
             stop += 1
-        stop = context.next_cut(stop)
-        if stop > front:
-            context.drop(front, stop)
+        stop = context.next_safe_cut(stop)
+        if stop > window_start:
+            context.drop(window_start, stop)
 
-    def _share(self, context: Context, front: int) -> int:
+    def _quote_tokens(self, context: Context, window_start: int) -> int:
         """Tokens that the quotes may have."""
-        fixed = sum([entry.tokens for entry in context.entries[:front]])
+        fixed = sum([entry.tokens for entry in context.entries[:window_start]])
         return int(self.share * max(0, context.available - fixed))
 
-    def _quoted(
+    def _quote_messages(
         self, context: Context, found: Sequence[int], terms: Sequence[str], room: int
     ) -> Message | None:
         """What was found, oldest first, as far as there is room."""
-        count = context.history.counter.text
+        count = context.history.counter.count_text
         room = min(room, -context.excess) - count(_HEADER) - 8
         quotes: dict[int, str] = {}
         for position in found:
             message = context.history[position]
-            said = excerpt(text_of(message).strip(), terms, self.chars)
+            said = best_excerpt(message_text(message).strip(), terms, self.chars)
             turn = turn_at(context.history, position)
             quote = f"[turn {turn}, {message.role}] {said}"
             room -= count(quote) + 1
@@ -144,7 +151,7 @@ class retrieval(Base):
 
     # --- what is near --------------------------------------------------------------------------
 
-    def _near(
+    def _find_nearest(
         self,
         context: Context,
         older: range,
@@ -155,68 +162,81 @@ class retrieval(Base):
         """Positions of the nearest older messages, best first."""
         if self.embedding is not None:
             asked = [question] if question else []
-            query = "\n".join(clip(text_of(m), _EMBEDDED // 4) for m in [*asked, *newest])
+            query = "\n".join(
+                clip_text(message_text(m), _MAX_EMBEDDED_CHARS // 4) for m in [*asked, *newest]
+            )
             try:
-                return self._by_vector(context, self.embedding, older, clip(query, _EMBEDDED))
+                return self._search_vectors(
+                    context, self.embedding, older, clip_text(query, _MAX_EMBEDDED_CHARS)
+                )
             except ModelUnavailable as error:
                 context.report(f"retrieval fallback: {error}")
-        held: _Held[Words] = context.notes.get((self, "words")) or _Held(Words())
-        context.notes[self, "words"] = held
-        held.index.add((p, text_of(context.history[p])) for p in held.new(older))
-        held.moved(older)
-        return held.index.best(terms, self.k)
+        held: _IncrementalIndex[BM25Index] = context.strategy_state.get(
+            (self, "words")
+        ) or _IncrementalIndex(BM25Index())
+        context.strategy_state[self, "words"] = held
+        held.index.add((p, message_text(context.history[p])) for p in held.new_positions(older))
+        held.mark_indexed(older)
+        return held.index.search(terms, self.k)
 
-    def _by_vector(self, context: Context, model: str, older: range, query: str) -> Sequence[int]:
+    def _search_vectors(
+        self, context: Context, model: str, older: range, query: str
+    ) -> Sequence[int]:
         client: object = context.history.client
         if not isinstance(client, Embedder):
             raise SpecError(f"{self!r} wants vectors of {model}, and no client was given for them")
-        held: _Held[Vectors] = context.notes.get((self, "vectors")) or _Held(Vectors())
-        context.notes[self, "vectors"] = held
-        texts = ((p, clip(text_of(context.history[p]), _EMBEDDED)) for p in held.new(older))
+        held: _IncrementalIndex[VectorIndex] = context.strategy_state.get(
+            (self, "vectors")
+        ) or _IncrementalIndex(VectorIndex())
+        context.strategy_state[self, "vectors"] = held
+        texts = (
+            (p, clip_text(message_text(context.history[p]), _MAX_EMBEDDED_CHARS))
+            for p in held.new_positions(older)
+        )
         said = [(position, text) for position, text in texts if text.strip()]
         if not query.strip():
             return []
         try:
             made = client.embed(model, [*(text for _, text in said), query])
         except ModelUnavailable as error:
-            context.spend(model, error)
+            context.record_call(model, error)
             raise
         message = Message("assistant", "")
-        context.spend(
+        context.record_call(
             model, Reply(message, made.usage, made.usd, attempts=made.attempts, cached=made.cached)
         )
         *vectors, asked = made.vectors
         held.index.add(zip((p for p, _ in said), vectors, strict=True))
-        held.moved(older)
-        return held.index.best(asked, self.k)
+        held.mark_indexed(older)
+        return held.index.search(asked, self.k)
 
 
-def _front(context: Context) -> int:
+def _window_start(context: Context) -> int:
     """Index behind the head and what stands for old messages there: a summary, contents."""
-    entries, index = context.entries, context.head
+    entries, index = context.entries, context.first_droppable
     while index < len(entries) and entries[index].form in (Form.SUMMARY, Form.POINTER):
         index += 1
     return index
 
 
 class _Index(Protocol):
-    def forget(self, before: int, /) -> None: ...
+    def remove_before(self, before: int, /) -> None: ...
 
 
-_I = TypeVar("_I", bound=_Index)
+_IndexT = TypeVar("_IndexT", bound=_Index)
 
 
-class _Held(Generic[_I]):
+class _IncrementalIndex(Generic[_IndexT]):
     """An index of the older messages, and how far it reaches."""
 
-    def __init__(self, index: _I) -> None:
-        self.index, self.upto = index, 0
+    def __init__(self, index: _IndexT) -> None:
+        self.index, self.indexed_until = index, 0
 
-    def new(self, older: range) -> range:
+    def new_positions(self, older: range) -> range:
         """Positions that are not in it yet."""
-        return range(max(self.upto, older.start), max(self.upto, older.stop))
+        return range(max(self.indexed_until, older.start), max(self.indexed_until, older.stop))
 
-    def moved(self, older: range) -> None:
+    def mark_indexed(self, older: range) -> None:
         """They are in it now, and what is too old goes."""
-        self.upto = max(self.upto, older.stop)
-        self.index.forget(older.start)
+        self.indexed_until = max(self.indexed_until, older.stop)
+        self.index.remove_before(older.start)

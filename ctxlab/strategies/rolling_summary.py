@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.summaries.fold import (
-    fold_summary,
+    fold_into_summary,
     header_tokens,
 )
-from ctxlab.strategies.summaries.llm import find_prompt
+from ctxlab.strategies.summaries.llm import load_prompt
 
 __all__ = ["rolling_summary"]
 
 
 @dataclass(frozen=True, repr=False)
-class rolling_summary(Base):
+class rolling_summary(BaseStrategy):
     """When the context fills up, everything older than a recent window becomes one summary message.
 
     It compacts when ``trigger`` of the budget is used and goes down to ``target``, so that compactions
@@ -52,12 +52,12 @@ class rolling_summary(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        find_prompt(self.prompt)
+        load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
         if context.tokens <= self.trigger * context.available:
             return context
-        head, tail, entries = context.head, context.tail, context.entries
+        head, tail, entries = context.first_droppable, context.last_unit_start, context.entries
         room = self.target * context.available
         tokens = min(self.tokens, int(room / 3))
         room -= tokens + header_tokens(context) + sum(entry.tokens for entry in entries[:head])
@@ -67,13 +67,13 @@ class rolling_summary(Base):
             if room < 0:
                 break
             start -= 1
-        start = min(context.next_cut(start), tail)
+        start = min(context.next_safe_cut(start), tail)
         if start <= head:
             return context
         part = sum(entry.tokens for entry in entries[head:start])
         # What was rejected is not asked for again until there is twice as much to summarize.
-        if self.model is not None and part < 2 * context.notes.get(self, 0):
+        if self.model is not None and part < 2 * context.strategy_state.get(self, 0):
             return context
-        done = fold_summary(context, head, start, tokens, self.model, self.prompt)
-        context.notes[self] = 0 if done else part
+        done = fold_into_summary(context, head, start, tokens, self.model, self.prompt)
+        context.strategy_state[self] = 0 if done else part
         return context

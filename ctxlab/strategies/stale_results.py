@@ -15,20 +15,20 @@ from ctxlab.context.history import (
     Rewrite,
 )
 from ctxlab.messages.file_access import (
-    Touch,
-    failed,
-    touches,
+    FileAccess,
+    is_tool_error,
+    parse_file_access,
 )
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.helpers.text import (
-    is_text,
+    is_text_only,
     with_text,
 )
 
@@ -36,19 +36,20 @@ __all__ = ["stale_results"]
 
 # A file of which more parts than this are in view is told of the newest ones only, so that a new read
 # costs the same however often the file was read.
-_PARTS = 64
+_MAX_READS = 64
 
 
 @dataclass(frozen=True, repr=False)
-class stale_results(Base):
+class stale_results(BaseStrategy):
     """An earlier copy of a file that was read again or edited since becomes a line that says so.
 
     So does the result of a call that was made again, word for word, with the same result. Only a later
     result that is there and is no error counts; reads of other parts of a file leave each other alone.
 
-    Source: ctxlab, after what users ask of coding agents; ``touches`` knows which tool reads what.
+    Source: ctxlab, after what users ask of coding agents; ``parse_file_access`` knows which tool
+    reads what.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", "go")]
@@ -65,20 +66,20 @@ class stale_results(Base):
     "an edit makes what was read of the file before stale, even where it is not read again"
 
     def __call__(self, context: Context, /) -> Context:
-        known, done = context.notes.get(self) or (_Index(self.edits), 0)
-        known.look(context)
-        upto = bisect_left(known.stale, context.length, key=attrgetter("later"))
+        known, done = context.strategy_state.get(self) or (_StaleIndex(self.edits), 0)
+        known.update(context)
+        upto = bisect_left(known.stale, context.history_length, key=attrgetter("later"))
         for later, earlier, stub in known.stale[done:upto]:
-            index, newest = context.find(earlier), context.find(later)
-            if index is None or newest is None or not _is_there(context, index):
+            index, newest = context.find_index(earlier), context.find_index(later)
+            if index is None or newest is None or not _is_visible(context, index):
                 continue
-            if stub is _edited or _is_there(context, newest):
+            if stub is _stub_edited or _is_visible(context, newest):
                 context.rewrite(index, stub, Form.STUB)
-        context.notes[self] = known, upto
+        context.strategy_state[self] = known, upto
         return context
 
 
-class _Stale(NamedTuple):
+class _StaleResult(NamedTuple):
     """The result at one position made that at another stale, which is to be said so."""
 
     later: int
@@ -86,63 +87,65 @@ class _Stale(NamedTuple):
     stub: Rewrite
 
 
-class _Read(NamedTuple):
+class _FileRead(NamedTuple):
     position: int
-    touch: Touch
+    touch: FileAccess
     lines: int
 
 
-class _Index:
+class _StaleIndex:
     """What became stale among the results of a context, in the order in which it did."""
 
     def __init__(self, edits: bool) -> None:
-        self.stale: list[_Stale] = []
+        self.stale: list[_StaleResult] = []
         self._edits = edits
-        self._looked = 0
-        self._reads: dict[str, list[_Read]] = {}
-        self._same: dict[tuple[str, str, str], int] = {}
+        self._scanned = 0
+        self._reads: dict[str, list[_FileRead]] = {}
+        self._seen_results: dict[tuple[str, str, str], int] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Index:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _StaleIndex:
         other = copy(self)
         other.stale = self.stale.copy()
-        other._reads, other._same = self._reads.copy(), self._same.copy()
+        other._reads, other._seen_results = self._reads.copy(), self._seen_results.copy()
         return other
 
-    def look(self, context: Context) -> None:
+    def update(self, context: Context) -> None:
         """The results that are there by now, each once; those of a branch are its own."""
-        history, results = context.history, results_of(context)
-        upto = bisect_left(results, context.length)
-        for position in results[self._looked : upto]:
-            call, message = history.calls.get(position), history[position]
-            if call is not None and not failed(message):
-                self.stale.extend(self._made_stale(position, call, message))
-        self._looked = max(self._looked, upto)
+        history, results = context.history, tool_result_positions(context)
+        upto = bisect_left(results, context.history_length)
+        for position in results[self._scanned : upto]:
+            call, message = history.calls_by_result.get(position), history[position]
+            if call is not None and not is_tool_error(message):
+                self.stale.extend(self._find_stale(position, call, message))
+        self._scanned = max(self._scanned, upto)
 
-    def _made_stale(self, position: int, call: ToolCall, message: Message) -> Iterator[_Stale]:
-        touch = touches(call)
-        if touch is not None and touch.verb in ("write", "edit"):
+    def _find_stale(
+        self, position: int, call: ToolCall, message: Message
+    ) -> Iterator[_StaleResult]:
+        touch = parse_file_access(call)
+        if touch is not None and touch.operation in ("write", "edit"):
             if self._edits:
                 for read in self._reads.pop(touch.path, ()):
-                    yield _Stale(position, read.position, _edited)
-        elif touch is not None and touch.verb == "read":
-            new = _Read(position, touch, message.text.count("\n") + 1)
+                    yield _StaleResult(position, read.position, _stub_edited)
+        elif touch is not None and touch.operation == "read":
+            new = _FileRead(position, touch, message.text.count("\n") + 1)
             current = []
             for read in self._reads.get(touch.path, ()):
                 if _covers(new, read):
-                    yield _Stale(position, read.position, _read_again)
+                    yield _StaleResult(position, read.position, _stub_read_again)
                 else:
                     current.append(read)
-            self._reads[touch.path] = [*current, new][-_PARTS:]
-        elif is_text(message):
+            self._reads[touch.path] = [*current, new][-_MAX_READS:]
+        elif is_text_only(message):
             key = (call.name, call.arguments, message.text)
-            if key in self._same:
-                yield _Stale(position, self._same[key], _same_again)
-            self._same[key] = position
+            if key in self._seen_results:
+                yield _StaleResult(position, self._seen_results[key], _stub_repeated)
+            self._seen_results[key] = position
 
 
-def _covers(new: _Read, old: _Read) -> bool:
+def _covers(new: _FileRead, old: _FileRead) -> bool:
     """Whether a read shows all lines that an earlier one asked for."""
-    wanted, shown = old.touch.part, new.touch.part
+    wanted, shown = old.touch.line_range, new.touch.line_range
     if wanted == shown:
         return True
     if wanted is None:
@@ -155,29 +158,29 @@ def _covers(new: _Read, old: _Read) -> bool:
     return last is not None and stop is not None and 0 < start <= first and last <= stop
 
 
-def _is_there(context: Context, index: int) -> bool:
+def _is_visible(context: Context, index: int) -> bool:
     return context.entries[index].form in (Form.VERBATIM, Form.TRUNCATED)
 
 
-def _read_again(message: Message, call: ToolCall | None) -> Message | None:
-    return _stub(message, f"[{_path(call)} was read again later]")
+def _stub_read_again(message: Message, call: ToolCall | None) -> Message | None:
+    return _make_stub(message, f"[{_file_path(call)} was read again later]")
 
 
-def _edited(message: Message, call: ToolCall | None) -> Message | None:
-    return _stub(message, f"[{_path(call)} was edited later]")
+def _stub_edited(message: Message, call: ToolCall | None) -> Message | None:
+    return _make_stub(message, f"[{_file_path(call)} was edited later]")
 
 
-def _same_again(message: Message, _: ToolCall | None) -> Message | None:
-    return _stub(message, "[the same call gave the same again later]")
+def _stub_repeated(message: Message, _: ToolCall | None) -> Message | None:
+    return _make_stub(message, "[the same call gave the same again later]")
 
 
-def _path(call: ToolCall | None) -> str:
-    touch = touches(call) if call else None
+def _file_path(call: ToolCall | None) -> str:
+    touch = parse_file_access(call) if call else None
     return touch.path if touch else "the file"
 
 
-def _stub(message: Message, text: str) -> Message | None:
+def _make_stub(message: Message, text: str) -> Message | None:
     """None where the stub would not be shorter."""
-    if len(message.text) <= len(text) and is_text(message):
+    if len(message.text) <= len(text) and is_text_only(message):
         return None
     return with_text(message, text)

@@ -12,9 +12,9 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
-    rewrite_results,
+    BaseStrategy,
+    rewrite_tool_results,
+    tool_result_positions,
 )
 from ctxlab.strategies.helpers.text import with_text
 
@@ -22,7 +22,7 @@ __all__ = ["tool_result_cap"]
 
 
 @dataclass(frozen=True, repr=False)
-class tool_result_cap(Base):
+class tool_result_cap(BaseStrategy):
     """No tool result is longer than ``chars`` characters; the rest of it is never sent.
 
     Cutting at arrival changes nothing that was sent before, so the prompt cache is kept whole.
@@ -40,8 +40,8 @@ class tool_result_cap(Base):
     "what stands after a cut; it comes on top of ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(results_of(context), context.length)
-        rewrite_results(context, self, upto, self.cut, Form.TRUNCATED)
+        upto = bisect_left(tool_result_positions(context), context.history_length)
+        rewrite_tool_results(context, self, upto, self.cut, Form.TRUNCATED)
         return context
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:

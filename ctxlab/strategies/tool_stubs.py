@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxlab._utils.jsonio import (
     dump_json,
-    leaves,
+    iter_leaves,
     parse_json,
 )
 from ctxlab.context.context import Context
@@ -23,35 +23,35 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
-    rewrite_results,
+    BaseStrategy,
+    rewrite_tool_results,
+    tool_result_positions,
 )
 from ctxlab.strategies.helpers.text import (
-    clip,
-    is_text,
+    clip_text,
+    is_text_only,
     with_text,
 )
 
-__all__ = ["MARKER", "stub_of", "tool_stubs"]
+__all__ = ["STUB_KEY", "make_stub", "tool_stubs"]
 
-MARKER = "_compacted"
+STUB_KEY = "_compacted"
 """Set in ``Message.extra`` of a stub, which is never sent; what has it is not stubbed again."""
 
-_SUMMARY = 200
-_FILES = 10
+_MAX_SUMMARY_CHARS = 200
+_MAX_FILES = 10
 _FILE_KEYS = frozenset({"path", "file", "filename", "file_path", "filepath", "notebook_path"})
-_FAILURES = ("error", "traceback", "exception", "fatal:", "command failed")
+_ERROR_PREFIXES = ("error", "traceback", "exception", "fatal:", "command failed")
 
 
 @dataclass(frozen=True, repr=False)
-class tool_stubs(Base):
+class tool_stubs(BaseStrategy):
     """Tool results become stubs once the agent's turn is over.
 
     In a run with a single user message the turn never ends; ``keep`` counts results instead.
 
     >>> from ctxlab.messages.types import Message, ToolCall
-    >>> found = stub_of(Message("tool", "line of output " * 99), ToolCall("c1", "run"))
+    >>> found = make_stub(Message("tool", "line of output " * 99), ToolCall("c1", "run"))
     >>> found.content[:47]
     '{"tool":"run","status":"success","summary":"lin'
 
@@ -64,24 +64,26 @@ class tool_stubs(Base):
     def __call__(self, context: Context, /) -> Context:
         history = context.history
         if self.keep is None:
-            newest = bisect_left(history.users, context.length) - 1
-            upto = bisect_left(results_of(context), history.users[newest] if newest >= 0 else 0)
+            newest = bisect_left(history.user_positions, context.history_length) - 1
+            upto = bisect_left(
+                tool_result_positions(context), history.user_positions[newest] if newest >= 0 else 0
+            )
         else:
-            upto = bisect_left(results_of(context), context.length) - self.keep
-        rewrite_results(context, self, upto, stub_of, Form.STUB)
+            upto = bisect_left(tool_result_positions(context), context.history_length) - self.keep
+        rewrite_tool_results(context, self, upto, make_stub, Form.STUB)
         return context
 
 
-def stub_of(message: Message, call: ToolCall | None) -> Message | None:
+def make_stub(message: Message, call: ToolCall | None) -> Message | None:
     """The stub that stands for a tool result; None where it would not be shorter.
 
     >>> call = ToolCall("c1", "search_vault")
     >>> found = '{"results": [{"path": "Notes/foo.md", "text": "…"}, {"path": "Notes/bar.md"}]}'
-    >>> stub_of(Message("tool", found + " " * 99, tool_call_id="c1"), call).content[:63]
+    >>> make_stub(Message("tool", found + " " * 99, tool_call_id="c1"), call).content[:63]
     '{"tool":"search_vault","status":"success","summary":"2 results"'
     """
     text = message.text
-    if MARKER in message.extra:
+    if STUB_KEY in message.extra:
         return None
     try:
         value = parse_json(text)
@@ -89,37 +91,37 @@ def stub_of(message: Message, call: ToolCall | None) -> Message | None:
         value = None
     if not isinstance(value, (dict, list)):
         value = None
-    error = _error(message, text, value)
+    error = _error_text(message, text, value)
     stub: dict[str, Any] = {"tool": call.name if call else message.name or "unknown"}
     stub["status"] = "error" if error else "success"
     if value is None:
-        stub["summary"] = clip(text.strip(), _SUMMARY)
+        stub["summary"] = clip_text(text.strip(), _MAX_SUMMARY_CHARS)
     else:
-        count = _count(value)
-        stub["summary"] = f"{count} results" if count is not None else _keys(value)
+        count = _count_results(value)
+        stub["summary"] = f"{count} results" if count is not None else _describe_keys(value)
         if count is not None:
             stub["count"] = count
-        if files := list(dict.fromkeys(_files(value)))[:_FILES]:
+        if files := list(dict.fromkeys(_iter_files(value)))[:_MAX_FILES]:
             stub["files"] = files
     if error and value is not None:
-        stub["error"] = clip(error, _SUMMARY)
+        stub["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
     line = dump_json(stub)
-    if len(line) >= len(text) and is_text(message):
+    if len(line) >= len(text) and is_text_only(message):
         return None
-    return with_text(message, line).replace(extra={**message.extra, MARKER: True})
+    return with_text(message, line).replace(extra={**message.extra, STUB_KEY: True})
 
 
-def _error(message: Message, text: str, value: Any) -> str | None:
+def _error_text(message: Message, text: str, value: Any) -> str | None:
     """What went wrong, where something did."""
     if isinstance(value, dict):
         said = value.get("error")
         if said or value.get("ok") is False or value.get("success") is False:
             return said if isinstance(said, str) else dump_json(said or value)
-    failed = message.extra.get("is_error") or text[:40].lower().lstrip().startswith(_FAILURES)
+    failed = message.extra.get("is_error") or text[:40].lower().lstrip().startswith(_ERROR_PREFIXES)
     return text if failed else None
 
 
-def _count(value: Any) -> int | None:
+def _count_results(value: Any) -> int | None:
     """How many results there are: the length of the list, or of the only list in the object."""
     if isinstance(value, list):
         return len(value)
@@ -127,12 +129,12 @@ def _count(value: Any) -> int | None:
     return len(lists[0]) if len(lists) == 1 else None
 
 
-def _keys(value: dict[str, Any]) -> str:
-    return clip("object with " + ", ".join(map(str, value)), _SUMMARY)
+def _describe_keys(value: dict[str, Any]) -> str:
+    return clip_text("object with " + ", ".join(map(str, value)), _MAX_SUMMARY_CHARS)
 
 
-def _files(value: Any) -> Iterator[str]:
-    for path, leaf in leaves(value):
+def _iter_files(value: Any) -> Iterator[str]:
+    for path, leaf in iter_leaves(value):
         key = path.rsplit(".", 1)[-1].split("[", 1)[0]
         if isinstance(leaf, str) and (key in _FILE_KEYS or key == "files"):
             yield leaf

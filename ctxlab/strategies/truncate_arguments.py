@@ -16,13 +16,13 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["shorten_arguments"]
 
 
 @dataclass(frozen=True, repr=False)
-class shorten_arguments(Base):
+class shorten_arguments(BaseStrategy):
     """Long texts in the arguments of older tool calls keep their beginning and a mark.
 
     A call keeps its id and its name, and its arguments stay JSON; what is no JSON stays as it is.
@@ -30,7 +30,7 @@ class shorten_arguments(Base):
     Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` as they are for a
     model without a profile; there only ``write_file`` and ``edit_file`` are cut.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> write = ToolCall("c1", "write", dump_json({"path": "a.py", "content": "x = 1\\n" * 500}))
@@ -59,40 +59,40 @@ class shorten_arguments(Base):
             raise SpecError(f"shorten_arguments: tools are a tuple of names, not {self.tools!r}")
 
     def __call__(self, context: Context, /) -> Context:
-        history, upto = context.history, context.length - self.keep
-        done = context.notes.get(self, 0)
+        history, upto = context.history, context.history_length - self.keep
+        done = context.strategy_state.get(self, 0)
         if upto <= done:
             return context
         for position in range(done, upto):
             if not history.entries[position].message.tool_calls:
                 continue
-            index = context.find(position)
+            index = context.find_index(position)
             if index is not None and context.entries[index].message.tool_calls:
                 context.rewrite(index, self.shorten, Form.TRUNCATED)
-        context.notes[self] = upto
+        context.strategy_state[self] = upto
         return context
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """The message with the long arguments of its calls cut; None where none is long."""
-        calls = tuple(map(self._call, message.tool_calls))
+        calls = tuple(map(self._shorten_call, message.tool_calls))
         if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
             return None
         return message.replace(tool_calls=calls)
 
-    def _call(self, call: ToolCall) -> ToolCall:
+    def _shorten_call(self, call: ToolCall) -> ToolCall:
         if len(call.arguments) <= self.limit or (self.tools and call.name not in self.tools):
             return call
         try:
             value = parse_json(call.arguments)
         except ValueError:
             return call
-        cut = dump_json(self._cut(value))
+        cut = dump_json(self._shorten_value(value))
         return ToolCall(call.id, call.name, cut) if len(cut) < len(call.arguments) else call
 
-    def _cut(self, value: Any) -> Any:
+    def _shorten_value(self, value: Any) -> Any:
         if isinstance(value, str):
             short = value[: self.chars] + self.mark
             return short if len(value) > max(self.limit, len(short)) else value
         if isinstance(value, dict):
-            return {key: self._cut(item) for key, item in value.items()}
-        return [self._cut(item) for item in value] if isinstance(value, list) else value
+            return {key: self._shorten_value(item) for key, item in value.items()}
+        return [self._shorten_value(item) for item in value] if isinstance(value, list) else value

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["chunked_window", "sliding_window"]
 
 
 @dataclass(frozen=True, repr=False)
-class sliding_window(Base):
+class sliding_window(BaseStrategy):
     """The newest messages that fit, cut anew before every request.
 
     Without parameters it fills the budget. The prompt cache is lost at nearly every cut, since each
@@ -43,7 +43,7 @@ class sliding_window(Base):
         excess, entries = context.tokens - room, context.entries
         if excess <= 0 and self.messages is None:
             return context
-        head, tail = context.head, context.tail
+        head, tail = context.first_droppable, context.last_unit_start
         stop = head
         if self.messages is not None:
             stop = min(tail, max(head, len(entries) - self.messages))
@@ -51,14 +51,14 @@ class sliding_window(Base):
         while excess > 0 and stop < tail:
             excess -= entries[stop].tokens
             stop += 1
-        stop = context.next_cut(stop)
+        stop = context.next_safe_cut(stop)
         if stop > head:
             context.drop(head, stop)
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class chunked_window(Base):
+class chunked_window(BaseStrategy):
     """Whole chunks of ``max_history`` messages, from the newest back until ``max_history`` are there.
 
     It is how a store that keeps a session in chunk files resumes it. Between two cuts the beginning of
@@ -84,15 +84,15 @@ class chunked_window(Base):
 
     def __call__(self, context: Context, /) -> Context:
         # The oldest chunk that is still needed begins at the last boundary that leaves max_history.
-        taken = context.taken if isinstance(context, Branch) else range(context.length)
+        taken = context.positions if isinstance(context, Branch) else range(context.history_length)
         first = (len(taken) // self.max_history - 1) * self.max_history
-        if first <= 0 or context.notes.get(self) == first:
+        if first <= 0 or context.strategy_state.get(self) == first:
             return context
         boundary = taken[first]
-        head, tail = context.head, context.tail
-        cut = context.next_cut(context.index_from(boundary))
+        head, tail = context.first_droppable, context.last_unit_start
+        cut = context.next_safe_cut(context.index_at_or_after(boundary))
         if cut <= tail:  # else the newest unit reaches over the boundary: it is cut off later
-            context.notes[self] = first
+            context.strategy_state[self] = first
         if head < min(cut, tail):
             context.drop(head, min(cut, tail))
         return context

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ctxlab.messages.types import (
-    CLEARED,
+    CLEARED_RESULT_TEXT,
     Message,
     Recording,
 )
@@ -23,19 +23,26 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Figures: TypeAlias = NDArray[np.float64]
+    FloatArray: TypeAlias = NDArray[np.float64]
 
-__all__ = ["Session", "bills", "compare", "errors", "in_view", "session"]
+__all__ = [
+    "BilledSession",
+    "billed_input_tokens",
+    "build_billed_session",
+    "compare_counts_with_bills",
+    "relative_errors",
+    "sum_recorded_context",
+]
 
-_ABSURD = 1 << 40
-_FIRST = 10
+_MAX_PLAUSIBLE_TOKENS = 1 << 40
+_FIRST_BILLS = 10
 "bills, which tell the fixed part"
-_JUMP = 0.05
+_JUMP_SHARE = 0.05
 "of a bill: where counts part further from it than a request before, something unsaid happened"
 
 
 @dataclass(frozen=True)
-class Session:
+class BilledSession:
     """How the bills of one recording compare with the counts of its requests."""
 
     recording: str
@@ -54,40 +61,42 @@ class Session:
     "where the bill departed from the counts with no compaction recorded: (message, tokens)"
 
 
-def session(recording: Recording, counted: Sequence[int], counter: TokenCounter) -> Session | None:
+def compare_counts_with_bills(
+    recording: Recording, message_tokens: Sequence[int], counter: TokenCounter
+) -> BilledSession | None:
     """How the bills of a recording compare with its counts; None where it carries fewer than two.
 
-    ``counted`` are the tokens of its messages by ``counter``, which need not be counted again.
+    ``message_tokens`` are the tokens of its messages by ``counter``, which need not be counted again.
     """
     import numpy as np
 
-    billed = bills(recording)
+    billed = billed_input_tokens(recording)
     if len(billed) < 2:
         return None
-    thoughts = [counter.reasoning(message) for message in recording.messages]
-    amounts = np.array([counted, thoughts], np.float64).T
+    thoughts = [counter.count_reasoning(message) for message in recording.messages]
+    amounts = np.array([message_tokens, thoughts], np.float64).T
 
     def of_message(message: Message) -> list[float]:
-        return [counter.message(message), 0]
+        return [counter.count_message(message), 0]
 
-    totals, compacted = in_view(recording, amounts, of_message)
-    known = counter.tools(recording.tools) + counter.REPLY
-    return compare(recording, totals.sum(axis=1) + known, compacted)
+    totals, compacted = sum_recorded_context(recording, amounts, of_message)
+    known = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
+    return build_billed_session(recording, totals.sum(axis=1) + known, compacted)
 
 
-def in_view(
-    recording: Recording, amounts: Figures, of_message: Callable[[Message], Sequence[float]]
-) -> tuple[Figures, NDArray[np.bool_]]:
+def sum_recorded_context(
+    recording: Recording, amounts: FloatArray, measure_message: Callable[[Message], Sequence[float]]
+) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Sums over what the recording system itself had in view, at each request that was billed.
 
-    ``amounts`` has a row a message; ``of_message`` gives the row of a message that a compaction
+    ``amounts`` has a row a message; ``measure_message`` gives the row of a message that a compaction
     put in the place of others. Also returned: whether a compaction came since the request before.
     """
     import numpy as np
 
     messages, amounts = recording.messages, amounts.copy()
     waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
-    billed = bills(recording)
+    billed = billed_input_tokens(recording)
     held: list[int] = []
     total, stands_in = np.zeros(amounts.shape[1]), np.zeros(amounts.shape[1])
     rows, compacted, since = [], [], False
@@ -98,12 +107,16 @@ def in_view(
                 cleared = frozenset(compaction.cleared)
                 for place in held:
                     if messages[place].tool_call_id in cleared:
-                        amounts[place] = of_message(messages[place].replace(content=CLEARED))
+                        amounts[place] = measure_message(
+                            messages[place].replace(content=CLEARED_RESULT_TEXT)
+                        )
             else:
                 kept = frozenset(compaction.kept)
                 held = [p for p in held if p in kept or messages[p].role == "system"]
-                summary = compaction.message
-                stands_in = np.array(of_message(summary) if summary else [0] * amounts.shape[1])
+                summary = compaction.summary_message
+                stands_in = np.array(
+                    measure_message(summary) if summary else [0] * amounts.shape[1]
+                )
             total = amounts[held].sum(axis=0) + stands_in
         if position in billed:
             rows.append(total.copy())
@@ -114,40 +127,44 @@ def in_view(
     return np.array(rows).reshape(-1, amounts.shape[1]), np.array(compacted, bool)
 
 
-def bills(recording: Recording) -> dict[int, int]:
+def billed_input_tokens(recording: Recording) -> dict[int, int]:
     """Position of each answer whose request was billed → its input tokens, by the provider."""
     said = ((i, m.usage) for i, m in enumerate(recording.messages) if m.role == "assistant")
     return {
-        i: usage.prompt for i, usage in said if usage is not None and 0 < usage.prompt < _ABSURD
+        i: usage.total_input
+        for i, usage in said
+        if usage is not None and 0 < usage.total_input < _MAX_PLAUSIBLE_TOKENS
     }
 
 
-def errors(expected: Figures, billed: Figures) -> Figures:
+def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
     """|counted - billed| / billed of each request after the first, whose bill tells the fixed part."""
-    off: Figures = abs(expected + (billed[0] - expected[0]) - billed)[1:] / billed[1:]
+    off: FloatArray = abs(expected + (billed[0] - expected[0]) - billed)[1:] / billed[1:]
     return off
 
 
-def compare(recording: Recording, expected: Figures, compacted: NDArray[np.bool_]) -> Session:
+def build_billed_session(
+    recording: Recording, expected: FloatArray, compacted: NDArray[np.bool_]
+) -> BilledSession:
     """How the bills of a recording compare with what was expected of each billed request."""
     import numpy as np
 
-    known = bills(recording)
+    known = billed_input_tokens(recording)
     places, billed = list(known), np.array(list(known.values()), np.float64)
     offset = billed - expected
     moved = np.diff(offset)
-    jumps = np.flatnonzero((np.abs(moved) > _JUMP * billed[1:]) & ~compacted[1:])
+    jumps = np.flatnonzero((np.abs(moved) > _JUMP_SHARE * billed[1:]) & ~compacted[1:])
     first = next(iter(np.flatnonzero(compacted[1:]) + 1), len(billed))
     calm = offset[: min(first, jumps[0] + 1 if len(jumps) else first)]
     largest = int(billed.argmax())
-    fixed = float(np.median(calm[:_FIRST]))  # later ones drift with every error of the counts
-    return Session(
+    fixed = float(np.median(calm[:_FIRST_BILLS]))  # later ones drift with every error of the counts
+    return BilledSession(
         recording=recording.id,
         cluster=recording.cluster or recording.id,
         requests=len(billed),
         billed=int(billed[largest]),
         counted=round(expected[largest] + fixed),
         fixed=round(fixed),
-        error=float(np.median(errors(expected, billed))),
+        error=float(np.median(relative_errors(expected, billed))),
         unsaid=tuple((places[i + 1], round(moved[i])) for i in jumps),
     )

@@ -28,19 +28,19 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.tokens.billing import (
-    Session,
-    bills,
-    compare,
-    errors,
-    in_view,
+    BilledSession,
+    billed_input_tokens,
+    build_billed_session,
+    relative_errors,
+    sum_recorded_context,
 )
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import (
-    BUILT_IN,
+    BUILT_IN_PROFILES,
     UNCALIBRATED,
-    Profile,
-    key_of,
-    stored_at,
+    TokenProfile,
+    profile_key,
+    profile_path,
 )
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    _Table: TypeAlias = NDArray[np.float64]
+    _FloatArray: TypeAlias = NDArray[np.float64]
 
 __all__ = ["Calibration", "calibrate"]
 
-_FIGURES = 4
-_LEAST = 30
+_WEIGHT_COUNT = 4
+_MIN_DIFFERENCES = 30
 "differences between bills, below which nothing is fitted"
 
 
@@ -61,10 +61,10 @@ _LEAST = 30
 class Calibration:
     """A profile that was fitted, and what it leaves unexplained."""
 
-    profile: Profile
-    sessions: tuple[Session, ...]
+    profile: TokenProfile
+    sessions: tuple[BilledSession, ...]
     "each with the error that it had while it was left out of the fit"
-    passed_over: dict[str, int]
+    skipped: dict[str, int]
     "what could not be learned from: reason → how many"
 
     @property
@@ -76,24 +76,24 @@ class Calibration:
 
     def save(self, folder: str | Path = ".") -> Path:
         """Stores the profile in a project, where later runs find it; returns the file."""
-        path = stored_at(self.profile.family, Path(folder))
+        path = profile_path(self.profile.family, Path(folder))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self.profile)) + b"\n")
         return path
 
 
 @dataclass(frozen=True)
-class _Bills:
+class _BilledRequests:
     """The billed requests of one recording."""
 
     recording: Recording
     fixed: int
     "counted tokens of each request that are no messages"
-    counts: _Table
+    counts: _FloatArray
     "requests × (counted tokens, characters, tool calls, counted tokens of reasoning)"
-    images: _Table
+    images: _FloatArray
     "requests × tokens of images, which no figure scales"
-    billed: _Table
+    billed: _FloatArray
     compacted: NDArray[np.bool_]
     "a compaction is recorded between this request and the one before"
 
@@ -104,7 +104,7 @@ def calibrate(
     """Fits a profile for the family of ``model`` to its recordings that carry the provider's usage.
 
     ``source`` is what the profile says of where it comes from. Recordings of other families and such
-    without bills are passed over and counted in ``Calibration.passed_over``. Raises ``SpecError``
+    without bills are passed over and counted in ``Calibration.skipped``. Raises ``SpecError``
     for a model whose vocabulary is public, and where the bills are too few or do not grow with what
     was sent.
     """
@@ -115,40 +115,41 @@ def calibrate(
         raise SpecError(
             f"the vocabulary of {model} is public: its tokens are counted, not estimated"
         )
-    passed_over: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     known = []
     for recording in recordings:
-        if key_of(recording.model or model) != key_of(model):
-            passed_over[f"recording of {recording.model}"] += 1
-        elif (bill := _bills(recording, counter)) is None:
-            passed_over["recording without bills"] += 1
+        if profile_key(recording.model or model) != profile_key(model):
+            skipped[f"recording of {recording.model}"] += 1
+        elif (bill := _collect_billed_requests(recording, counter)) is None:
+            skipped["recording without bills"] += 1
         else:
             known.append(bill)
-    figures = _fitted(known)
+    figures = _fit_weights(known)
     if figures is None:
-        others = f" ({', '.join(passed_over)})" if passed_over else ""
+        others = f" ({', '.join(skipped)})" if skipped else ""
         raise SpecError(
-            f"{len(_differences(known)[1])} differences between bills of {key_of(model)} are too few "
-            f"to learn from, {_LEAST} are needed: name recordings with the provider's usage{others}"
+            f"{len(_diff_requests(known)[1])} differences between bills of {profile_key(model)} are "
+            f"too few to learn from, {_MIN_DIFFERENCES} are needed: name recordings with the "
+            f"provider's usage{others}"
         )
     if not figures[:2].sum() > 0:
         raise SpecError(
             "the bills do not grow with what was sent: is the usage that of whole requests?"
         )
     sessions, off = [], []
-    for cluster in dict.fromkeys(map(_cluster, known)):
-        others_fit = _fitted([bill for bill in known if _cluster(bill) != cluster])
+    for cluster in dict.fromkeys(map(_cluster_id, known)):
+        others_fit = _fit_weights([bill for bill in known if _cluster_id(bill) != cluster])
         for bill in known:
-            if _cluster(bill) == cluster:
-                best = _profile(figures if others_fit is None else others_fit)
-                expected = _expected(bill, best)
-                sessions.append(compare(bill.recording, expected, bill.compacted))
+            if _cluster_id(bill) == cluster:
+                best = _build_profile(figures if others_fit is None else others_fit)
+                expected = _predict_tokens(bill, best)
+                sessions.append(build_billed_session(bill.recording, expected, bill.compacted))
                 if others_fit is not None:
-                    off.append(errors(expected, bill.billed))
+                    off.append(relative_errors(expected, bill.billed))
     pooled = np.concatenate(off) if off else None
     profile = msgspec.structs.replace(
-        _profile(figures, BUILT_IN.get(key_of(model), UNCALIBRATED)),
-        family=key_of(model),
+        _build_profile(figures, BUILT_IN_PROFILES.get(profile_key(model), UNCALIBRATED)),
+        family=profile_key(model),
         fixed=int(np.median([session.fixed for session in sessions])),
         error=None if pooled is None else round(float(np.median(pooled)), 4),
         error_90=None if pooled is None else round(float(np.quantile(pooled, 0.9)), 4),
@@ -157,32 +158,32 @@ def calibrate(
         models=tuple(dict.fromkeys(b.recording.model for b in known if b.recording.model)),
         source=source,
     )
-    return Calibration(profile, tuple(sessions), dict(passed_over))
+    return Calibration(profile, tuple(sessions), dict(skipped))
 
 
-def _bills(recording: Recording, counter: TokenCounter) -> _Bills | None:
+def _collect_billed_requests(recording: Recording, counter: TokenCounter) -> _BilledRequests | None:
     import numpy as np
 
-    billed = np.array(list(bills(recording).values()), np.float64)
+    billed = np.array(list(billed_input_tokens(recording).values()), np.float64)
     if len(billed) < 2:
         return None
 
     def row(message: Message) -> list[float]:
-        text, chars, images = counter.parts(message)
-        return [text, chars, len(message.tool_calls), counter.reasoning(message), images]
+        text, chars, images = counter.count_parts(message)
+        return [text, chars, len(message.tool_calls), counter.count_reasoning(message), images]
 
     amounts = np.array([row(message) for message in recording.messages], np.float64)
-    totals, compacted = in_view(recording, amounts, row)
-    fixed = counter.tools(recording.tools) + counter.REPLY
-    return _Bills(recording, fixed, totals[:, :-1], totals[:, -1], billed, compacted)
+    totals, compacted = sum_recorded_context(recording, amounts, row)
+    fixed = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
+    return _BilledRequests(recording, fixed, totals[:, :-1], totals[:, -1], billed, compacted)
 
 
-def _differences(some: Sequence[_Bills]) -> tuple[_Table, _Table]:
+def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[_FloatArray, _FloatArray]:
     """What was added from one request to the next, and what that added to the bill."""
     import numpy as np
 
-    added, cost = [np.zeros((0, _FIGURES))], [np.zeros(0)]
-    for bill in some:
+    added, cost = [np.zeros((0, _WEIGHT_COUNT))], [np.zeros(0)]
+    for bill in recordings:
         grown = np.diff(bill.billed - bill.images)
         usable = ~bill.compacted[1:]
         added.append(np.diff(bill.counts, axis=0)[usable])
@@ -190,7 +191,7 @@ def _differences(some: Sequence[_Bills]) -> tuple[_Table, _Table]:
     return np.concatenate(added), np.concatenate(cost)
 
 
-def _fitted(some: Sequence[_Bills]) -> _Table | None:
+def _fit_weights(recordings: Sequence[_BilledRequests]) -> _FloatArray | None:
     """Tokens for each counted token, character, tool call and token of reasoning; nan: never seen.
 
     No figure is below nothing: the one that comes out furthest below is left out and the rest fitted
@@ -198,13 +199,13 @@ def _fitted(some: Sequence[_Bills]) -> _Table | None:
     """
     import numpy as np
 
-    added, cost = _differences(some)
-    if len(cost) < _LEAST:
+    added, cost = _diff_requests(recordings)
+    if len(cost) < _MIN_DIFFERENCES:
         return None
-    figures = np.full(_FIGURES, np.nan)
-    seen = np.flatnonzero((added > 0).sum(axis=0) >= _LEAST // 3)
+    figures = np.full(_WEIGHT_COUNT, np.nan)
+    seen = np.flatnonzero((added > 0).sum(axis=0) >= _MIN_DIFFERENCES // 3)
     while len(seen):
-        figures[seen] = _huber(added[:, seen], cost)
+        figures[seen] = _fit_huber(added[:, seen], cost)
         if (figures[seen] >= 0).all():
             break
         worst = seen[figures[seen].argmin()]
@@ -213,7 +214,9 @@ def _fitted(some: Sequence[_Bills]) -> _Table | None:
     return figures
 
 
-def _huber(added: _Table, cost: _Table, bend: float = 1.345, rounds: int = 60) -> _Table:
+def _fit_huber(
+    added: _FloatArray, cost: _FloatArray, bend: float = 1.345, rounds: int = 60
+) -> _FloatArray:
     """Least squares in which what lies further than ``bend`` deviations off weighs ever less."""
     import numpy as np
 
@@ -229,14 +232,14 @@ def _huber(added: _Table, cost: _Table, bend: float = 1.345, rounds: int = 60) -
     return figures
 
 
-def _profile(figures: _Table, basis: Profile = UNCALIBRATED) -> Profile:
+def _build_profile(figures: _FloatArray, basis: TokenProfile = UNCALIBRATED) -> TokenProfile:
     """The figures, and those of ``basis`` where nothing was seen."""
     known = (basis.ratio, basis.per_char, basis.per_call, basis.reasoning)
     ratio, per_char, per_call, reasoning = (
         was if figure != figure else float(figure)
         for figure, was in zip(figures, known, strict=True)
     )
-    return Profile(
+    return TokenProfile(
         ratio=round(ratio, 4),
         per_char=round(per_char, 4),
         per_call=round(per_call, 1),
@@ -244,11 +247,13 @@ def _profile(figures: _Table, basis: Profile = UNCALIBRATED) -> Profile:
     )
 
 
-def _expected(bill: _Bills, profile: Profile) -> _Table:
+def _predict_tokens(bill: _BilledRequests, profile: TokenProfile) -> _FloatArray:
     figures = [profile.ratio, profile.per_char, profile.per_call, profile.reasoning]
-    expected: _Table = bill.counts @ figures + bill.images + profile.tokens(bill.fixed, 0)
+    expected: _FloatArray = (
+        bill.counts @ figures + bill.images + profile.billed_tokens(bill.fixed, 0)
+    )
     return expected
 
 
-def _cluster(bill: _Bills) -> str:
+def _cluster_id(bill: _BilledRequests) -> str:
     return bill.recording.cluster or bill.recording.id

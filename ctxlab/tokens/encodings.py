@@ -23,10 +23,10 @@ from ctxlab.errors import (
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["encoding", "encoding_for", "litellm_folder"]
+__all__ = ["find_encoding_name", "litellm_folder", "load_encoding"]
 
-_DEFAULT = "o200k_base"
-_DEFINITIONS = "tiktoken_ext.openai_public"
+_DEFAULT_ENCODING = "o200k_base"
+_DEFINITIONS_MODULE = "tiktoken_ext.openai_public"
 # Who serves OpenAI's models under their own names, beside those that write "openai/" themselves.
 _RESELLERS = {"azure", "azure_ai", "chatgpt", "github", "github_copilot", "ollama"}
 # Families that older tables of tiktoken do not know; the boundary keeps "o1x" and "gpt-55" out.
@@ -34,7 +34,7 @@ _LATER_FAMILIES = re.compile(r"(gpt-5|gpt-4\.[15]|gpt-4o|o[134])(?=$|[-.@:])")
 
 
 @functools.cache
-def encoding(name: str) -> tiktoken.Encoding:
+def load_encoding(name: str) -> tiktoken.Encoding:
     """The tokenizer called ``name``, such as ``o200k_base``, with no network where possible.
 
     Looked for in litellm's package, then in tiktoken's cache, then by tiktoken's download. Made
@@ -42,35 +42,35 @@ def encoding(name: str) -> tiktoken.Encoding:
     which pickles as megabytes. Raises ``UnknownName`` for a name that tiktoken does not have and
     ``DataMissing`` where its vocabulary can be had nowhere.
 
-    >>> encoding("o200k_base").encode_ordinary("hello world")
+    >>> load_encoding("o200k_base").encode_ordinary("hello world")
     [24912, 2375]
     """
     package = litellm_folder()
-    return _build(name, package / "litellm_core_utils" / "tokenizers" if package else None)
+    return _build_encoding(name, package / "litellm_core_utils" / "tokenizers" if package else None)
 
 
-def encoding_for(model: str) -> tuple[str, bool]:
+def find_encoding_name(model: str) -> tuple[str, bool]:
     """The name of the vocabulary to count a model's tokens with, and whether it is the model's own.
 
     OpenAI's models are looked up in tiktoken's table, whatever gateway stands before their name.
     Any other model counts with ``o200k_base``, which is an estimate: the tokenizers of other
     providers differ by ten per cent and more, and some are not public.
 
-    >>> encoding_for("openrouter/openai/gpt-5-mini"), encoding_for("claude-sonnet-4-5")
+    >>> find_encoding_name("openrouter/openai/gpt-5-mini"), find_encoding_name("claude-sonnet-4-5")
     (('o200k_base', True), ('o200k_base', False))
     """
     from tiktoken.model import encoding_name_for_model
 
     *gateways, name = model.strip().lower().split("/")
     if gateways and "openai" not in gateways and gateways[0] not in _RESELLERS:
-        return _DEFAULT, False
+        return _DEFAULT_ENCODING, False
     name = name.rpartition("openai.")[2]  # Bedrock: us.openai.gpt-oss-120b-1:0
     for spelling in (name, re.sub(r"(?<!^ft)[:@].*", "", name)):
         try:
             return encoding_name_for_model(spelling), True
         except KeyError:
             pass
-    return _DEFAULT, _LATER_FAMILIES.match(name) is not None
+    return _DEFAULT_ENCODING, _LATER_FAMILIES.match(name) is not None
 
 
 def litellm_folder() -> Path | None:
@@ -81,7 +81,7 @@ def litellm_folder() -> Path | None:
     return Path(spec.submodule_search_locations[0])
 
 
-def _build(name: str, folder: Path | None) -> tiktoken.Encoding:
+def _build_encoding(name: str, folder: Path | None) -> tiktoken.Encoding:
     """The tokenizer ``name``, its vocabulary read from ``folder`` where a good copy lies there."""
     import tiktoken
 
@@ -89,7 +89,7 @@ def _build(name: str, folder: Path | None) -> tiktoken.Encoding:
     if name not in known:
         raise UnknownName("vocabulary", name, known)
     try:
-        define = _definitions(folder).get(name)
+        define = _load_definitions(folder).get(name)
         return tiktoken.Encoding(**define()) if define else tiktoken.get_encoding(name)
     except (OSError, ValueError, ImportError) as error:
         raise DataMissing(
@@ -99,16 +99,16 @@ def _build(name: str, folder: Path | None) -> tiktoken.Encoding:
         ) from error
 
 
-def _definitions(folder: Path | None) -> dict[str, Any]:
+def _load_definitions(folder: Path | None) -> dict[str, Any]:
     """The definitions of tiktoken (pattern, special tokens, hash), reading ``folder`` first."""
     from tiktoken.load import load_tiktoken_bpe
 
     def load(address: str, expected_hash: str | None = None) -> dict[bytes, int]:
-        blob = _read(folder, address, expected_hash)
-        return load_tiktoken_bpe(address, expected_hash) if blob is None else _parse(blob)
+        blob = _read_cached_vocabulary(folder, address, expected_hash)
+        return load_tiktoken_bpe(address, expected_hash) if blob is None else _parse_ranks(blob)
 
     # A private copy of the module: the loader is exchanged in it and tiktoken's own stays as it is.
-    spec = importlib.util.find_spec(_DEFINITIONS)
+    spec = importlib.util.find_spec(_DEFINITIONS_MODULE)
     if spec is None or spec.loader is None:
         return {}
     module: Any = importlib.util.module_from_spec(spec)
@@ -118,7 +118,9 @@ def _definitions(folder: Path | None) -> dict[str, Any]:
     return constructors
 
 
-def _read(folder: Path | None, address: str, expected_hash: str | None) -> bytes | None:
+def _read_cached_vocabulary(
+    folder: Path | None, address: str, expected_hash: str | None
+) -> bytes | None:
     """The file that a vocabulary's address names in a cache folder, if it is what it should be."""
     if folder is None or expected_hash is None:
         return None
@@ -131,7 +133,7 @@ def _read(folder: Path | None, address: str, expected_hash: str | None) -> bytes
     return blob if hashlib.sha256(blob).hexdigest() == expected_hash else None
 
 
-def _parse(blob: bytes) -> dict[bytes, int]:
+def _parse_ranks(blob: bytes) -> dict[bytes, int]:
     """Token → rank; each line holds a token in base64, a space and its rank."""
     words = blob.split()
     return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

@@ -24,11 +24,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["family_of", "image_tokens"]
+__all__ = ["count_image_tokens", "model_family"]
 
 _UNKNOWN_SIZE = (1024, 1024)
 # What the three providers accept; nothing else is opened.
-_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+_IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _FAMILIES = {
     "anthropic": re.compile(r"claude|anthropic"),
     "gemini": re.compile(r"gemini"),
@@ -36,69 +36,69 @@ _FAMILIES = {
 }
 
 
-def family_of(model: str) -> str:
+def model_family(model: str) -> str:
     """The provider whose rules a model's name points to: openai, anthropic, gemini or other.
 
-    >>> [family_of(name) for name in ("azure/gpt-4o", "bedrock/anthropic.claude-3", "qwen3")]
+    >>> [model_family(name) for name in ("azure/gpt-4o", "bedrock/anthropic.claude-3", "qwen3")]
     ['openai', 'anthropic', 'other']
     """
     name = model.lower()
     return next((family for family, known in _FAMILIES.items() if known.search(name)), "other")
 
 
-def image_tokens(part: Mapping[str, Any], family: str) -> int:
+def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
     """Tokens of an image part by the rule of ``family``; any other family counts as OpenAI's.
 
     Takes OpenAI's ``image_url`` and ``input_image`` and Anthropic's ``image``. The size is read
     from the header of the data that the part carries. Where it carries none that can be read (a web
     address, a file id, broken data), it counts as a picture of 1024 by 1024.
 
-    >>> image_tokens({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "openai")
+    >>> count_image_tokens({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "openai")
     765
     """
     image = part.get("image_url")
     where = image if isinstance(image, Mapping) else {"url": image, "detail": part.get("detail")}
     if isinstance(source := part.get("source"), Mapping):
         where = {"url": f"data:;base64,{source.get('data')}"}
-    width, height = _size(where.get("url"))
-    return _RULES.get(family, _openai)(width, height, where.get("detail") == "low")
+    width, height = _read_size(where.get("url"))
+    return _COUNT_BY_FAMILY.get(family, _count_openai)(width, height, where.get("detail") == "low")
 
 
-def _openai(width: int, height: int, low: bool) -> int:
+def _count_openai(width: int, height: int, low: bool) -> int:
     if low:
         return 85
-    width, height = _fit(width, height, 2048)
+    width, height = _shrink_to(width, height, 2048)
     shrink = min(1.0, 768 / min(width, height))
-    return 85 + 170 * _tiles(round(width * shrink), round(height * shrink), 512)
+    return 85 + 170 * _count_tiles(round(width * shrink), round(height * shrink), 512)
 
 
-def _anthropic(width: int, height: int, low: bool) -> int:
-    width, height = _fit(width, height, 1568)
+def _count_anthropic(width: int, height: int, low: bool) -> int:
+    width, height = _shrink_to(width, height, 1568)
     return max(1, min(1600, round(width * height / 750)))
 
 
-def _gemini(width: int, height: int, low: bool) -> int:
-    return 258 if max(width, height) <= 384 else 258 * _tiles(width, height, 768)
+def _count_gemini(width: int, height: int, low: bool) -> int:
+    return 258 if max(width, height) <= 384 else 258 * _count_tiles(width, height, 768)
 
 
-_RULES: dict[str, Callable[[int, int, bool], int]] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "gemini": _gemini,
+_COUNT_BY_FAMILY: dict[str, Callable[[int, int, bool], int]] = {
+    "openai": _count_openai,
+    "anthropic": _count_anthropic,
+    "gemini": _count_gemini,
 }
 
 
-def _fit(width: int, height: int, longest: int) -> tuple[int, int]:
+def _shrink_to(width: int, height: int, longest: int) -> tuple[int, int]:
     """The size after shrinking, never enlarging, until no side exceeds ``longest``."""
     shrink = min(1.0, longest / max(width, height))
     return max(1, round(width * shrink)), max(1, round(height * shrink))
 
 
-def _tiles(width: int, height: int, side: int) -> int:
+def _count_tiles(width: int, height: int, side: int) -> int:
     return math.ceil(width / side) * math.ceil(height / side)
 
 
-def _size(url: Any) -> tuple[int, int]:
+def _read_size(url: Any) -> tuple[int, int]:
     """Width and height in pixels of the picture in a data URL; 1024 by 1024 where unknown."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return _UNKNOWN_SIZE
@@ -110,7 +110,7 @@ def _size(url: Any) -> tuple[int, int]:
         with warnings.catch_warnings():
             # Pillow warns of very large pictures, which only matters to those who decode them.
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(blob), formats=_FORMATS) as image:
+            with Image.open(io.BytesIO(blob), formats=_IMAGE_FORMATS) as image:
                 width, height = image.size
     except Exception:  # Pillow's parsers raise many types on data that only claims to be a picture
         return _UNKNOWN_SIZE

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import (
     DEFAULT_MODEL,
     TokenCounter,
+    get_counter,
 )
 from ctxlab.tokens.models import (
-    look_up_model,
+    find_model_without_warning,
 )
 from ctxlab.tokens.profiles import (
-    BUILT_IN,
+    BUILT_IN_PROFILES,
     UNCALIBRATED,
-    Profile,
+    TokenProfile,
     find_profile,
-    key_of,
+    profile_key,
 )
 
 __all__ = ["ModelChoice", "explain_models"]
 
-_NAMED = 3
+_MAX_NAMED = 3
 "models that a sentence names; the others are counted"
 
 
@@ -56,70 +56,65 @@ class ModelChoice:
     >>> claude = Recording("a", (), model="claude-opus-4-5")
     >>> ModelChoice().counter_for(claude), ModelChoice("gpt-4o").counter_for(claude)
     (TokenCounter('claude-opus-4-5', calibrated), TokenCounter('gpt-4o', exact))
-    >>> ModelChoice().name_for(Recording("b", ()))
+    >>> ModelChoice().model_name_for(Recording("b", ()))
     'gpt-5'
     """
 
     model: str | None = None
-    profiles: tuple[Profile, ...] | None = None
+    profiles: tuple[TokenProfile, ...] | None = None
     project: Path | None = Path()
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         model: str | None,
-        profile: Profile | Iterable[Profile] | None,
+        profile: TokenProfile | Iterable[TokenProfile] | None,
         project: str | Path = "",
     ) -> ModelChoice:
         """From what a caller writes: one profile, several, or none; an empty model is none."""
-        if isinstance(profile, Profile):
+        if isinstance(profile, TokenProfile):
             profile = (profile,)
         profiles = None if profile is None else tuple(profile)
         return cls(model or None, profiles, Path(project))
 
-    def name_for(self, recording: Recording) -> str:
+    def model_name_for(self, recording: Recording) -> str:
         """The model by which a recording is counted and priced."""
         return self.model or recording.model or DEFAULT_MODEL
 
     def counter_for(self, recording: Recording) -> TokenCounter:
         """The counter of a recording."""
-        return self._counter(self.name_for(recording))
+        return self._counter(self.model_name_for(recording))
 
-    def profiles_for(self, names: Iterable[str]) -> list[Profile]:
+    def profiles_for(self, names: Iterable[str]) -> list[TokenProfile]:
         """The profiles by which models count, those that change nothing left out."""
         found = dict.fromkeys(map(self.profile_for, names))
         return [each for each in found if each != UNCALIBRATED]
 
-    def note_of(self, name: str) -> str:
+    def accuracy_note_for(self, name: str) -> str:
         """How far the counts of a model can be trusted, as a sentence."""
-        return self._counter(name).note
+        return self._counter(name).accuracy_note
 
-    def profile_for(self, name: str) -> Profile:
+    def profile_for(self, name: str) -> TokenProfile:
         """How a model counts."""
         if self.profiles is None:
             # Looked for each time: a calibration may have been stored since.
             return find_profile(name, self.project)
-        key = key_of(name)
-        given = (each for each in self.profiles if each.family in ("", key))
-        return next(given, BUILT_IN.get(key, UNCALIBRATED))
+        key = profile_key(name)
+        matching = (each for each in self.profiles if each.family in ("", key))
+        return next(matching, BUILT_IN_PROFILES.get(key, UNCALIBRATED))
 
     def _counter(self, name: str) -> TokenCounter:
-        return _counter(name, self.profile_for(name))
+        return get_counter(name, self.profile_for(name))
 
 
-@lru_cache(maxsize=16)
-def _counter(name: str, profile: Profile) -> TokenCounter:
-    return TokenCounter(name, profile)
-
-
-def explain_models(recordings: Sequence[Mapping[str, Any]], named: str | None = None) -> str:
+def explain_models(recordings: Sequence[Mapping[str, Any]], chosen_model: str | None = None) -> str:
     """Say in a sentence by which models recordings were counted and priced.
 
     Parameters
     ----------
     recordings : sequence of mappings
         Facts of each recording: ``model`` that it was made with, ``counted_as``.
-    named : str, optional
+    chosen_model : str, optional
         The model that the caller named for all of them.
 
     Returns
@@ -144,41 +139,44 @@ mine, so that the cost of all recordings is not known'
     >>> explain_models([claude], "gpt-5")
     'counted and priced as gpt-5; recorded with claude-opus-4-5 (1)'
     """
-    made = _tally(each["model"] for each in recordings if each["model"])
+    made = _count_names(each["model"] for each in recordings if each["model"])
     nameless = sum(not each["model"] for each in recordings)
     parts = []
-    if named is not None:
-        others = {name: count for name, count in made.items() if name != named}
-        parts.append(f"counted and priced as {named}")
+    if chosen_model is not None:
+        others = {name: count for name, count in made.items() if name != chosen_model}
+        parts.append(f"counted and priced as {chosen_model}")
         if others:
-            parts.append(f"recorded with {_listed(others)}")
+            parts.append(f"recorded with {_format_counts(others)}")
     elif not made:
         verb = "names" if nameless == 1 else "name"
         parts.append(
-            f"counted and priced as {DEFAULT_MODEL}, since {many(nameless, 'recording')} {verb} no model"
+            f"counted and priced as {DEFAULT_MODEL}, since {pluralize(nameless, 'recording')} {verb} "
+            "no model"
         )
     elif len(made) == 1 and not nameless:
         (name, count), *_ = made.items()
         verb = "was" if count == 1 else "were"
         parts.append(
-            f"counted and priced as {name}, by which {many(count, 'recording')} {verb} made"
+            f"counted and priced as {name}, by which {pluralize(count, 'recording')} {verb} made"
         )
     else:
-        parts.append(f"counted and priced by their own models: {_listed(made)}")
+        parts.append(f"counted and priced by their own models: {_format_counts(made)}")
         if nameless:
             that = "that names" if nameless == 1 else "that name"
-            who = f"{many(nameless, 'recording')} {that} no model"
+            who = f"{pluralize(nameless, 'recording')} {that} no model"
             parts.append(f"as {DEFAULT_MODEL}: {who}")
     used = dict.fromkeys(each["counted_as"] for each in recordings)
-    unpriced = [name for name in used if not look_up_model(name).prices.known]
+    unpriced = [name for name in used if not find_model_without_warning(name).prices.known]
     if unpriced:
-        shown = ", ".join(unpriced[:_NAMED]) + (" and others" if len(unpriced) > _NAMED else "")
+        shown = ", ".join(unpriced[:_MAX_NAMED]) + (
+            " and others" if len(unpriced) > _MAX_NAMED else ""
+        )
         whose = "the cost of all recordings" if len(unpriced) < len(used) else "the cost"
         parts.append(f"no price is known for {shown}, so that {whose} is not known")
     return "; ".join(parts)
 
 
-def _tally(names: Iterable[str]) -> dict[str, int]:
+def _count_names(names: Iterable[str]) -> dict[str, int]:
     """Each name and how often it stands there, the most frequent first."""
     found: dict[str, int] = {}
     for name in names:
@@ -186,7 +184,7 @@ def _tally(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _listed(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,})" for name, count in [*counts.items()][:_NAMED]]
-    more = len(counts) - _NAMED
+def _format_counts(counts: Mapping[str, int]) -> str:
+    shown = [f"{name} ({count:,})" for name, count in [*counts.items()][:_MAX_NAMED]]
+    more = len(counts) - _MAX_NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["CACHES", "FAMILIES", "LONG"]
+__all__ = ["CACHE_RULES", "LONG_PROMPT_PRICES", "MODEL_FAMILIES"]
 
 _Usd: TypeAlias = float | None
-_Kind: TypeAlias = Literal["none", "automatic", "explicit"]
+_CacheKind: TypeAlias = Literal["none", "automatic", "explicit"]
 
-FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
+MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
     # anthropic
     ("claude-(instant|2)", "anthropic", 100_000, 4096, 8, 24, None, None),
     ("claude-3-opus", "anthropic", 200_000, 4096, 15, 75, 1.5, 18.75),
@@ -68,11 +68,13 @@ FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
 output, cache read and cache write; None where none is published or each host has its own. From the
 providers' model and price pages; where a family's members differ, a common and cautious one."""
 
-LONG: tuple[tuple[str, int, float, float], ...] = (("gemini(?!.*flash)", 200_001, 2, 1.5),)
+LONG_PROMPT_PRICES: tuple[tuple[str, int, float, float], ...] = (
+    ("gemini(?!.*flash)", 200_001, 2, 1.5),
+)
 """Which families ask more for long prompts: pattern, the tokens of prompt from which on, and how many
 times the price of input, cached or not, and of output. Google, "Gemini Developer API pricing"."""
 
-CACHES: tuple[tuple[str, _Kind, int, int, float], ...] = (
+CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
     ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),
     ("claude.*(opus-4-7|3-haiku|3-5-haiku)", "explicit", 2048, 1, 300),
     ("claude.*((opus|fable|mythos)-5|(sonnet|haiku)-5-5)", "explicit", 512, 1, 300),

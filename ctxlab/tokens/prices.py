@@ -13,7 +13,7 @@ import msgspec
 
 from ctxlab.messages.types import Usage
 
-__all__ = ["Prices", "Rates", "Tier", "filled"]
+__all__ = ["PriceTier", "Prices", "Rates", "fill_missing_prices"]
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Rates(msgspec.Struct, frozen=True):
     "what a written token costs in all, so never less than the input price"
 
 
-class Tier(Rates, frozen=True):
+class PriceTier(Rates, frozen=True):
     """What every token of a request costs whose prompt is long."""
 
     start: int = 0
@@ -41,7 +41,7 @@ class Prices(Rates, frozen=True):
     price, are left out.
     """
 
-    above: tuple[Tier, ...] = ()
+    above: tuple[PriceTier, ...] = ()
     "for longer prompts, by rising ``start``; the prices of its own hold below the first"
 
     @property
@@ -54,14 +54,14 @@ class Prices(Rates, frozen=True):
         """All there are, from that of the shortest prompts on."""
         return self, *self.above
 
-    def at(self, prompt: float) -> Rates:
+    def rates_for(self, prompt_tokens: float) -> Rates:
         """What holds for a request with so many tokens of prompt.
 
-        >>> prices = Prices(1e-6, 8e-6, above=(Tier(2e-6, 12e-6, start=200_001),))
-        >>> prices.at(200_000).input, prices.at(200_001).input
+        >>> prices = Prices(1e-6, 8e-6, above=(PriceTier(2e-6, 12e-6, start=200_001),))
+        >>> prices.rates_for(200_000).input, prices.rates_for(200_001).input
         (1e-06, 2e-06)
         """
-        return self.tiers[sum(tier.start <= prompt for tier in self.above)]
+        return self.tiers[sum(tier.start <= prompt_tokens for tier in self.above)]
 
     def cost(self, usage: Usage) -> float:
         """What a call cost in USD, by the size of its prompt; nan where no price is known.
@@ -71,7 +71,7 @@ class Prices(Rates, frozen=True):
         """
         if not self.known:
             return math.nan
-        rates = self.at(usage.prompt)
+        rates = self.rates_for(usage.total_input)
         return (
             usage.input * rates.input
             + usage.cache_read * rates.cache_read
@@ -80,7 +80,7 @@ class Prices(Rates, frozen=True):
         )
 
 
-def filled(
+def fill_missing_prices(
     input: float | None, output: float | None, read: float | None, write: float | None
 ) -> tuple[float, float, float, float]:
     """Prices of a table with the gaps filled: no cache price means the input price.
@@ -88,7 +88,7 @@ def filled(
     A write of 0.0 is litellm's way to say "nothing extra", and some of its entries hold the read price
     in its place: a written token still costs what an input token costs.
 
-    >>> filled(2e-6, 8e-6, None, 0.0)
+    >>> fill_missing_prices(2e-6, 8e-6, None, 0.0)
     (2e-06, 8e-06, 2e-06, 2e-06)
     """
     plain = input or 0.0

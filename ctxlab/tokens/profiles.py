@@ -15,30 +15,30 @@ from pathlib import Path
 import msgspec
 
 from ctxlab.errors import ReadError
-from ctxlab.tokens.images import family_of
+from ctxlab.tokens.images import model_family
 
 __all__ = [
-    "BUILT_IN",
+    "BUILT_IN_PROFILES",
     "UNCALIBRATED",
-    "Profile",
+    "TokenProfile",
     "find_profile",
-    "key_of",
+    "profile_key",
+    "profile_path",
     "read_profile",
-    "stored_at",
 ]
 
-_FOLDER = Path(".ctxlab") / "profiles"
+_PROFILE_FOLDER = Path(".ctxlab") / "profiles"
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models counts, compared with ``o200k_base``; the default changes nothing.
 
-    >>> UNCALIBRATED.tokens(100, 400), BUILT_IN["anthropic"].tokens(100, 400)
+    >>> UNCALIBRATED.billed_tokens(100, 400), BUILT_IN_PROFILES["anthropic"].billed_tokens(100, 400)
     (100, 122)
     """
 
     family: str = ""
-    "what ``key_of`` names"
+    "what ``profile_key`` names"
     ratio: float = 1.0
     "billed tokens for each counted token of messages"
     per_char: float = 0.0
@@ -61,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     "what it was learned from, in words"
 
-    def tokens(self, counted: int, chars: int, calls: int = 0) -> int:
+    def billed_tokens(self, counted: int, chars: int, calls: int = 0) -> int:
         """What is billed for text of so many tokens and characters that makes so many tool calls."""
         return round(counted * self.ratio + chars * self.per_char + calls * self.per_call)
 
@@ -74,7 +74,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"figures are 0 or more and text costs something, not {figures}")
 
     @property
-    def note(self) -> str:
+    def accuracy_note(self) -> str:
         """How far the counts can be trusted, as the end of a sentence."""
         error = "an error that was not measured"
         if self.error is not None:
@@ -87,10 +87,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return f"{said}, learned from {self.sessions} sessions{of} ({self.source}): {error}"
 
 
-UNCALIBRATED = Profile()
+UNCALIBRATED = TokenProfile()
 
-BUILT_IN: dict[str, Profile] = {
-    "anthropic": Profile(
+BUILT_IN_PROFILES: dict[str, TokenProfile] = {
+    "anthropic": TokenProfile(
         family="anthropic",
         ratio=0.7558,
         per_char=0.1161,
@@ -108,24 +108,24 @@ BUILT_IN: dict[str, Profile] = {
 """Family → profile. Made by ``ctxlab calibrate``; Claude Opus 4.7 and later count otherwise."""
 
 
-def key_of(model: str) -> str:
+def profile_key(model: str) -> str:
     """What models that count alike share: their provider's family, else the model's own name.
 
-    >>> key_of("bedrock/anthropic.claude-opus-4-5"), key_of("deepseek/deepseek-chat")
+    >>> profile_key("bedrock/anthropic.claude-opus-4-5"), profile_key("deepseek/deepseek-chat")
     ('anthropic', 'deepseek-chat')
     """
-    family = family_of(model)
+    family = model_family(model)
     return family if family != "other" else model.lower().rpartition("/")[2]
 
 
-def find_profile(model: str, folder: Path | None = None) -> Profile:
+def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
     """The profile for a model: the one stored in the project, else the built-in one, else none.
 
     ``folder`` is where the project is; None looks in no folder. ``UNCALIBRATED`` where there is none.
     Raises ``ReadError`` where the stored one cannot be read.
     """
-    key = key_of(model)
-    if folder is not None and (path := stored_at(key, folder)).is_file():
+    key = profile_key(model)
+    if folder is not None and (path := profile_path(key, folder)).is_file():
         profile = read_profile(path)
         if profile.family not in ("", key):
             raise ReadError(
@@ -134,18 +134,18 @@ def find_profile(model: str, folder: Path | None = None) -> Profile:
                 f"Expected a profile of the family {key}, got {profile.family}; rename the file",
             )
         return msgspec.structs.replace(profile, family=key)
-    return BUILT_IN.get(key, UNCALIBRATED)
+    return BUILT_IN_PROFILES.get(key, UNCALIBRATED)
 
 
-def stored_at(key: str, folder: Path) -> Path:
-    """Where a project keeps the profile of what ``key_of`` names."""
-    return folder / _FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
+def profile_path(key: str, folder: Path) -> Path:
+    """Where a project keeps the profile of what ``profile_key`` names."""
+    return folder / _PROFILE_FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
 
 
-def read_profile(path: Path) -> Profile:
+def read_profile(path: Path) -> TokenProfile:
     """A profile that was stored; ``ReadError`` where it is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Profile)
+        return msgspec.json.decode(path.read_bytes(), type=TokenProfile)
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, ValueError) as error:

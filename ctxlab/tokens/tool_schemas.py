@@ -17,8 +17,8 @@ from ctxlab._utils.jsonio import dump_json
 __all__ = ["render_tools"]
 
 # Deeper schemas are cut off with "any": no real tool has them.
-_DEPTH = 16
-_TYPES = {
+_MAX_DEPTH = 16
+_TYPESCRIPT_TYPES = {
     "string": "string",
     "number": "number",
     "integer": "number",
@@ -52,18 +52,18 @@ def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> 
     >>> render_tools([tool], "anthropic")[:45]
     '{"name":"read","description":"Reads a file","'
     """
-    bare = [_bare(tool) for tool in tools]
+    bare = [_unwrap_tool(tool) for tool in tools]
     if not bare:
         return ""
     if family != "openai":
         return "\n".join(map(dump_json, bare))
-    types = "\n\n".join(map(_function, bare))
+    types = "\n\n".join(map(_render_function, bare))
     return (
         f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}\n\n}} // namespace functions"
     )
 
 
-def _bare(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A definition in Anthropic's shape: name, description, input_schema."""
     function = tool.get("function")
     body = function if isinstance(function, Mapping) else tool
@@ -75,55 +75,57 @@ def _bare(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**bare, "input_schema": schema}
 
 
-def _function(tool: dict[str, Any]) -> str:
+def _render_function(tool: dict[str, Any]) -> str:
     root = tool["input_schema"]
-    schema = _resolved(root, root)
-    parameters = f"_: {_object(root, schema, '', ())}" if _properties(schema) else ""
-    return "\n".join([*_comment(tool), f"type {tool['name']} = ({parameters}) => any;"])
+    schema = _resolve_reference(root, root)
+    parameters = f"_: {_render_object(root, schema, '', ())}" if _get_properties(schema) else ""
+    return "\n".join([*_render_comment(tool), f"type {tool['name']} = ({parameters}) => any;"])
 
 
-def _type(root: Any, schema: Any, indent: str, path: tuple[str, ...]) -> str:
+def _render_type(root: Any, schema: Any, indent: str, path: tuple[str, ...]) -> str:
     """A JSON schema as a TypeScript type; ``path`` holds the references that led here."""
     reference = str(schema.get("$ref") or "") if isinstance(schema, Mapping) else ""
-    if len(path) > _DEPTH or (reference and reference in path):
+    if len(path) > _MAX_DEPTH or (reference and reference in path):
         return "any"
     path = (*path, reference)
-    schema = _resolved(root, schema)
+    schema = _resolve_reference(root, schema)
     kind = schema.get("type")
     if "const" in schema:
         return dump_json(schema["const"])
-    if values := _list(schema, "enum"):
-        return _union(map(dump_json, values))
-    if members := _list(schema, "anyOf") or _list(schema, "oneOf"):
-        return _union(_type(root, member, indent, path) for member in members)
-    if members := _list(schema, "allOf"):
-        return " & ".join(_type(root, member, indent, path) for member in members)
-    if kinds := _list(schema, "type"):
-        return _union(_type(root, {**schema, "type": one}, indent, path) for one in kinds)
+    if values := _get_list(schema, "enum"):
+        return _render_union(map(dump_json, values))
+    if members := _get_list(schema, "anyOf") or _get_list(schema, "oneOf"):
+        return _render_union(_render_type(root, member, indent, path) for member in members)
+    if members := _get_list(schema, "allOf"):
+        return " & ".join(_render_type(root, member, indent, path) for member in members)
+    if kinds := _get_list(schema, "type"):
+        return _render_union(
+            _render_type(root, {**schema, "type": one}, indent, path) for one in kinds
+        )
     if kind == "array":
-        item = _type(root, schema.get("items"), indent, path)
+        item = _render_type(root, schema.get("items"), indent, path)
         return f"({item})[]" if " | " in item and "{" not in item else f"{item}[]"
-    if _properties(schema):
-        return _object(root, schema, indent + "  ", path)
-    return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
+    if _get_properties(schema):
+        return _render_object(root, schema, indent + "  ", path)
+    return _TYPESCRIPT_TYPES.get(kind, "any") if isinstance(kind, str) else "any"
 
 
-def _object(root: Any, schema: Mapping[str, Any], indent: str, path: tuple[str, ...]) -> str:
-    required = _list(schema, "required")
+def _render_object(root: Any, schema: Mapping[str, Any], indent: str, path: tuple[str, ...]) -> str:
+    required = _get_list(schema, "required")
     lines = ["{"]
-    for name, value in _properties(schema).items():
-        about = _resolved(root, value)
+    for name, value in _get_properties(schema).items():
+        about = _resolve_reference(root, value)
         default = about.get("default")
-        note = "" if default is None else f" // default: {_plain(default)}"
+        note = "" if default is None else f" // default: {_render_default(default)}"
         optional = "" if name in required else "?"
-        lines.extend(indent + line for line in _comment(about))
-        lines.append(f"{indent}{name}{optional}: {_type(root, value, indent, path)},{note}")
+        lines.extend(indent + line for line in _render_comment(about))
+        lines.append(f"{indent}{name}{optional}: {_render_type(root, value, indent, path)},{note}")
     return "\n".join([*lines, "}"])
 
 
-def _resolved(root: Any, schema: Any) -> Mapping[str, Any]:
+def _resolve_reference(root: Any, schema: Any) -> Mapping[str, Any]:
     """The schema behind a local ``$ref``; what stands beside the reference wins."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return {}
         if not isinstance(reference := schema.get("$ref"), str):
@@ -136,23 +138,23 @@ def _resolved(root: Any, schema: Any) -> Mapping[str, Any]:
     return {}
 
 
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
+def _get_list(schema: Mapping[str, Any], key: str) -> list[Any]:
     value = schema.get(key)
     return value if isinstance(value, list) else []
 
 
-def _comment(about: Mapping[str, Any]) -> list[str]:
+def _render_comment(about: Mapping[str, Any]) -> list[str]:
     return [f"// {line}" for line in str(about.get("description") or "").splitlines()]
 
 
-def _plain(value: Any) -> str:
+def _render_default(value: Any) -> str:
     return value if isinstance(value, str) else dump_json(value)
 
 
-def _union(members: Iterable[str]) -> str:
+def _render_union(members: Iterable[str]) -> str:
     return " | ".join(dict.fromkeys(members))

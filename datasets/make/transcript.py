@@ -15,7 +15,7 @@ from ctxlab.messages.types import (
     Probe,
     Recording,
     ToolCall,
-    text_of,
+    message_text,
 )
 
 __all__ = ["Bag", "Call", "Transcript"]
@@ -121,5 +121,5 @@ class Transcript:
 
     def _append(self, message: Message) -> int:
         self.messages.append(message)
-        self.texts.append(text_of(message))
+        self.texts.append(message_text(message))
         return len(self.messages) - 1

@@ -13,7 +13,7 @@ import pytest
 from ctxlab._utils.private_files import (
     create_file,
     make_folder,
-    write_file,
+    open_for_writing,
 )
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
@@ -22,22 +22,22 @@ MAKE = """
 import json, readline, sys, threading
 from pathlib import Path
 from ctxlab.llm.base import Request
-from ctxlab.cli.chat.prompt import Prompt
+from ctxlab.cli.chat.prompt import LineReader
 from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
-from ctxlab.sessions.jsonl.migrate import migrate
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.migrate import migrate_folder
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 folder = Path(sys.argv[1])
 tools = ({"type": "function", "function": {"name": "look"}},)
 said = [Message("user", "a secret"), Message("assistant", "kept")]
-stores = WorkspaceStore(folder), ChunkedStore(folder / "kept/chunks", max_history=3)
+stores = SqliteStore(folder), JsonlStore(folder / "kept/chunks", max_history=3)
 for store in stores:  # held, since a database that nobody holds is closed and has no log
     id = store.create(tools=tools).id
     for _ in range(4):
         store.append(id, *said)
-    store.keep_line(id, 1, "a line")
+    store.save_turn_summary(id, 1, "a line")
     store.save(id)
     store.retitle(id, "a title")
     store.open(id)
@@ -47,20 +47,21 @@ with chunk.open("a") as torn:
 store.append(id, *said)  # cuts it off and keeps it aside
 old = folder / "kept/chunks/session-old.jsonl"
 old.write_text('{"role": "user", "content": "a secret"}\\n')
-assert migrate(folder / "kept/chunks").moved
+assert migrate_folder(folder / "kept/chunks").migrated
 client = CachedClient(ScriptedClient("short", "long " * 20_000), folder / ".ctxlab/calls")
 for text in ("a secret", "another"):
     client.complete(Request("gpt-4o", (Message("user", text),)))
 assert client.complete(Request("gpt-4o", (Message("user", "another"),))).cached
-prompt = Prompt(folder / ".ctxlab/chat_history")
-if prompt._readline is not None:
+reader = LineReader(folder / ".ctxlab/chat_history")
+if reader._readline is not None:
     readline.add_history("a secret")
-    prompt.keep()
+    reader.save_history()
 print("made", flush=True)
 sys.stdin.read()  # logs of databases are there as long as they are open
 """
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077], ids=oct)
 def test_every_file_and_folder_that_is_made_belongs_to_its_owner_alone(
     umask: int, tmp_path: Path
@@ -118,6 +119,6 @@ def test_a_file_that_is_written_anew_is_private_and_one_that_is_there_is_not_tou
     path.chmod(0o644)
     create_file(path)
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("before", 0o644)
-    with write_file(path) as file:
+    with open_for_writing(path) as file:
         file.write(b"after")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("after", 0o600)

@@ -1,4 +1,4 @@
-"""Rules of ``held``: a signal is heard once and by whom it is for, whenever it comes."""
+"""Rules of ``defer_signals``: a signal is heard once and by whom it is for, whenever it comes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from ctxlab._utils import signals
 from ctxlab._utils.signals import (
-    cancelled_when_terminated,
-    held,
+    defer_signals,
+    sigterm_as_keyboard_interrupt,
 )
 
 LINES = 60
@@ -41,13 +41,13 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def held_and_pressed(at: tuple[int, ...], done: list[str]) -> int:
-    """Holds, with a signal at these lines of what holds; the number of lines that it has."""
+def defer_and_press(at: tuple[int, ...], done: list[str]) -> int:
+    """Defers signals, with one at these lines of ``defer_signals``; how many lines that has."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal lines
-        if frame.f_code.co_filename != signals.__file__ or frame.f_code.co_name != "held":
+        if frame.f_code.co_filename != signals.__file__ or frame.f_code.co_name != "defer_signals":
             return None
         if event == "line":
             lines += 1
@@ -58,7 +58,7 @@ def held_and_pressed(at: tuple[int, ...], done: list[str]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        with held():
+        with defer_signals():
             done.append("begun")
             done.append("ended")
     finally:
@@ -70,7 +70,7 @@ def test_a_signal_waits_until_what_is_held_is_done_and_the_second_does_not() -> 
     done = []
 
     def interrupted(times: int) -> None:
-        with held():
+        with defer_signals():
             for _ in range(times):
                 press()
                 time.sleep(0.01)
@@ -81,29 +81,29 @@ def test_a_signal_waits_until_what_is_held_is_done_and_the_second_does_not() -> 
             interrupted(times)
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with held():
+    with defer_signals():
         pass
 
 
 def test_a_signal_at_any_line_is_heard_once_and_parts_nothing(heard: list[int]) -> None:
-    whole = held_and_pressed((), [])
+    whole = defer_and_press((), [])
     assert 5 < whole < LINES
     for at in range(1, whole + 1):
         done: list[str] = []
         heard.clear()
         with pytest.raises(KeyboardInterrupt):
-            held_and_pressed((at,), done)
+            defer_and_press((at,), done)
         assert len(heard) == 1
         assert done in ([], ["begun", "ended"])
         heard_afterwards(heard)
 
 
 def test_of_two_signals_at_any_lines_one_is_heard_and_the_next_one_is(heard: list[int]) -> None:
-    whole = held_and_pressed((), [])
+    whole = defer_and_press((), [])
     for pair in combinations_with_replacement(range(1, whole + 1), 2):
         heard.clear()
         with pytest.raises(KeyboardInterrupt):
-            held_and_pressed(pair, [])
+            defer_and_press(pair, [])
         assert heard
         heard_afterwards(heard)
 
@@ -120,7 +120,7 @@ def heard_afterwards(heard: list[int]) -> None:
 
 def test_a_signal_is_heard_where_what_is_held_fails(heard: list[int]) -> None:
     def fail() -> None:
-        with held():
+        with defer_signals():
             press()
             raise OSError("the disk is full")
 
@@ -132,7 +132,7 @@ def test_a_signal_is_heard_where_what_is_held_fails(heard: list[int]) -> None:
 
 def test_sigterm_is_a_ctrl_c_in_the_block_alone(heard: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), cancelled_when_terminated(), held():
+    with pytest.raises(KeyboardInterrupt), sigterm_as_keyboard_interrupt(), defer_signals():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
     assert not heard

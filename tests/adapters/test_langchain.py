@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 
 pytest.importorskip("langchain", reason="langchain is not installed: pip install 'ctxlab[test]'")
@@ -29,8 +30,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 
 from ctxlab.adapters.langchain import (
     ContextMiddleware,
-    _name,
-    _ours,
+    _model_name,
+    _to_message,
 )
 
 STEPS = 12
@@ -66,7 +67,7 @@ def read(path: str) -> str:
 
 
 def ours(messages: list[BaseMessage]) -> list[Message]:
-    return [Message.from_dict(m) for m in convert_to_openai_messages(messages)]
+    return [message_from_dict(m) for m in convert_to_openai_messages(messages)]
 
 
 @pytest.mark.parametrize("in_async", [False, True])
@@ -83,8 +84,8 @@ def test_the_model_sees_a_managed_context_and_the_state_keeps_everything(in_asyn
     assert all(len(m.content) > 1000 for m in results)
     counter = TokenCounter("gpt-4o")
     for sent in map(ours, model.asked):
-        assert check(sent) == []
-        assert counter.request(sent) <= 2000
+        assert find_violations(sent) == []
+        assert counter.count_request(sent) <= 2000
         long = [m for m in sent if m.role == "tool" and len(m.text) > 1000]
         assert len(long) <= 2
     assert ours(model.asked[-1])[0].text == "You read."
@@ -96,7 +97,7 @@ def test_what_is_left_alone_is_the_very_message_and_tools_take_room() -> None:
     agent = create_agent(model, tools=[read], middleware=[middleware])
     state = agent.invoke({"messages": [("user", "Go")]}, {"recursion_limit": 100})
     assert all(any(sent is kept for kept in state["messages"]) for sent in model.asked[-1])
-    (known,) = middleware._conversations._known
+    (known,) = middleware._conversations._conversations
     assert known.manager.tools[0]["function"]["name"] == "read"
     assert known.manager.budget.fixed > 20
 
@@ -173,10 +174,10 @@ def test_what_langchain_cannot_convert_counts_as_its_json_and_is_handed_on() -> 
     request, middleware = sent_of(said, tools=tools)
     assert all(a is b for a, b in zip(request.messages, said, strict=True))
     assert request.tools == tools
-    assert TokenCounter("gpt-4o").message(_ours(said[1])) > 50
-    (known,) = middleware._conversations._known
+    assert TokenCounter("gpt-4o").count_message(_to_message(said[1])) > 50
+    (known,) = middleware._conversations._conversations
     _, without = sent_of(said)
-    bare = without._conversations._known[0].manager.budget.fixed
+    bare = without._conversations._conversations[0].manager.budget.fixed
     assert known.manager.budget.fixed > bare + 20
 
 
@@ -190,10 +191,10 @@ def test_a_prompt_that_changes_at_each_call_is_no_new_conversation() -> None:
 
     agent = create_agent(model, tools=[read], middleware=[prompt, middleware])
     agent.invoke({"messages": [("user", "Go")]}, {"recursion_limit": 100})
-    assert len(middleware._conversations._known) == 1
+    assert len(middleware._conversations._conversations) == 1
     prompts = [sent[0].content for sent in model.asked]
     assert prompts == [f"You have said {1 + 2 * i} things." for i in range(STEPS + 1)]
-    assert all(check(ours(sent)) == [] for sent in model.asked)
+    assert all(find_violations(ours(sent)) == [] for sent in model.asked)
 
 
 class Named:
@@ -215,4 +216,4 @@ class Named:
     ],
 )
 def test_the_name_of_a_chat_models_model(model: Any, name: str | None) -> None:
-    assert _name(model) == name
+    assert _model_name(model) == name

@@ -11,8 +11,8 @@ from talking import talking
 
 from ctxlab.adapters.litellm import ContextHook
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.openai_format import message_from_dict
+from ctxlab.messages.validation import find_violations
 
 SAID = [
     {"role": role, "content": f"{role} {i} " + "word " * 60}
@@ -22,6 +22,7 @@ SAID = [
 TALK: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, *SAID[:-1]]
 
 
+@pytest.mark.e2e
 @pytest.mark.filterwarnings("default")
 def test_a_call_that_goes_out_holds_the_managed_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
@@ -49,7 +50,7 @@ def test_chat_completions_alone_are_managed() -> None:
     assert managed["temperature"] == 0.5
     assert len(managed["messages"]) < len(TALK) == len(data["messages"])
     assert managed["messages"][-1] is TALK[-1]
-    assert check([Message.from_dict(m) for m in managed["messages"]], "openai") == []
+    assert find_violations([message_from_dict(m) for m in managed["messages"]], "openai") == []
     other = {"model": "e", "input": ["text"]}
     assert asyncio.run(hook.async_pre_call_deployment_hook(other, "aembedding")) is other
 
@@ -70,8 +71,8 @@ def test_a_conversation_is_remembered_through_all_hooks_of_a_request() -> None:
     for end in range(2, 80, 2):
         words = [dict(m, content=f"{i} {m['content']}") for i, m in enumerate(SAID * 4)]
         asyncio.run(turn([TALK[0], *words[: end - 1]]))
-    assert 2 <= len(client.asked) <= 6
-    assert len(hook._conversations._known) == 1
+    assert 2 <= len(client.requests) <= 6
+    assert len(hook._conversations._conversations) == 1
 
 
 def test_a_router_manages_a_request_once_and_for_the_model_that_it_chose(
@@ -85,10 +86,10 @@ def test_a_router_manages_a_request_once_and_for_the_model_that_it_chose(
         router = litellm.Router([{"model_name": "mine", "litellm_params": params}], num_retries=0)
         asyncio.run(router.acompletion("mine", messages=long))
         (call,) = server.calls
-    (known,) = hook._conversations._known
+    (known,) = hook._conversations._conversations
     assert known.model == "openai/gpt-4"
-    assert known.manager.recording("r").requests == ()
-    assert len(known.given) == 30
+    assert known.manager.recording("r").request_positions == ()
+    assert len(known.received) == 30
     assert call.prompt <= 8192
 
 

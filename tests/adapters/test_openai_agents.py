@@ -23,11 +23,11 @@ from openai.types.responses import (
 
 from ctxlab.adapters.openai_agents import context_filter
 from ctxlab.adapters.responses_format import (
-    items_of,
-    messages_of,
+    items_from_message,
+    messages_from_items,
 )
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 
 STEPS = 12
@@ -91,9 +91,9 @@ def test_the_model_sees_a_managed_context_and_the_run_keeps_everything() -> None
     assert len(outputs) == 2 * STEPS
     counter = TokenCounter("gpt-4o")
     for items in model.asked:
-        sent: list[Message] = [message for message, _ in messages_of(items)]
-        assert check(sent) == []
-        assert counter.request(sent) <= 3000
+        sent: list[Message] = [message for message, _ in messages_from_items(items)]
+        assert find_violations(sent) == []
+        assert counter.count_request(sent) <= 3000
         assert sum(len(m.text) > 1000 for m in sent if m.role == "tool") <= 2
 
 
@@ -124,7 +124,7 @@ def test_reasoning_text_and_parallel_calls_of_an_answer_are_one_message() -> Non
         },
         {"type": "message", "role": "assistant", "content": "Done."},
     ]
-    messages = list(messages_of(items))
+    messages = list(messages_from_items(items))
     assert [(m.role, m.text, len(m.tool_calls), len(own)) for m, own in messages] == [
         ("user", "Go", 0, 1),
         ("assistant", "I read.", 2, 4),
@@ -162,7 +162,7 @@ def test_a_call_of_any_kind_and_its_output_stay_together(kind: str, messages: in
     assert calls == [item["call_id"] for item in sent if item.get("type") == output_type]
     assert sent.count({"role": "user", "content": "Go"}) == 1
     assert sum(item.get("type") == "reasoning" for item in sent) == len(calls)
-    assert check([message for message, _ in messages_of(sent)]) == []
+    assert find_violations([message for message, _ in messages_from_items(sent)]) == []
 
 
 def test_an_output_that_names_the_calls_item_or_its_approval_is_its_result() -> None:
@@ -173,9 +173,9 @@ def test_an_output_that_names_the_calls_item_or_its_approval_is_its_result() -> 
         {"type": "mcp_approval_request", "id": "a", "name": "drop", "arguments": "{}"},
         {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
     ]
-    messages = [message for message, _ in messages_of(items)]
+    messages = [message for message, _ in messages_from_items(items)]
     assert [message.role for message in messages] == ["user"] + ["assistant", "tool"] * 2
-    assert check(messages) == []
+    assert find_violations(messages) == []
 
 
 HOSTED = ["web_search", "file_search", "code_interpreter", "image_generation", "mcp"]
@@ -214,7 +214,7 @@ def test_pictures_count_wherever_they_stand() -> None:
         {"type": "computer_call_output", "call_id": "d", "output": shot},
     ]
     counter = TokenCounter("gpt-4o")
-    counts = [counter.message(message) > 700 for message, _ in messages_of(items)]
+    counts = [counter.count_message(message) > 700 for message, _ in messages_from_items(items)]
     assert counts == [True, True, True, False, True]
 
 
@@ -232,8 +232,8 @@ def test_pictures_that_are_left_out_are_not_sent_and_the_others_are_as_they_were
     assert [str(item).count("input_image") for item in sent] == [0] * 17 + [1, 0]
     assert sent[17] is look
     assert sent[1]["content"][1] == {"type": "input_text", "text": "[image left out]"}
-    ((message, own),) = messages_of([{**look, "content": [image, image]}])
-    assert items_of(message, own) == ({**look, "content": [image, image]},)
+    ((message, own),) = messages_from_items([{**look, "content": [image, image]}])
+    assert items_from_message(message, own) == ({**look, "content": [image, image]},)
 
 
 def test_a_rewritten_item_keeps_its_kind_its_id_and_its_reasoning() -> None:
@@ -275,13 +275,13 @@ def test_reasoning_goes_with_what_it_led_to() -> None:
         {"type": "message", "role": "assistant", "id": "m", "content": [text]},
         {"type": "function_call", "id": "f", "call_id": "c", "name": "read", "arguments": "{}"},
     )  # fmt: skip
-    ((message, own),) = messages_of(items)
-    assert items_of(message, own) == items
-    told = items_of(message.replace(content="Short."), own)
+    ((message, own),) = messages_from_items(items)
+    assert items_from_message(message, own) == items
+    told = items_from_message(message.replace(content="Short."), own)
     assert [item["id"] for item in told] == ["r2", "m", "f"]
     assert told[1]["content"][0]["text"] == "Short."
-    assert [item["id"] for item in items_of(message.replace(content=None), own)] == ["f"]
-    assert items_of(message.replace(tool_calls=()), own) == items[:4]
+    assert [item["id"] for item in items_from_message(message.replace(content=None), own)] == ["f"]
+    assert items_from_message(message.replace(tool_calls=()), own) == items[:4]
 
 
 def test_a_system_message_of_the_strategys_own_is_sent() -> None:
@@ -304,6 +304,6 @@ def test_instructions_that_change_are_no_new_conversation_and_the_agents_model_c
         data: Any = SimpleNamespace(model_data=asked, agent=SimpleNamespace(model="gpt-4"))
         made = asyncio.run(managing(data))
         assert made.instructions == f"It is {turn}."
-    sent = [message for message, _ in messages_of(made.input)]
+    sent = [message for message, _ in messages_from_items(made.input)]
     assert len(sent) < 40
-    assert TokenCounter("gpt-4").request(sent) <= 8192
+    assert TokenCounter("gpt-4").count_request(sent) <= 8192

@@ -28,11 +28,11 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from ctxlab.adapters.pydantic_ai import (
-    _messages,
+    _split_message,
     context_processor,
 )
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 
 STEPS = 12
@@ -74,7 +74,7 @@ def processed(processor: Any, history: list[ModelMessage]) -> list[ModelMessage]
 
 
 def ours(messages: list[ModelMessage]) -> list[Message]:
-    return [message for whole in messages for message, _ in _messages(whole)]
+    return [message for whole in messages for message, _ in _split_message(whole)]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_the_model_sees_a_managed_context_that_is_valid_and_fits(strategy: str) 
     counter = TokenCounter("gpt-4o")
     for messages in asked:
         sent = ours(messages)
-        assert check(sent) == []
-        assert counter.request(sent) <= 3000
+        assert find_violations(sent) == []
+        assert counter.count_request(sent) <= 3000
         assert sent[0].text == "You read."
         kinds = [type(message) for message in messages]
         assert all(a is not b for a, b in pairwise(kinds))

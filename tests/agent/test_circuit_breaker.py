@@ -9,8 +9,8 @@ from acting import calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.agent.circuit_breaker import Breaker
-from ctxlab.agent.events import Returned
+from ctxlab.agent.circuit_breaker import CircuitBreaker
+from ctxlab.agent.events import ToolCallFinished
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.errors import SpecError
@@ -26,34 +26,34 @@ TEXT = (
 
 def test_the_fourth_call_after_three_failures_is_blocked() -> None:
     """Seed 002, scenario 2: a tool is blocked after 3 consecutive failures."""
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for _ in range(3):
-        assert breaker.blocked("shell__run_command") is None
-        breaker.count("shell__run_command", BAD)
-    result = breaker.blocked("shell__run_command")
+        assert breaker.blocked_result("shell__run_command") is None
+        breaker.record("shell__run_command", BAD)
+    result = breaker.blocked_result("shell__run_command")
     assert result is not None
     assert (result.ok, result.error, result.error_type) == (False, TEXT, "circuit_breaker")
-    assert breaker.blocked("read") is None
+    assert breaker.blocked_result("read") is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans())), st.integers(0, 4))
 def test_a_tool_is_blocked_exactly_while_its_last_calls_in_a_row_failed(
     called: list[tuple[str, bool]], limit: int
 ) -> None:
-    breaker = Breaker(limit)
+    breaker = CircuitBreaker(limit)
     for name, ok in called:
-        breaker.count(name, GOOD if ok else BAD)
+        breaker.record(name, GOOD if ok else BAD)
     for name in "ab":
         last = [ok for each, ok in called if each == name][-limit:] if limit else [True]
         blocked = len(last) >= max(limit, 1) and not any(last)
-        assert (breaker.blocked(name) is not None) is blocked
+        assert (breaker.blocked_result(name) is not None) is blocked
     breaker.reset()
-    assert breaker.blocked("a") is breaker.blocked("b") is None
+    assert breaker.blocked_result("a") is breaker.blocked_result("b") is None
 
 
 def test_a_breaker_with_a_strange_threshold_is_refused() -> None:
-    with pytest.raises(SpecError, match="failures is -1"):
-        Breaker(-1)
+    with pytest.raises(SpecError, match="max_failures is -1"):
+        CircuitBreaker(-1)
 
 
 class Flaky:
@@ -80,12 +80,12 @@ def test_an_agent_whose_tool_keeps_failing_is_told_to_try_something_else() -> No
     flaky = Flaky()
     client = ScriptedClient(*[calls(RUN)] * 4, calls(RUN, ("read", "{}")), "I give up.")
     agent = Agent("gpt-4o", tools=[flaky.shell__run_command, flaky.read], client=client)
-    results = [e.result for e in agent.stream("Run it") if isinstance(e, Returned)]
+    results = [e.result for e in agent.stream("Run it") if isinstance(e, ToolCallFinished)]
     assert [r.error_type for r in results] == [
         *["execution_error"] * 3, "circuit_breaker", "circuit_breaker", None,
     ]  # fmt: skip
     assert flaky.ran == 3
-    told = [m.text for m in client.asked[4].messages if m.role == "tool"]
+    told = [m.text for m in client.requests[4].messages if m.role == "tool"]
     assert json.loads(told[-1]) == {"error": TEXT, "error_type": "circuit_breaker"}
 
 
@@ -95,16 +95,16 @@ def test_a_success_and_a_new_turn_make_the_tool_whole_again() -> None:
         *[calls(RUN)] * 2, calls(RIGHT), *[calls(RUN)] * 3, "No.", calls(RUN), "No.",
     )  # fmt: skip
     agent = Agent("gpt-4o", tools=[flaky.shell__run_command], client=client)
-    agent.turn("One")
-    agent.turn("Two")
+    agent.run("One")
+    agent.run("Two")
     assert flaky.ran == 7
 
 
 def test_wrong_arguments_and_unknown_names_count_and_the_breaker_can_be_off() -> None:
     def kinds(failures: int) -> list[str | None]:
         client = ScriptedClient(*[calls(("write", "{}"))] * 5, "No.")
-        agent = Agent("gpt-4o", client=client, failures=failures)
-        return [e.result.error_type for e in agent.stream("Go") if isinstance(e, Returned)]
+        agent = Agent("gpt-4o", client=client, max_tool_failures=failures)
+        return [e.result.error_type for e in agent.stream("Go") if isinstance(e, ToolCallFinished)]
 
     assert kinds(2) == [*["tool_not_found"] * 2, *["circuit_breaker"] * 3]
     assert kinds(0) == ["tool_not_found"] * 5

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from talking import Fault, talking
 
 from ctxlab.agent.events import (
-    Called,
-    Done,
-    Returned,
-    TextPiece,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnFinished,
 )
 from ctxlab.agent.loop import Agent
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm import (
     LiteLLMClient,
@@ -74,7 +74,7 @@ def test_calls_that_ctrl_c_left_open_are_answered_as_cancelled() -> None:
     agent = Agent("gpt-4o", tools=[read, stop], client=client, processes=processes)
     heard = Heard(agent)
     with pytest.raises(KeyboardInterrupt):
-        agent.turn("Go")
+        agent.run("Go")
     assert processes.times == 1
     results = [m for m in heard.messages if m.role == "tool"]
     assert [m.tool_call_id for m in results] == ["c0", "c1", "c2"]
@@ -84,7 +84,7 @@ def test_calls_that_ctrl_c_left_open_are_answered_as_cancelled() -> None:
         assert said["error_type"] == "cancelled"
         assert said["error"].startswith("Cancelled by the user")
     whole(agent, heard)
-    assert agent.turn("Again").text == "Here I am."
+    assert agent.run("Again").text == "Here I am."
     whole(agent, heard)
     assert processes.times == 1
 
@@ -95,10 +95,10 @@ def test_text_that_had_come_is_kept_with_its_marker() -> None:
     agent = Agent("gpt-4o", client=client)
     heard = Heard(agent)
     with pytest.raises(KeyboardInterrupt):
-        agent.turn("Tell me")
+        agent.run("Tell me")
     assert heard.messages[-1].text == "It is a long st\n\n[Cancelled]"
     assert client.open == 0
-    assert agent.turn("Go on").text == "Fine."
+    assert agent.run("Go on").text == "Fine."
     whole(agent, heard)
 
 
@@ -106,13 +106,13 @@ def test_nothing_is_kept_where_nothing_had_come() -> None:
     agent = Agent("gpt-4o", client=Streaming(STOP, "Fine."))
     heard = Heard(agent)
     with pytest.raises(KeyboardInterrupt):
-        agent.turn("Tell me")
+        agent.run("Tell me")
     assert [m.role for m in heard.messages] == ["user"]
-    agent.turn("Go on")
+    agent.run("Go on")
     whole(agent, heard)
 
 
-@pytest.mark.parametrize("kind", [TextPiece, Called, Returned])
+@pytest.mark.parametrize("kind", [TextDelta, ToolCallStarted, ToolCallFinished])
 def test_a_turn_that_is_closed_in_the_middle_is_cleaned_up_without_a_word(kind: type) -> None:
     processes = Killed()
     client = Streaming(calls(("read", "{}"), ("read", "{}"), text="On my way."), "Done.")
@@ -123,14 +123,14 @@ def test_a_turn_that_is_closed_in_the_middle_is_cleaned_up_without_a_word(kind: 
     stream.close()
     assert processes.times == 1
     assert client.open == 0
-    if kind is TextPiece:
+    if kind is TextDelta:
         assert heard.messages[-1].text == "On my\n\n[Cancelled]"
     else:
         assert [m.role for m in heard.messages][-2:] == ["tool", "tool"]
         assert "cancelled" in heard.messages[-1].text
     whole(agent, heard)
     client.answers = ["Done."]
-    assert agent.turn("Again").text == "Done."
+    assert agent.run("Again").text == "Done."
     whole(agent, heard)
 
 
@@ -138,9 +138,9 @@ def test_a_turn_that_is_over_ends_no_process_however_it_is_left() -> None:
     processes = Killed()
     agent = Agent("gpt-4o", client=Streaming("One.", "Two."), processes=processes)
     stream = agent.stream("Go")
-    take(stream, lambda event: isinstance(event, Done))
+    take(stream, lambda event: isinstance(event, TurnFinished))
     stream.close()
-    agent.turn("Go")
+    agent.run("Go")
     assert processes.times == 0
 
 
@@ -148,7 +148,7 @@ def test_a_model_that_fails_ends_no_process() -> None:
     processes = Killed()
     agent = Agent("gpt-4o", client=Streaming(ModelUnavailable("busy")), processes=processes)
     with pytest.raises(ModelUnavailable):
-        agent.turn("Go")
+        agent.run("Go")
     assert processes.times == 0
 
 
@@ -157,14 +157,14 @@ def test_a_turn_that_was_left_is_closed_by_the_next_one_or_by_nobody_holding_it(
     agent = Agent("gpt-4o", tools=[read], client=client)
     heard = Heard(agent)
     stream = agent.stream("One")
-    take(stream, lambda event: isinstance(event, Called))
+    take(stream, lambda event: isinstance(event, ToolCallStarted))
     second = agent.stream("Two")
     whole(agent, heard)
-    take(second, lambda event: isinstance(event, Called))
+    take(second, lambda event: isinstance(event, ToolCallStarted))
     del second
     gc.collect()
     whole(agent, heard)
-    assert agent.turn("Three").text == "Done."
+    assert agent.run("Three").text == "Done."
     whole(agent, heard)
     assert list(stream) == []
 
@@ -179,7 +179,7 @@ def test_processes_that_cannot_be_ended_do_not_hide_the_interruption() -> None:
     )
     heard = Heard(agent)
     with pytest.raises(KeyboardInterrupt):
-        agent.turn("Go")
+        agent.run("Go")
     whole(agent, heard)
 
 
@@ -188,7 +188,7 @@ def test_processes_that_cannot_be_ended_do_not_hide_the_interruption() -> None:
 
 def test_ctrl_c_ends_a_running_command_with_its_children() -> None:
     """Seed 002, criterion 4: no managed process is left, nor a child of one."""
-    with Processes() as processes:
+    with ProcessManager() as processes:
         seen: list[psutil.Process] = []
 
         def look() -> None:
@@ -206,12 +206,12 @@ def test_ctrl_c_ends_a_running_command_with_its_children() -> None:
         agent = Agent("gpt-4o", tools=[run], client=client, processes=processes)
         heard = Heard(agent)
         with pytest.raises(KeyboardInterrupt):
-            agent.turn("Sleep")
+            agent.run("Sleep")
         _, alive = psutil.wait_procs(seen, timeout=30)
         assert not alive
-        assert processes.running() == []
+        assert processes.list_running() == []
         whole(agent, heard)
-        assert agent.turn("And?").text == "Stopped."
+        assert agent.run("And?").text == "Stopped."
 
 
 def _sleeps(process: psutil.Process) -> bool:
@@ -221,6 +221,7 @@ def _sleeps(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.e2e
 def test_ctrl_c_while_a_model_is_waited_for_leaves_the_users_message() -> None:
     with talking([Fault.HANG, "Fine."]) as server:
         client = LiteLLMClient(server.address, "key", retries=0)
@@ -229,10 +230,10 @@ def test_ctrl_c_while_a_model_is_waited_for_leaves_the_users_message() -> None:
         watch = threading.Thread(target=_once_asked, args=(server,))
         watch.start()
         with pytest.raises(KeyboardInterrupt):
-            agent.turn("Hello?")
+            agent.run("Hello?")
         watch.join()
         assert [m.text for m in heard.messages] == ["Hello?"]
-        assert agent.turn("Again?").text == "Fine."
+        assert agent.run("Again?").text == "Fine."
         whole(agent, heard)
 
 
@@ -242,6 +243,7 @@ def _once_asked(server: Any) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.e2e
 def test_ctrl_c_at_any_moment_parts_no_message_from_its_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -268,13 +270,13 @@ def test_ctrl_c_at_any_moment_parts_no_message_from_its_store(
         try:
             timer.start()
             for number in range(1000):
-                agent.turn(f"turn {turn} {number}")
+                agent.run(f"turn {turn} {number}")
         except KeyboardInterrupt:
             stopped += 1
         timer.join()
         whole(agent, heard)
     assert stopped + len(dropped) == 60
-    agent.turn("At last")
+    agent.run("At last")
     whole(agent, heard)
 
 

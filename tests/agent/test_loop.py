@@ -19,10 +19,10 @@ from talking import talking
 
 from ctxlab import count_tokens
 from ctxlab.agent.events import (
-    Called,
-    Done,
-    Returned,
-    TextPiece,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnFinished,
     event_to_dict,
 )
 from ctxlab.agent.loop import (
@@ -30,7 +30,7 @@ from ctxlab.agent.loop import (
     Agent,
 )
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     SpecError,
 )
@@ -42,13 +42,14 @@ from ctxlab.llm.base import (
     Reply,
     Request,
 )
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     ToolCall,
     Usage,
 )
-from ctxlab.messages.validation import check
-from ctxlab.sessions.message_units import paired
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.resume_messages import pair_tool_results
 from ctxlab.strategies import full
 
 
@@ -72,7 +73,7 @@ def agent_of(*answers: Any, **options: Any) -> tuple[Agent, ScriptedClient]:
 
 
 def sent(client: ScriptedClient, number: int = -1) -> list[str]:
-    return [m.text for m in client.asked[number].messages]
+    return [m.text for m in client.requests[number].messages]
 
 
 # --- a turn ----------------------------------------------------------------------------------------
@@ -85,15 +86,15 @@ def test_a_turn_is_told_as_it_happens() -> None:
     events = list(agent.stream("What is in a.py?"))
     call = ToolCall("c0", "read", '{"size": 3}')
     kinds = [kind for kind, _ in groupby(type(e) for e in events)]
-    assert kinds == [TextPiece, Called, Returned, TextPiece, Done]
-    assert Called(call) in events
-    returned = next(e for e in events if isinstance(e, Returned))
+    assert kinds == [TextDelta, ToolCallStarted, ToolCallFinished, TextDelta, TurnFinished]
+    assert ToolCallStarted(call) in events
+    returned = next(e for e in events if isinstance(e, ToolCallFinished))
     assert (returned.result.data, returned.result.tool_name) == ("aaa", "read")
-    assert isinstance(events[-1], Done)
-    outcome = events[-1].outcome
+    assert isinstance(events[-1], TurnFinished)
+    outcome = events[-1].result
     assert (outcome.text, outcome.finish, outcome.iterations) == ("It says aaa.", "answered", 2)
     assert [m.role for m in outcome.messages] == ["user", "assistant", "tool", "assistant"]
-    assert client.asked[0].tools == agent.definitions
+    assert client.requests[0].tools == agent.tool_definitions
     whole(agent, heard)
     told = [event_to_dict(e) for e in events]
     assert json.loads(json.dumps(told)) == told
@@ -107,21 +108,21 @@ def test_usage_price_and_time_are_kept_with_each_reply() -> None:
     reply = Reply(Message("assistant", "Hello."), bill, 0.5)
     agent, _ = agent_of(Reply(FOUND, bill, 0.25), reply)
     before = time.time()
-    outcome = agent.turn("Hi")
+    outcome = agent.run("Hi")
     assert outcome.usage == Usage(200, cache_read=40, output=14)
     assert outcome.usd == 0.75
     answers = [m for m in outcome.messages if m.role == "assistant"]
     assert [(m.usage, m.extra["usd"]) for m in answers] == [(bill, 0.25), (bill, 0.5)]
     assert all(m.time is not None and before <= m.time <= time.time() for m in outcome.messages)
     nameless, _ = agent_of(Reply(Message("assistant", "Hm."), bill, math.nan))
-    assert math.isnan(nameless.turn("Hi").usd)
+    assert math.isnan(nameless.run("Hi").usd)
 
 
 def test_what_streams_comes_in_pieces_and_is_kept_whole() -> None:
     client = Streaming("Hello there, friend.")
     agent = Agent("gpt-4o", client=client)
     heard = Heard(agent)
-    pieces = [e.text for e in agent.stream("Hi") if isinstance(e, TextPiece)]
+    pieces = [e.text for e in agent.stream("Hi") if isinstance(e, TextDelta)]
     assert pieces == ["Hello", " ther", "e, fr", "iend."]
     assert heard.messages[-1].text == "Hello there, friend."
     assert client.open == 0
@@ -134,22 +135,22 @@ def test_seed_000_5_at_the_cap_the_partial_answer_comes_back_with_its_marker() -
     agent, client = agent_of(*[asking] * 10, "never asked")
     heard = Heard(agent)
     events = list(agent.stream("Read all"))
-    assert isinstance(events[-1], Done)
-    outcome = events[-1].outcome
+    assert isinstance(events[-1], TurnFinished)
+    outcome = events[-1].result
     assert outcome.text == "Still reading.\n\n[Tool call limit reached]"
-    assert (outcome.finish, outcome.iterations, len(client.asked)) == ("limit", 10, 10)
+    assert (outcome.finish, outcome.iterations, len(client.requests)) == ("limit", 10, 10)
     assert outcome.messages[-1] == heard.messages[-1]
     assert outcome.messages[-1].text == outcome.text
-    said = "".join(e.text for e in events if isinstance(e, TextPiece))
+    said = "".join(e.text for e in events if isinstance(e, TextDelta))
     assert said.endswith(outcome.text)
     whole(agent, heard)
 
 
 def test_the_cap_is_the_callers_and_stands_where_nothing_was_said() -> None:
     agent, client = agent_of(FOUND, FOUND, "Done.", max_iterations=2)
-    assert agent.turn("Go").text == "[Tool call limit reached]"
-    assert agent.turn("Go on").text == "Done."
-    assert check(client.asked[-1].messages) == []
+    assert agent.run("Go").text == "[Tool call limit reached]"
+    assert agent.run("Go on").text == "Done."
+    assert find_violations(client.requests[-1].messages) == []
     with pytest.raises(SpecError, match="max_iterations"):
         Agent("gpt-4o", max_iterations=0)
 
@@ -158,7 +159,7 @@ def test_the_cap_is_the_callers_and_stands_where_nothing_was_said() -> None:
 
 
 def turn_on(agent: Agent, text: str, file: str | None) -> None:
-    agent.turn(text, file=file)
+    agent.run(text, file=file)
 
 
 def test_seed_000_1_the_same_file_continues_its_session() -> None:
@@ -188,17 +189,17 @@ def test_seed_000_3_switching_back_resumes_whatever_files_the_tools_touched() ->
     turn_on(agent, "four", None)
     turn_on(agent, "five", "b.md")
     assert sent(client) == ["You help.", "two", "B1.", "five"]
-    assert check(client.asked[-1].messages) == []
+    assert find_violations(client.requests[-1].messages) == []
 
 
 def test_seed_000_4_results_of_earlier_turns_are_sent_as_stubs() -> None:
     """Seed 000, testing 4: tool compaction produces valid stubs, once the turn is over."""
     agent, client = agent_of(FOUND, "Found 5.", "You are welcome.")
-    agent.turn("Search")
-    in_turn = next(m for m in client.asked[1].messages if m.role == "tool")
+    agent.run("Search")
+    in_turn = next(m for m in client.requests[1].messages if m.role == "tool")
     assert json.loads(in_turn.text)["results"][0]["path"] == "Notes/n0.md"
-    agent.turn("Thanks")
-    stub = json.loads(next(m.text for m in client.asked[2].messages if m.role == "tool"))
+    agent.run("Thanks")
+    stub = json.loads(next(m.text for m in client.requests[2].messages if m.role == "tool"))
     assert (stub["tool"], stub["status"], stub["summary"]) == (
         "search_vault",
         "success",
@@ -210,9 +211,9 @@ def test_seed_000_4_results_of_earlier_turns_are_sent_as_stubs() -> None:
 
 def test_a_failed_call_is_stubbed_as_a_failure() -> None:
     agent, client = agent_of(calls(("search_vault", '{"quarry": 1}')), "Hm.", "So?")
-    agent.turn("Search")
-    agent.turn("And?")
-    failed = json.loads(next(m.text for m in client.asked[2].messages if m.role == "tool"))
+    agent.run("Search")
+    agent.run("And?")
+    failed = json.loads(next(m.text for m in client.requests[2].messages if m.role == "tool"))
     assert failed.get("status") == "error" or failed.get("error_type") == "invalid_args"
 
 
@@ -220,8 +221,8 @@ def test_a_failed_call_is_stubbed_as_a_failure() -> None:
 def test_seed_000_6_a_result_is_cut_at_4000_characters(size: int, tail: str) -> None:
     """Seed 000, testing 6: tool result truncation at boundary."""
     agent, client = agent_of(calls(("read", json.dumps({"size": size}))), "Long.")
-    agent.turn("Read")
-    assert client.asked[1].messages[-1].text == "a" * min(size, 4000) + tail
+    agent.run("Read")
+    assert client.requests[1].messages[-1].text == "a" * min(size, 4000) + tail
     assert agent.manager.history[-2].text == "a" * size
 
 
@@ -237,9 +238,9 @@ def test_seed_000_7_marks_of_ours_never_reach_a_provider() -> None:
     with talking(script) as server:
         client = LiteLLMClient(server.address, "key", retries=0)
         agent = Agent("openai/gpt-4o", tools=TOOLS, client=client, system="You help.")
-        agent.begin([Message.from_dict(m) for m in old])
-        assert agent.turn("Again").text == "Found."
-        assert agent.turn("Thanks").text == "Bye."
+        agent.load_history([message_from_dict(m) for m in old])
+        assert agent.run("Again").text == "Found."
+        assert agent.run("Thanks").text == "Bye."
         assert [c.outcome for c in server.calls] == ["answered"] * 3
         bodies = json.dumps([c.body for c in server.calls])
     assert "_compacted" not in bodies
@@ -249,15 +250,17 @@ def test_seed_000_7_marks_of_ours_never_reach_a_provider() -> None:
 
 def test_a_system_prompt_of_ones_own_stands_for_the_one_that_was_stored() -> None:
     agent, client = agent_of("Yes.")
-    agent.begin([Message("system", "Old."), Message("user", "hi"), Message("assistant", "ho")])
-    agent.turn("Still there?")
+    agent.load_history(
+        [Message("system", "Old."), Message("user", "hi"), Message("assistant", "ho")]
+    )
+    agent.run("Still there?")
     assert sent(client) == ["You help.", "hi", "ho", "Still there?"]
     plain = Agent("gpt-4o", client=ScriptedClient("Yes."))
-    plain.begin([Message("system", "Old.")])
-    assert [m.text for m in plain.turn("Hi").messages] == ["Hi", "Yes."]
+    plain.load_history([Message("system", "Old.")])
+    assert [m.text for m in plain.run("Hi").messages] == ["Hi", "Yes."]
     assert plain.manager.history[0].text == "Old."
     with pytest.raises(SpecError, match="begun"):
-        agent.begin([])
+        agent.load_history([])
 
 
 # --- the window ------------------------------------------------------------------------------------
@@ -278,7 +281,7 @@ def test_seed_002_7_an_overflow_is_cut_with_a_warning_and_not_sent_as_it_is(
             max_tokens=200, strategy="panic()",
         )  # fmt: skip
         with caplog.at_level(logging.WARNING, "ctxlab.agent.manager"):
-            assert agent.turn("Read").text == "Long."
+            assert agent.run("Read").text == "Long."
         assert server.answered == 2
         assert server.calls[1].prompt <= 2800
         roles = [m.role for m in server.calls[1].messages]
@@ -293,7 +296,7 @@ def test_seed_002_4_tool_definitions_take_room_and_are_counted() -> None:
     def talk(tools: list[Any]) -> tuple[Agent, ScriptedClient]:
         client = ScriptedClient("Yes.")
         agent = Agent("gpt-4o", tools=tools, client=client, limit=3000, reserve=0)
-        agent.begin([Message("user", f"{i} " + "word " * 40) for i in range(90)])
+        agent.load_history([Message("user", f"{i} " + "word " * 40) for i in range(90)])
         return agent, client
 
     def wide(name: str) -> Any:
@@ -301,18 +304,18 @@ def test_seed_002_4_tool_definitions_take_room_and_are_counted() -> None:
             """Looks through the whole tree of files for what was asked, and tells what it found."""
             return path
 
-        from ctxlab.agent.tools.tool import tool_of
+        from ctxlab.agent.tools.tool import tool_from_function
 
-        return tool_of(tool, name=name)
+        return tool_from_function(tool, name=name)
 
     many = [wide(f"look_{i}") for i in range(30)]
     (plain, one), (laden, other) = talk([]), talk(many)
-    assert plain.parts()["tools"] == 0
-    assert laden.parts()["tools"] > 500
-    plain.turn("So?")
-    laden.turn("So?")
-    assert len(other.asked[0].messages) < len(one.asked[0].messages)
-    assert count_tokens(other.asked[0].messages, "gpt-4o", other.asked[0].tools) <= 3000
+    assert plain.context_breakdown()["tools"] == 0
+    assert laden.context_breakdown()["tools"] > 500
+    plain.run("So?")
+    laden.run("So?")
+    assert len(other.requests[0].messages) < len(one.requests[0].messages)
+    assert count_tokens(other.requests[0].messages, "gpt-4o", other.requests[0].tools) <= 3000
 
 
 PARTS = ["system", "tools", "summary", "messages", "reserve", "free", "limit"]
@@ -322,16 +325,16 @@ def test_seed_002_5_the_parts_of_the_next_request_add_up_to_the_window() -> None
     """Seed 002, criterion 5: tool definition token usage is shown, beside all other parts."""
     agent, client = agent_of(*["Yes. " * 60] * 30, limit=3000, max_tokens=300)
     for _ in range(30):
-        parts = agent.parts()
+        parts = agent.context_breakdown()
         assert list(parts) == PARTS
         assert sum(parts[name] for name in PARTS[:-1]) == parts["limit"] == 3000
         assert parts["reserve"] == 300
         assert parts["tools"] > 0
         before = len(agent.manager.history), len(agent.manager.events)
-        assert agent.parts() == parts
+        assert agent.context_breakdown() == parts
         assert (len(agent.manager.history), len(agent.manager.events)) == before
-        agent.turn("?")
-        request = client.asked[-1]
+        agent.run("?")
+        request = client.requests[-1]
         told = parts["system"] + parts["tools"] + parts["summary"] + parts["messages"]
         asked = count_tokens([Message("user", "?")], "gpt-4o") - 3
         assert count_tokens(request.messages, "gpt-4o", request.tools) == told + asked
@@ -340,27 +343,27 @@ def test_seed_002_5_the_parts_of_the_next_request_add_up_to_the_window() -> None
 
 def test_the_parts_are_known_where_a_strategy_would_ask_a_model_without_asking_it() -> None:
     agent, client = agent_of("Yes.", strategy="rolling_summary(model='gpt-4o') | panic()")
-    agent.turn("Hello")
-    asked = len(client.asked)
-    parts = agent.parts()
+    agent.run("Hello")
+    asked = len(client.requests)
+    parts = agent.context_breakdown()
     assert sum(parts[name] for name in PARTS[:-1]) == parts["limit"]
     assert parts["messages"] > 0
-    assert len(client.asked) == asked
+    assert len(client.requests) == asked
 
 
 # --- what goes wrong -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [ModelUnavailable("busy"), ModelRefused("no such key")])
+@pytest.mark.parametrize("error", [ModelUnavailable("busy"), ModelRequestRejected("no such key")])
 def test_a_model_that_does_not_answer_leaves_the_conversation_whole(error: Exception) -> None:
     agent, client = agent_of(FOUND, error, error, "Here again.")
     heard = Heard(agent)
     for text in ("Search", "And now?"):
         with pytest.raises(type(error)):
-            agent.turn(text)
+            agent.run(text)
         whole(agent, heard)
-    assert agent.turn("Now?").text == "Here again."
-    assert [m.text for m in client.asked[-1].messages if m.role == "user"] == [
+    assert agent.run("Now?").text == "Here again."
+    assert [m.text for m in client.requests[-1].messages if m.role == "user"] == [
         "Search", "And now?", "Now?",
     ]  # fmt: skip
     whole(agent, heard)
@@ -371,42 +374,55 @@ def test_what_had_come_of_an_answer_that_broke_off_is_kept_and_says_so() -> None
     agent = Agent("gpt-4o", client=client)
     heard = Heard(agent)
     with pytest.raises(ModelUnavailable):
-        agent.turn("Hi")
+        agent.run("Hi")
     assert heard.messages[-1].text == "Half of\n\n[The answer broke off]"
-    assert agent.turn("Again").text == "Whole."
+    assert agent.run("Again").text == "Whole."
     whole(agent, heard)
 
 
 def test_a_store_that_fails_ends_the_turn_and_what_it_did_not_take_was_not_said() -> None:
     agent, _ = agent_of(FOUND, "Found.")
-    stored: list[Message] = []
 
-    def full(messages: tuple[Message, ...]) -> None:
-        if len(stored) == 3:
-            raise OSError(28, "No space left on device")
-        stored.extend(messages)
+    class Disk(Heard):
+        full = True
 
-    agent.heard = full
+        def on_messages(self, messages: tuple[Message, ...]) -> None:
+            if self.full and len(self.messages) == 3:
+                raise OSError(28, "No space left on device")
+            super().on_messages(messages)
+
+    disk = Disk(agent)
     with pytest.raises(OSError, match="No space"):
-        agent.turn("Search")
-    assert list(agent.manager.history) == stored  # the call is open, in both alike
-    agent.heard = stored_again = Heard(agent)
-    assert agent.turn("Again").text == "Found."
-    assert check(agent.manager.history) == []
-    assert [m.role for m in stored_again.messages] == ["tool", "user", "assistant"]
+        agent.run("Search")
+    assert list(agent.manager.history) == disk.messages  # the call is open, in both alike
+    disk.full = False
+    assert agent.run("Again").text == "Found."
+    assert find_violations(agent.manager.history) == []
+    assert [m.role for m in disk.messages[3:]] == ["tool", "user", "assistant"]
+    whole(agent, disk)
+
+
+def test_an_agent_has_one_observer() -> None:
+    agent, _ = agent_of("Hello.")
+    heard = Heard(agent)
+    with pytest.raises(SpecError, match="stored already"):
+        Heard(agent)
+    assert agent.observer is heard
+    agent.run("Hi")
+    whole(agent, heard)
 
 
 def test_a_turn_within_a_turn_and_an_empty_message_are_refused() -> None:
     def recurse() -> str:
         """Asks the agent itself."""
-        return agent.turn("Me again").text
+        return agent.run("Me again").text
 
     agent = Agent("gpt-4o", tools=[recurse], client=ScriptedClient(calls(("recurse", "{}")), "Ok."))
-    returned = [e for e in agent.stream("Go") if isinstance(e, Returned)]
+    returned = [e for e in agent.stream("Go") if isinstance(e, ToolCallFinished)]
     assert "SpecError: the agent is in a turn" in str(returned[0].result.error)
     for nothing in ("", " \n"):
         with pytest.raises(SpecError, match="empty"):
-            agent.turn(nothing)
+            agent.run(nothing)
 
 
 def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_said() -> None:
@@ -418,15 +434,15 @@ def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_sai
     ):
         agent.stream("word " * 2000)
     assert heard.messages == []
-    assert agent.turn("Hello").text == "Fine."
-    assert len(client.asked) == 1
+    assert agent.run("Hello").text == "Fine."
+    assert len(client.requests) == 1
 
 
 def test_get_turn_is_there_where_contents_are() -> None:
     client = ScriptedClient("One.", calls(("get_turn", '{"number": 1}')), "It was.")
     agent = Agent("gpt-4o", client=client, strategy="contents() | panic()")
-    agent.turn("First")
-    returned = [e.result for e in agent.stream("What?") if isinstance(e, Returned)]
+    agent.run("First")
+    returned = [e.result for e in agent.stream("What?") if isinstance(e, ToolCallFinished)]
     assert [m["content"] for m in returned[0].data] == ["First", "One."]
     assert "get_turn" not in Agent("gpt-4o", strategy="panic()").tools
     whole = "when_it_pays(contents()) | panic()"
@@ -462,7 +478,7 @@ class Unruly:
         self.asked: list[Request] = []
 
     def complete(self, request: Request, /) -> Reply:
-        assert check(request.messages) == []
+        assert find_violations(request.messages) == []
         for call in (c for m in request.messages for c in m.tool_calls):
             assert isinstance(json.loads(call.arguments), dict)
         assert json.dumps([m.to_dict() for m in request.messages], ensure_ascii=False).encode()
@@ -492,11 +508,11 @@ def test_whatever_a_model_answers_the_conversation_stays_valid(seed: int, strate
     )  # fmt: skip
     heard = Heard(agent)
     for turn in range(3):
-        outcome = agent.turn(f"turn {turn}", file=client.random.choice([None, "a", "b"]))
+        outcome = agent.run(f"turn {turn}", file=client.random.choice([None, "a", "b"]))
         assert outcome.finish == "limit" or outcome.iterations <= 4
         assert outcome.text.strip()
         whole(agent, heard)
     ids = [c.id for m in agent.manager.history for c in m.tool_calls]
     assert len(ids) == len(set(ids))
     assert all(len(m.text) < 201_000 for m in agent.manager.history)
-    assert paired(heard.messages) == tuple(agent.manager.history)
+    assert pair_tool_results(heard.messages) == tuple(agent.manager.history)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generated import TOOLS, conversations, limits, tape_of
+from generated import TOOLS, conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, run
@@ -21,33 +21,38 @@ from ctxlab import (
     count_tokens,
 )
 from ctxlab.agent.manager import StatelessWarning
-from ctxlab.context.turns import GET_TURN
+from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     SpecError,
 )
 from ctxlab.llm import (
     CachedClient,
-    LenientClient,
+    FaultTolerantClient,
     LiteLLMClient,
     ScriptedClient,
 )
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
-from ctxlab.strategies.base import members
+from ctxlab.strategies import parse_strategy
+from ctxlab.strategies.base import walk_strategies
 from ctxlab.tokens.counter import TokenCounter
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 ASKING = "rolling_summary(model='gpt-4o') | panic()"
-LIVE = [spec for spec in SPECS if all(each.live for each in members(parse(spec)))]
+LIVE = [
+    spec
+    for spec in SPECS
+    if all(each.supports_live for each in walk_strategies(parse_strategy(spec)))
+]
 
 
 @given(messages=conversations(), limit=limits(), spec=st.sampled_from(LIVE))
 def test_what_is_sent_live_is_what_a_replay_sends(
     messages: tuple[Message, ...], limit: int, spec: str, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter, TOOLS)
-    trace, requests = run(tape, spec, tape.budget(limit))
+    prepared = prepare_messages(messages, counter, TOOLS)
+    trace, requests = run(prepared, spec, prepared.make_budget(limit))
     manager = ContextManager(spec, "gpt-4o", tools=TOOLS, limit=limit, reserve=0)
     position = 0
     for tokens, sent in zip(trace.tokens, requests, strict=True):
@@ -105,7 +110,7 @@ def test_a_stub_carries_no_bookkeeping_to_the_model() -> None:
         ]
     )
     assert "_compacted" not in json.dumps(manager.request())
-    assert manager.left_out == [2]
+    assert manager.changed_positions == [2]
 
 
 def test_tool_definitions_and_the_reply_take_room() -> None:
@@ -158,7 +163,7 @@ def test_what_happened_is_a_recording_again() -> None:
     manager.extend([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}])
     recording = manager.recording("today")
     assert (recording.id, recording.model, recording.tools) == ("today", "gpt-4o", TOOLS)
-    assert recording.requests == (1,)
+    assert recording.request_positions == (1,)
 
 
 def talk(messages: int) -> list[dict[str, Any]]:
@@ -178,15 +183,15 @@ def test_what_is_fixed_takes_room_from_the_next_request_on_and_is_no_history() -
     whole = manager.request()
     before = manager.tokens
     system = {"role": "system", "content": "rule " * 300}
-    manager.fix(tools=TOOLS, system=[system])
+    manager.set_fixed(tools=TOOLS, system=[system])
     assert manager.tokens == before
     less = manager.request()
     assert len(less) < len(whole)
     assert manager.tokens == count_tokens([system, *less], "gpt-4o", TOOLS) <= 1500
-    assert manager.left_out
+    assert manager.changed_positions
     assert (len(manager.history), manager.tools) == (30, TOOLS)
     other.extend(talk(30))
-    manager.fix()
+    manager.set_fixed()
     assert manager.request() == other.request()
 
 
@@ -196,7 +201,7 @@ def test_what_is_fixed_takes_room_from_the_next_request_on_and_is_no_history() -
 def test_what_was_fixed_stays_when_a_conversation_begins_anew(spec: str) -> None:
     manager = small(spec)
     manager.sync(talk(30))
-    manager.fix(tools=TOOLS)
+    manager.set_fixed(tools=TOOLS)
     manager.sync(talk(29))
     assert manager.request() == build_messages(
         None, talk(29), TOOLS, strategy=spec, model="gpt-4o", limit=1500, reserve=0
@@ -215,19 +220,19 @@ def test_a_look_ahead_tells_what_would_be_sent_and_changes_nothing(
     for start in range(0, len(messages), 4):
         for manager in (looking, other):
             manager.extend(messages[start : start + 4])
-        ahead = looking.outlook(question)
+        ahead = looking.preview(question)
         assert looking.request() == other.request()
         assert looking.events == other.events
-    ahead = looking.outlook(question)
+    ahead = looking.preview(question)
     other.append(question)
-    assert [e.message for e in ahead] == [e.message for e in other.prepare()]
+    assert [e.message for e in ahead] == [e.message for e in other.request_entries()]
 
 
 # --- a model that cannot be asked ------------------------------------------------------------------
 
 
 def refuse(_: object) -> Exception:
-    return ModelRefused("no such key")
+    return ModelRequestRejected("no such key")
 
 
 def test_a_conversation_outlives_a_refusal_of_its_summariser_which_is_said_once(
@@ -238,7 +243,7 @@ def test_a_conversation_outlives_a_refusal_of_its_summariser_which_is_said_once(
         manager.append(message)
         plain.append(message)
         assert manager.request() == plain.request()
-    assert len(manager.spent) > 1
+    assert len(manager.model_calls) > 1
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert len(errors) == 1
     assert "no such key" in errors[0]
@@ -265,7 +270,7 @@ def test_a_conversation_outlives_a_client_that_makes_no_vectors() -> None:
 
 def test_nothing_is_kept_on_disk_where_no_client_is_given() -> None:
     client = ContextManager(ASKING)._client
-    assert isinstance(client, LenientClient)
+    assert isinstance(client, FaultTolerantClient)
     assert isinstance(client.client, LiteLLMClient)
     assert ContextManager()._client is None
 
@@ -322,20 +327,20 @@ def test_the_tokens_are_those_of_the_last_request_whatever_is_appended_after_it(
     sent = manager.request()
     manager.extend(talk(20))
     assert manager.tokens == count_tokens(sent, "gpt-4o")
-    assert manager.left_out == []
+    assert manager.changed_positions == []
 
 
 def test_what_was_spent_and_reported_outlasts_a_message_that_is_taken_back() -> None:
     manager = small(ASKING, client=ScriptedClient(lambda _: "## Goal\nall of it"))
     manager.sync(talk(30))
     manager.request()
-    spent, events = list(manager.spent), list(manager.events)
-    assert spent
+    calls, events = list(manager.model_calls), list(manager.events)
+    assert calls
     assert events
     manager.sync(talk(29))
-    assert (manager.spent, manager.events) == (spent, events)
+    assert (manager.model_calls, manager.events) == (calls, events)
     manager.request()
-    assert [each.turn for each in manager.spent] == [0, 1]
+    assert [each.request_index for each in manager.model_calls] == [0, 1]
     assert [turn for turn, _ in manager.events] == [0, 1]
 
 
@@ -368,7 +373,7 @@ def test_an_answer_of_openais_library_is_appended_as_it_is() -> None:
 )
 def test_a_tool_block_of_another_api_is_refused(part: dict[str, Any], said: str) -> None:
     message = {"role": "user", "content": [part]}
-    for given_ in (message, Message.from_dict(message)):
+    for given_ in (message, message_from_dict(message)):
         with pytest.raises(ValueError, match=f"{said}; give calls in tool_calls"):
             ContextManager().append(given_)
     with pytest.raises(ValueError, match="a message is an object, not int"):
@@ -447,7 +452,7 @@ def test_a_rule_of_another_provider_is_no_warning(
 
 
 def test_what_the_contents_list_can_be_fetched_in_full() -> None:
-    manager = ContextManager("contents()", "gpt-4o", limit=2000, reserve=0, tools=[GET_TURN])
+    manager = ContextManager("contents()", "gpt-4o", limit=2000, reserve=0, tools=[GET_TURN_TOOL])
     for i in range(40):
         manager.append({"role": "user", "content": f"Question {i}? " + "word " * 40})
         manager.request()

@@ -20,19 +20,19 @@ from talking import talking
 
 from ctxlab import Recording
 from ctxlab.agent.events import (
-    Called,
-    Done,
-    Returned,
-    TextPiece,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnFinished,
 )
 from ctxlab.agent.loop import (
     DEFAULT_STRATEGY,
     Agent,
 )
-from ctxlab.agent.session import Live
+from ctxlab.agent.session import AgentSession
 from ctxlab.errors import (
     ModelUnavailable,
-    SessionAhead,
+    SessionConflict,
     SessionError,
     SpecError,
     UnknownSession,
@@ -45,29 +45,29 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.sessions import (
-    Caps,
-    ChunkedStore,
-    Plan,
-    Store,
-    WorkspaceStore,
+    AgentPlan,
+    JsonlStore,
+    ResumeCaps,
+    SessionStore,
+    SqliteStore,
 )
-from ctxlab.strategies.file_sessions import ENGINE
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 
-Open = Callable[[], Store]
+Open = Callable[[], SessionStore]
 
 
 @pytest.fixture(params=["chunks", "workspace"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens the same store, each time as a program that has just begun does."""
-    made: list[Store] = []
+    made: list[SessionStore] = []
 
-    def fresh() -> Store:
-        store: Store = (
-            ChunkedStore(tmp_path / "s", max_history=7, caps=Caps(messages=8), fsync="never")
+    def fresh() -> SessionStore:
+        store: SessionStore = (
+            JsonlStore(tmp_path / "s", max_history=7, caps=ResumeCaps(messages=8), fsync="never")
             if request.param == "chunks"
-            else WorkspaceStore(tmp_path, caps=Caps(messages=8), fsync="never")
+            else SqliteStore(tmp_path, caps=ResumeCaps(messages=8), fsync="never")
         )
         made.append(store)
         return store
@@ -91,17 +91,17 @@ def agent_of(*answers: Any, **options: Any) -> tuple[Agent, ScriptedClient]:
 READ = calls(("read", "{}"), text="Reading.")
 
 
-def stored(store: Store, id: str) -> list[tuple[str, str]]:
-    return [(m.role, m.text) for m in store.read(id)]
+def stored(store: SessionStore, id: str) -> list[tuple[str, str]]:
+    return [(m.role, m.text) for m in store.read_messages(id)]
 
 
 def test_a_turn_is_stored_whole_with_the_system_prompt_first(opened: Open) -> None:
     store = opened()
     agent, _ = agent_of(READ, "It says text.")
-    live = Live.start(store, agent, name="helper")
+    live = AgentSession.start(store, agent, agent_name="helper")
     assert store.get(live.id).messages == 0
-    outcome = live.turn("What is in a.py?", file="a.py")
-    messages = list(opened().read(live.id))
+    outcome = live.run("What is in a.py?", file="a.py")
+    messages = list(opened().read_messages(live.id))
     assert messages == list(agent.manager.history)
     assert messages[1:] == list(outcome.messages)
     assert [m.role for m in messages] == ["system", "user", "assistant", "tool", "assistant"]
@@ -112,7 +112,7 @@ def test_a_turn_is_stored_whole_with_the_system_prompt_first(opened: Open) -> No
         "What is in a.py?", "gpt-4o", "helper",
     )  # fmt: skip
     assert session.strategy == repr(agent.manager.strategy) == DEFAULT_STRATEGY
-    assert session.tools == agent.definitions
+    assert session.tools == agent.tool_definitions
     recording = store.recording(live.id)
     assert isinstance(recording, Recording)
     assert recording.messages == tuple(messages)
@@ -122,7 +122,7 @@ def test_a_message_is_stored_before_anything_is_done_that_relies_on_it(opened: O
     store = opened()
     seen: list[int] = []
     agent, client = agent_of(READ, "Done.")
-    live = Live.start(store, agent)
+    live = AgentSession.start(store, agent)
     ask = client.stream
 
     def asked(request: Any, /) -> Any:
@@ -133,48 +133,48 @@ def test_a_message_is_stored_before_anything_is_done_that_relies_on_it(opened: O
     for event in live.stream("Go"):
         kept = stored(opened(), live.id)
         seen.append(len(kept))
-        if isinstance(event, Called):
+        if isinstance(event, ToolCallStarted):
             assert kept[-1] == ("assistant", "Reading.")
-        elif isinstance(event, Returned):
+        elif isinstance(event, ToolCallFinished):
             assert kept[-1] == ("tool", "text of a.py")
-        elif isinstance(event, Done):
+        elif isinstance(event, TurnFinished):
             assert kept[-1] == ("assistant", "Done.")
     assert seen == sorted(seen)
 
 
 def test_a_short_session_is_resumed_as_it_was(opened: Open) -> None:
-    live = Live.start(opened(), agent_of(READ, "One.")[0])
-    live.turn("First")
+    live = AgentSession.start(opened(), agent_of(READ, "One.")[0])
+    live.run("First")
     live.close()
     assert opened().get(live.id).status == "closed"
     agent, client = agent_of("Two.")
     store = opened()
-    again = Live.resume(store, live.id, agent)
+    again = AgentSession.resume(store, live.id, agent)
     assert again.session.status == "active"
-    again.turn("Second")
-    assert [m.text for m in client.asked[0].messages if m.role in ("system", "user")] == [
+    again.run("Second")
+    assert [m.text for m in client.requests[0].messages if m.role in ("system", "user")] == [
         "You help.", "First", "Second",
     ]  # fmt: skip
     assert [role for role, _ in stored(store, live.id)].count("system") == 1
     with pytest.raises(UnknownSession):
-        Live.resume(store, "nobody", agent_of()[0])
+        AgentSession.resume(store, "nobody", agent_of()[0])
 
 
 def test_seed_004_2_a_long_session_goes_on_from_summary_window_and_plan(opened: Open) -> None:
     """Seed 004, criterion 2: the agent continues from summary, recent messages and plan state."""
-    first = Live.start(opened(), agent_of(*[f"Answer {n}." for n in range(30)])[0])
-    first.turn("The secret word is xylophone.")
+    first = AgentSession.start(opened(), agent_of(*[f"Answer {n}." for n in range(30)])[0])
+    first.run("The secret word is xylophone.")
     for number in range(1, 30):
-        first.turn(f"Question {number}?")
-    first.plan = Plan(("read", "fix", "test"), current=1, paused=True)
+        first.run(f"Question {number}?")
+    first.plan = AgentPlan(("read", "fix", "test"), current=1, paused=True)
     first.close()
     agent, client = agent_of("Yes.")
-    live = Live.resume(opened(), first.id, agent)
-    assert live.plan == Plan(("read", "fix", "test"), current=1, paused=True)
-    assert agent.parts()["summary"] > 0
-    live.turn("Still there?")
-    sent = client.asked[0].messages
-    assert check(sent) == []
+    live = AgentSession.resume(opened(), first.id, agent)
+    assert live.plan == AgentPlan(("read", "fix", "test"), current=1, paused=True)
+    assert agent.context_breakdown()["summary"] > 0
+    live.run("Still there?")
+    sent = client.requests[0].messages
+    assert find_violations(sent) == []
     assert sent[0].text == "You help."
     assert "xylophone" in sent[1].text
     assert "Current step of the plan (2 of 3): fix" in sent[1].text
@@ -195,86 +195,93 @@ def test_seed_004_2_an_agent_that_plans_goes_on_from_its_current_step(opened: Op
                       {"steps": steps, "current": 2})
     ]  # fmt: skip
     store = opened()
-    agent, _ = agent_of(*wanted, "I will fix it.", plans=True)
-    first = Live.start(store, agent)
-    results = [e.result for e in first.stream("Fix it") if isinstance(e, Returned)]
+    agent, _ = agent_of(*wanted, "I will fix it.", enable_planning=True)
+    first = AgentSession.start(store, agent)
+    results = [e.result for e in first.stream("Fix it") if isinstance(e, ToolCallFinished)]
     assert [r.ok for r in results] == [True, False, True]
     assert results[2].data == "Step 2 of 3: fix"
-    agent, client = agent_of("Fixed.", calls(("update_plan", '{"steps": []}')), "Done.", plans=True)
-    live = Live.resume(opened(), first.id, agent)
-    assert live.plan == agent.plan == Plan(("read", "fix", "test"), current=1)
-    live.turn("Go on")
-    assert "Current step of the plan (2 of 3): fix" in client.asked[0].messages[1].text
-    live.turn("And?")
+    agent, client = agent_of(
+        "Fixed.", calls(("update_plan", '{"steps": []}')), "Done.", enable_planning=True
+    )
+    live = AgentSession.resume(opened(), first.id, agent)
+    assert live.plan == agent.plan == AgentPlan(("read", "fix", "test"), current=1)
+    live.run("Go on")
+    assert "Current step of the plan (2 of 3): fix" in client.requests[0].messages[1].text
+    live.run("And?")
     assert live.plan is None
-    assert opened().open(first.id).plan in (None, Plan())
+    assert opened().open(first.id).plan in (None, AgentPlan())
 
 
 def test_seed_004_2_the_plan_says_whether_its_step_waits_or_was_broken_off(opened: Open) -> None:
     """Seed 004, criterion 2: of the plan, whether it awaits a continuation, and whether it is paused."""
-    store, plan = opened(), Plan(("read", "fix"), 0)
+    store, plan = opened(), AgentPlan(("read", "fix"), 0)
     answers = [READ, "Done.", KeyboardInterrupt(), "Done.", "Done."]
     agent = Agent("gpt-4o", tools=[read], client=Streaming(*answers), max_iterations=1)
-    live = Live.start(store, agent)
+    live = AgentSession.start(store, agent)
     live.plan = plan
     for kept in (replace(plan, awaiting_continuation=True), plan, replace(plan, paused=True), plan):
         with suppress(KeyboardInterrupt):
-            live.turn("Go on")
+            live.run("Go on")
         assert live.plan == store.open(live.id).plan == kept
     live.plan = done = replace(plan, current=None)
-    live.turn("Thanks")
+    live.run("Thanks")
     assert live.plan == done
 
 
 def test_a_stored_system_prompt_is_used_where_the_agent_has_none(opened: Open) -> None:
-    first = Live.start(opened(), agent_of(*["Yes."] * 20)[0])
+    first = AgentSession.start(opened(), agent_of(*["Yes."] * 20)[0])
     for number in range(20):
-        first.turn(f"{number}?")
+        first.run(f"{number}?")
     agent, client = agent_of("No.", system=None)
-    Live.resume(opened(), first.id, agent).turn("And?")
-    assert [m.text for m in client.asked[0].messages if m.role == "system"] == ["You help."]
+    AgentSession.resume(opened(), first.id, agent).run("And?")
+    assert [m.text for m in client.requests[0].messages if m.role == "system"] == ["You help."]
     other, client = agent_of("No.", system="You do not.")
-    Live.resume(opened(), first.id, other).turn("And?")
-    assert [m.text for m in client.asked[0].messages if m.role == "system"] == ["You do not."]
+    AgentSession.resume(opened(), first.id, other).run("And?")
+    assert [m.text for m in client.requests[0].messages if m.role == "system"] == ["You do not."]
 
 
 def test_a_session_that_was_made_before_its_agent_stores_the_prompt_too(opened: Open) -> None:
     store = opened()
     id = store.create(model="gpt-4o").id
-    Live.resume(store, id, agent_of("Hi.")[0]).turn("Hello")
+    AgentSession.resume(store, id, agent_of("Hi.")[0]).run("Hello")
     assert stored(store, id) == [("system", "You help."), ("user", "Hello"), ("assistant", "Hi.")]
 
 
 def test_files_keep_their_sessions_through_a_restart(opened: Open) -> None:
     """Seed 000, testing 3: switching back to previous file resumes it, after a restart as well."""
-    first = Live.start(opened(), agent_of("A1.", "B1.")[0])
-    first.turn("about a", file="a.md")
-    first.turn("about b", file="b.md")
+    first = AgentSession.start(opened(), agent_of("A1.", "B1.")[0])
+    first.run("about a", file="a.md")
+    first.run("about b", file="b.md")
     agent, client = agent_of("A2.", "C1.")
-    live = Live.resume(opened(), first.id, agent)
-    live.turn("a again", file="a.md")
-    assert [m.text for m in client.asked[0].messages] == ["You help.", "about a", "A1.", "a again"]
-    live.turn("about c", file="c.md")
-    assert [m.text for m in client.asked[1].messages] == ["You help.", "about c"]
+    live = AgentSession.resume(opened(), first.id, agent)
+    live.run("a again", file="a.md")
+    assert [m.text for m in client.requests[0].messages] == [
+        "You help.",
+        "about a",
+        "A1.",
+        "a again",
+    ]
+    live.run("about c", file="c.md")
+    assert [m.text for m in client.requests[1].messages] == ["You help.", "about c"]
 
 
 def test_what_the_engine_says_on_resume_is_told_whatever_file_is_open(opened: Open) -> None:
-    first = Live.start(opened(), agent_of(*["Yes."] * 20)[0])
+    first = AgentSession.start(opened(), agent_of(*["Yes."] * 20)[0])
     for number in range(20):
-        first.turn(f"{number}?", file="a.md")
+        first.run(f"{number}?", file="a.md")
     agent, client = agent_of("C.")
-    Live.resume(opened(), first.id, agent).turn("about c", file="c.md")
-    sent = client.asked[0].messages
+    AgentSession.resume(opened(), first.id, agent).run("about c", file="c.md")
+    sent = client.requests[0].messages
     assert [m.role for m in sent] == ["system", "user", "user"]
-    assert ENGINE in sent[1].extra
-    assert ENGINE not in json.dumps([m.to_dict() for m in sent])
+    assert ENGINE_MESSAGE_KEY in sent[1].extra
+    assert ENGINE_MESSAGE_KEY not in json.dumps([m.to_dict() for m in sent])
 
 
 def test_a_session_of_a_file_gives_its_turns_the_file(opened: Open) -> None:
-    live = Live.start(opened(), agent_of("Yes.", "No.")[0], file="a.md")
-    live.turn("One")
-    live.turn("Two", file="b.md")
-    files = [m.file for m in opened().read(live.id) if m.role == "user"]
+    live = AgentSession.start(opened(), agent_of("Yes.", "No.")[0], file="a.md")
+    live.run("One")
+    live.run("Two", file="b.md")
+    files = [m.file for m in opened().read_messages(live.id) if m.role == "user"]
     assert files == ["a.md", "b.md"]
     assert live.session.file == "a.md"
 
@@ -283,10 +290,10 @@ def test_a_session_of_a_file_gives_its_turns_the_file(opened: Open) -> None:
 
 CRASH = """
 import os, signal, sys
-from ctxlab.agent import Agent, Live
+from ctxlab.agent import Agent, AgentSession
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.llm import ScriptedClient
-from ctxlab.sessions import ChunkedStore, WorkspaceStore
+from ctxlab.sessions import JsonlStore, SqliteStore
 kind, folder, id = sys.argv[1:]
 def read() -> str:
     return "text"
@@ -295,31 +302,32 @@ def crash() -> str:
 names = ("read", "crash", "read")
 wanted = Message("assistant", tool_calls=tuple(ToolCall(f"c{i}", n) for i, n in enumerate(names)))
 agent = Agent("gpt-4o", tools=[read, crash], client=ScriptedClient(wanted), system="You help.")
-store = ChunkedStore(folder + "/s", max_history=7) if kind == "chunks" else WorkspaceStore(folder)
-Live.start(store, agent, id=id).turn("Go")
+store = JsonlStore(folder + "/s", max_history=7) if kind == "chunks" else SqliteStore(folder)
+AgentSession.start(store, agent, id=id).run("Go")
 """
 
 
+@pytest.mark.e2e(smoke=True)
 def test_a_killed_process_loses_nothing_and_its_open_calls_are_answered(
     opened: Open, tmp_path: Path
 ) -> None:
     """Seed 004, criterion 2: after a kill in the middle of a tool the session is resumed, valid."""
-    kind = "chunks" if isinstance(opened(), ChunkedStore) else "workspace"
+    kind = "chunks" if isinstance(opened(), JsonlStore) else "workspace"
     program = [sys.executable, "-c", CRASH, kind, str(tmp_path), "abc"]
     assert subprocess.run(program, timeout=120).returncode == -signal.SIGKILL
     before = stored(opened(), "abc")
     assert [role for role, _ in before] == ["system", "user", "assistant", "tool"]
     agent, client = agent_of("Here.")
     store = opened()
-    live = Live.resume(store, "abc", agent)
-    messages = list(store.read("abc"))
+    live = AgentSession.resume(store, "abc", agent)
+    messages = list(store.read_messages("abc"))
     assert [m.tool_call_id for m in messages[3:]] == ["c0", "c1", "c2"]
     assert "Interrupted" in messages[4].text
-    assert check(messages) == []
-    assert live.turn("Are you there?").text == "Here."
-    assert check(client.asked[0].messages) == []
-    Live.resume(opened(), "abc", agent_of()[0])
-    assert check(list(store.read("abc"))) == []
+    assert find_violations(messages) == []
+    assert live.run("Are you there?").text == "Here."
+    assert find_violations(client.requests[0].messages) == []
+    AgentSession.resume(opened(), "abc", agent_of()[0])
+    assert find_violations(list(store.read_messages("abc"))) == []
     assert store.get("abc").messages == 8
 
 
@@ -333,27 +341,27 @@ def test_ctrl_c_leaves_a_whole_session_that_can_be_resumed(opened: Open) -> None
     wanted = calls(("stop", "{}"), ("stop", "{}"))
     agent, client = agent_of(wanted, "Fine.", tools=[stop])
     store = opened()
-    live = Live.start(store, agent)
+    live = AgentSession.start(store, agent)
     with pytest.raises(KeyboardInterrupt):
-        live.turn("Go")
-    assert check(list(store.read(live.id))) == []
+        live.run("Go")
+    assert find_violations(list(store.read_messages(live.id))) == []
     assert [m.role for m in store.open(live.id).recent][-2:] == ["tool", "tool"]
-    assert live.turn("Go on").text == "Fine."
-    assert check(client.asked[-1].messages) == []
-    assert list(store.read(live.id)) == list(agent.manager.history)
+    assert live.run("Go on").text == "Fine."
+    assert find_violations(client.requests[-1].messages) == []
+    assert list(store.read_messages(live.id)) == list(agent.manager.history)
 
 
-@pytest.mark.parametrize("kind", [TextPiece, Called])
+@pytest.mark.parametrize("kind", [TextDelta, ToolCallStarted])
 def test_a_stream_that_is_closed_early_is_stored_and_saved(opened: Open, kind: type) -> None:
     store = opened()
     agent = Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine."))
-    live = Live.start(store, agent)
+    live = AgentSession.start(store, agent)
     stream = live.stream("Go")
     take(stream, lambda event: isinstance(event, kind))
     stream.close()
-    messages = list(store.read(live.id))
+    messages = list(store.read_messages(live.id))
     assert messages == list(agent.manager.history)
-    assert check(messages) == []
+    assert find_violations(messages) == []
     assert "[Cancelled]" in messages[-1].text or messages[-1].role == "tool"
     assert store.open(live.id).recent[-1].text == messages[-1].text
 
@@ -361,29 +369,29 @@ def test_a_stream_that_is_closed_early_is_stored_and_saved(opened: Open, kind: t
 def test_closing_ends_a_turn_that_was_left_and_nothing_is_said_any_more(opened: Open) -> None:
     store = opened()
     agent = Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine."))
-    with Live.start(store, agent) as live:
+    with AgentSession.start(store, agent) as live:
         stream = live.stream("Go")
-        take(stream, lambda event: isinstance(event, Called))
-    assert check(list(store.read(live.id))) == []
+        take(stream, lambda event: isinstance(event, ToolCallStarted))
+    assert find_violations(list(store.read_messages(live.id))) == []
     assert live.session.status == "closed"
     live.close()
     with pytest.raises(SessionError, match="was closed"):
-        live.turn("More")
+        live.run("More")
     with pytest.raises(SessionError, match="was closed"):
         live.plan = None
     with pytest.raises(SpecError, match="new agent"):
-        Live.resume(store, live.id, agent)
+        AgentSession.resume(store, live.id, agent)
     with pytest.raises(SpecError, match="new agent"):
-        Live.start(store, agent)
+        AgentSession.start(store, agent)
 
 
 def test_a_turn_that_was_given_up_stores_nothing_over_what_came_after_it(opened: Open) -> None:
-    store, plan = opened(), Plan(("read", "write"), 1)
-    live = Live.start(store, Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine.")))
+    store, plan = opened(), AgentPlan(("read", "write"), 1)
+    live = AgentSession.start(store, Agent("gpt-4o", tools=[read], client=Streaming(READ, "Fine.")))
     stream = live.stream("Go")
-    take(stream, lambda event: isinstance(event, Called))
+    take(stream, lambda event: isinstance(event, ToolCallStarted))
     live.closed = True  # by somebody who could wait no longer
-    Live.resume(store, live.id, Agent("gpt-4o")).plan = plan
+    AgentSession.resume(store, live.id, Agent("gpt-4o")).plan = plan
     stream.close()
     assert store.open(live.id).plan == plan
 
@@ -391,23 +399,23 @@ def test_a_turn_that_was_given_up_stores_nothing_over_what_came_after_it(opened:
 def test_what_goes_on_elsewhere_is_told_and_the_two_do_not_mix(opened: Open) -> None:
     """Seed 004, criterion 4: whoever was first is told, and stores nothing more."""
     store, elsewhere = opened(), opened()
-    second: list[Live] = []
+    second: list[AgentSession] = []
 
     def slow() -> str:
         """Takes its time, in which another process resumes the session."""
-        second.append(Live.resume(elsewhere, first.id, agent_of("Hello.")[0]))
-        second[0].turn("I speak meanwhile")
+        second.append(AgentSession.resume(elsewhere, first.id, agent_of("Hello.")[0]))
+        second[0].run("I speak meanwhile")
         return "too late"
 
     agent = Agent("gpt-4o", tools=[slow], client=ScriptedClient(calls(("slow", "{}")), "Never."))
-    first = Live.start(store, agent)
-    with pytest.raises(SessionAhead, match="has gone on elsewhere: resume it"):
-        first.turn("Go")
+    first = AgentSession.start(store, agent)
+    with pytest.raises(SessionConflict, match="has gone on elsewhere: resume it"):
+        first.run("Go")
     with pytest.raises(SessionError, match="was closed: resume it"):
-        first.turn("Hello?")
+        first.run("Hello?")
     first.close()
-    stored = list(store.read(first.id))
-    assert check(stored) == []
+    stored = list(store.read_messages(first.id))
+    assert find_violations(stored) == []
     assert [m.text for m in stored][-2:] == ["I speak meanwhile", "Hello."]
     assert store.get(first.id).status == "active"
 
@@ -416,42 +424,42 @@ def test_what_is_spoken_in_is_active_and_what_was_archived_meanwhile_stays_so(
     opened: Open,
 ) -> None:
     store = opened()
-    with Live.start(store, agent_of("One.", "Two.")[0]) as live:
-        live.turn("First")
-        store.mark(live.id, "closed")  # as the start of another one does
-        live.turn("Second")
+    with AgentSession.start(store, agent_of("One.", "Two.")[0]) as live:
+        live.run("First")
+        store.set_status(live.id, "closed")  # as the start of another one does
+        live.run("Second")
         assert live.session.status == "active"
-        store.mark(live.id, "archived")
+        store.set_status(live.id, "archived")
     assert live.session.status == "archived"
 
 
 def test_a_model_that_fails_and_a_session_that_is_gone_are_told(opened: Open) -> None:
     store = opened()
     agent, _ = agent_of(ModelUnavailable("busy"), "Here.")
-    live = Live.start(store, agent)
+    live = AgentSession.start(store, agent)
     with pytest.raises(ModelUnavailable):
-        live.turn("Hello?")
+        live.run("Hello?")
     assert stored(store, live.id) == [("system", "You help."), ("user", "Hello?")]
-    assert live.turn("Now?").text == "Here."
+    assert live.run("Now?").text == "Here."
     opened().delete(live.id)
     with pytest.raises(UnknownSession):
-        live.turn("And now?")
+        live.run("And now?")
 
 
 def test_a_save_that_fails_in_an_interruption_does_not_hide_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Full(ChunkedStore):
-        def save(self, id: str, *, plan: Plan | None = None) -> None:
+    class Full(JsonlStore):
+        def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
             raise OSError(28, "No space left on device")
 
     agent = Agent("gpt-4o", client=Streaming(("Hal", KeyboardInterrupt()), "Whole."))
-    live = Live.start(Full(tmp_path), agent)
+    live = AgentSession.start(Full(tmp_path), agent)
     with caplog.at_level(logging.ERROR), pytest.raises(KeyboardInterrupt):
-        live.turn("Go")
+        live.run("Go")
     assert "could not be saved" in caplog.text
     with pytest.raises(OSError, match="No space"):
-        live.turn("Go on")
+        live.run("Go on")
     assert [text for _, text in stored(live.store, live.id)][-1] == "Whole."
 
 
@@ -460,23 +468,25 @@ def test_a_save_that_fails_in_an_interruption_does_not_hide_it(
 
 def test_turns_keep_their_numbers_through_a_resume_and_get_turn_gives_any(opened: Open) -> None:
     long = "word " * 150
-    first = Live.start(opened(), agent_of(*[f"Answer {n}. {long}" for n in range(1, 21)])[0])
+    first = AgentSession.start(
+        opened(), agent_of(*[f"Answer {n}. {long}" for n in range(1, 21)])[0]
+    )
     for number in range(1, 21):
-        first.turn(f"Question {number}?")
+        first.run(f"Question {number}?")
     wanted = calls(("get_turn", '{"number": 2}'), ("get_turn", '{"number": 99}'))
     agent, client = agent_of(
         *[f"Answer {n}. {long}" for n in range(21, 27)], wanted, "It was.",
         strategy="contents() | panic()", limit=2500, reserve=0,
     )  # fmt: skip
-    live = Live.resume(opened(), first.id, agent)
+    live = AgentSession.resume(opened(), first.id, agent)
     for number in range(21, 27):
-        live.turn(f"Question {number}?")
+        live.run(f"Question {number}?")
     events = list(live.stream("What was the second?"))
-    block = next(m.text for m in client.asked[-1].messages if m.text.startswith("Contents"))
+    block = next(m.text for m in client.requests[-1].messages if m.text.startswith("Contents"))
     listed = [line for line in block.splitlines() if "Question" in line]
     assert listed
     assert all(line.startswith(f"{line.split()[2].rstrip('?')}. ") for line in listed)
-    results = [e.result for e in events if isinstance(e, Returned)]
+    results = [e.result for e in events if isinstance(e, ToolCallFinished)]
     assert results[0].data[0]["content"] == "Question 2?"
     assert results[1].ok is False
     assert "there is no turn 99" in str(results[1].error)
@@ -491,14 +501,15 @@ def test_who_summarizes_is_told_of_each_turn_that_is_whole(opened: Open) -> None
 
     store = opened()
     agent = Agent("gpt-4o", client=Streaming("One.", ("Two", KeyboardInterrupt()), "Three."))
-    live = Live.start(store, agent, summaries=Summaries())
-    live.turn("1")
+    live = AgentSession.start(store, agent, summarizer=Summaries())
+    live.run("1")
     with pytest.raises(KeyboardInterrupt):
-        live.turn("2")
-    live.turn("3")
+        live.run("2")
+    live.run("3")
     assert told == [live.id] * 2
 
 
+@pytest.mark.e2e(smoke=True)
 def test_a_resumed_session_talks_to_a_real_server_without_marks_of_ours(opened: Open) -> None:
     """Seed 000, testing 7: nothing of ours is sent after a restart either; the server refuses it."""
     script: list[Any] = [calls(ToolCall(f"k{n}", "read")) if n % 2 else "Ok." for n in range(40)]
@@ -508,32 +519,32 @@ def test_a_resumed_session_talks_to_a_real_server_without_marks_of_ours(opened: 
         for _ in range(3):
             agent = Agent("openai/gpt-4o", tools=[read], client=client, system="You help.")
             store = opened()
-            live = Live.resume(store, id, agent) if id else Live.start(store, agent)
+            live = AgentSession.resume(store, id, agent) if id else AgentSession.start(store, agent)
             id = live.id
             for number in range(4):
-                assert live.turn(f"Turn {number}").text == "Ok."
-            live.plan = Plan(("one", "two"), current=0)
+                assert live.run(f"Turn {number}").text == "Ok."
+            live.plan = AgentPlan(("one", "two"), current=0)
         assert server.failed == 0
         assert "Current step" in server.calls[-1].text
         assert '"_' not in json.dumps(server.calls[-1].body)
-    assert check(list(opened().read(id))) == []
+    assert find_violations(list(opened().read_messages(id))) == []
 
 
 def test_two_agents_of_one_store_do_not_mix(opened: Open) -> None:
     store = opened()
-    one = Live.start(store, agent_of("One.", "One again.")[0], system=True)
-    two = Live.start(store, agent_of("Two.")[0], system=True)
-    one.turn("a")
-    two.turn("b")
-    one.turn("c")
+    one = AgentSession.start(store, agent_of("One.", "One again.")[0], system=True)
+    two = AgentSession.start(store, agent_of("Two.")[0], system=True)
+    one.run("a")
+    two.run("b")
+    one.run("c")
     assert [t for r, t in stored(store, one.id) if r == "assistant"] == ["One.", "One again."]
     assert [t for r, t in stored(store, two.id) if r == "assistant"] == ["Two."]
 
 
 def test_messages_keep_what_was_billed_and_when(opened: Open) -> None:
-    live = Live.start(opened(), Agent("gpt-4o", client=Streaming("Yes.")))
-    live.turn("Hi")
-    user, answer = opened().read(live.id)
+    live = AgentSession.start(opened(), Agent("gpt-4o", client=Streaming("Yes.")))
+    live.run("Hi")
+    user, answer = opened().read_messages(live.id)
     assert isinstance(answer, Message)
     assert answer.extra["usd"] == 0.25
     assert (answer.usage.input, answer.usage.output) == (100, 10)  # type: ignore[union-attr]

@@ -15,9 +15,9 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.tokens.billing import (
-    bills,
-    errors,
-    in_view,
+    billed_input_tokens,
+    relative_errors,
+    sum_recorded_context,
 )
 from ctxlab.tokens.calibration import calibrate
 from ctxlab.tokens.counter import TokenCounter
@@ -31,7 +31,7 @@ _SETS = ("claude-code-entireio", "pi-mono")
 
 def claude(quick: bool) -> Iterator[Line]:
     """Each session with the fixed part that its first bill tells; calibration never saw the session."""
-    recordings = [r for name in _SETS for r in corpus(name) if len(bills(r)) > 1]
+    recordings = [r for name in _SETS for r in corpus(name) if len(billed_input_tokens(r)) > 1]
     if not recordings:
         yield Line("counts of Claude against its bills", "no real sessions: set CTXLAB_DATA")
         return
@@ -46,7 +46,7 @@ def claude(quick: bool) -> Iterator[Line]:
     yield Line("  nine of ten requests stay within", sessions, found.profile.error_90)
 
     def uncalibrated(message: Message) -> int:
-        return raw.message(message) + raw.reasoning(message)
+        return raw.count_message(message) + raw.count_reasoning(message)
 
     yield Line("o200k uncalibrated, reasoning included", sessions, _off(recordings, uncalibrated))
     if quick:
@@ -64,6 +64,10 @@ def _off(recordings: Sequence[Recording], count: Callable[[Message], int]) -> fl
     off: list[Any] = []
     for recording in recordings:
         amounts = np.array([[count(message)] for message in recording.messages], np.float64)
-        totals, _ = in_view(recording, amounts, lambda message: [count(message)])
-        off.append(errors(totals[:, 0], np.array(list(bills(recording).values()), np.float64)))
+        totals, _ = sum_recorded_context(recording, amounts, lambda message: [count(message)])
+        off.append(
+            relative_errors(
+                totals[:, 0], np.array(list(billed_input_tokens(recording).values()), np.float64)
+            )
+        )
     return float(np.median(np.concatenate(off)))

@@ -13,14 +13,14 @@ from statistics import median
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 __all__ = ["lengths"]
 
 _PEAK = """
 import sys, tracemalloc
-from ctxlab.sessions.jsonl.store import ChunkedStore
-store = ChunkedStore(sys.argv[1])
+from ctxlab.sessions.jsonl.store import JsonlStore
+store = JsonlStore(sys.argv[1])
 tracemalloc.start()
 store.open("a")
 print(tracemalloc.get_traced_memory()[1])
@@ -33,7 +33,7 @@ def lengths(quick: bool) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         stores = {}
         for length in (100, long):
-            store = stores[length] = ChunkedStore(Path(folder, str(length)), fsync="never")
+            store = stores[length] = JsonlStore(Path(folder, str(length)), fsync="never")
             _fill(store, length)
         for what, ask in _asked().items():
             short, other = alternate(runs, *(partial(ask, store) for store in stores.values()))
@@ -44,7 +44,7 @@ def lengths(quick: bool) -> Iterator[Line]:
         yield Line(f"memory of open: {long:,} messages over 100", figures, large / small, 2.0)
 
 
-def _fill(store: ChunkedStore, length: int) -> None:
+def _fill(store: JsonlStore, length: int) -> None:
     store.create(id="a")
     messages = conversation(300).messages[:100]
     for _ in range(length // 100):
@@ -52,18 +52,18 @@ def _fill(store: ChunkedStore, length: int) -> None:
     store.save("a")
 
 
-def _asked() -> dict[str, Callable[[ChunkedStore], object]]:
+def _asked() -> dict[str, Callable[[JsonlStore], object]]:
     messages = conversation(300).messages[:20]
 
-    def append(store: ChunkedStore) -> None:
+    def append(store: JsonlStore) -> None:
         for message in messages:
             store.append("a", message)
 
-    def opened(store: ChunkedStore) -> None:
+    def opened(store: JsonlStore) -> None:
         store.close()
         store.open("a")
 
-    def first(store: ChunkedStore) -> None:
+    def first(store: JsonlStore) -> None:
         store.close()
         store.append("a", messages[0])
 
@@ -73,7 +73,7 @@ def _asked() -> dict[str, Callable[[ChunkedStore], object]]:
         "save": lambda store: store.save("a"),
         "open of a closed store": opened,
         "title": lambda store: store.retitle("a", "A title"),
-        "a turn in the middle": lambda store: store.turn("a", 20),
+        "a turn in the middle": lambda store: store.read_turn("a", 20),
     }
 
 

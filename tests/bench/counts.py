@@ -11,22 +11,22 @@ from table import Line
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
-from ctxlab.strategies import parse
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies import parse_strategy
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import (
-    CONTROLS,
+    CONTROL_TOKENS,
     TokenCounter,
-    render,
+    render_request,
 )
-from ctxlab.tokens.encodings import encoding
-from ctxlab.tokens.images import image_tokens
+from ctxlab.tokens.encodings import load_encoding
+from ctxlab.tokens.images import count_image_tokens
 
 __all__ = ["exact"]
 
@@ -55,27 +55,30 @@ def _compared(recordings: Sequence[Recording], some: int) -> Iterator[tuple[int,
     """``(tokens as counted, tokens of one pass, where)`` of ``some`` requests of each replay."""
     counter, one_pass = TokenCounter("gpt-4o"), _one_pass()
     for recording in recordings:
-        tape = Tape(recording, counter)
-        count = len(tape.requests)
-        for number, text in enumerate(LINEUP if count else ()):
+        prepared = PreparedRecording(recording, counter)
+        count = len(prepared.request_positions)
+        for number, text in enumerate(DEFAULT_LINEUP if count else ()):
             # Each strategy is looked at in other places, so that all together see the whole recording.
             turns = {
-                count * (number + i * len(LINEUP)) // (some * len(LINEUP)) for i in range(some)
+                count * (number + i * len(DEFAULT_LINEUP)) // (some * len(DEFAULT_LINEUP))
+                for i in range(some)
             }
-            trace = play(tape, parse(text), tape.budget(_SHARE), {"sent": _keep(turns)})
+            trace = replay_trace(
+                prepared, parse_strategy(text), prepared.make_budget(_SHARE), {"sent": _keep(turns)}
+            )
             for turn in turns:
-                found = one_pass(trace.watched["sent"][turn], recording.tools)
+                found = one_pass(trace.observations["sent"][turn], recording.tools)
                 yield trace.tokens[turn], found, f"{text}, request {turn} of {recording.id}"
 
 
 def _keep(turns: Collection[int]) -> Callable[[Context], list[Message] | None]:
-    return lambda context: context.messages if context.turn in turns else None
+    return lambda context: context.messages if context.request_index in turns else None
 
 
 def _one_pass() -> Callable[[Sequence[Message], Sequence[dict[str, Any]]], int]:
     """Counts a request with o200k and three more special tokens, as tiktoken's README extends one."""
-    base = encoding("o200k_base")
-    special = {text: base.max_token_value + 1 + i for i, text in enumerate(CONTROLS)}
+    base = load_encoding("o200k_base")
+    special = {text: base.max_token_value + 1 + i for i, text in enumerate(CONTROL_TOKENS)}
     extended = tiktoken.Encoding(
         "o200k_chat",
         pat_str=base._pat_str,
@@ -84,10 +87,10 @@ def _one_pass() -> Callable[[Sequence[Message], Sequence[dict[str, Any]]], int]:
     )
 
     def count(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> int:
-        text = render(messages, tools)
+        text = render_request(messages, tools)
         tokens = len(extended.encode(text, allowed_special=set(special), disallowed_special=()))
         parts = (p for m in messages if isinstance(m.content, tuple) for p in m.content)
         pictures = (p for p in parts if p.get("type") in ("image_url", "input_image", "image"))
-        return tokens + sum(image_tokens(picture, "openai") for picture in pictures)
+        return tokens + sum(count_image_tokens(picture, "openai") for picture in pictures)
 
     return count

@@ -12,8 +12,8 @@ from synthetic import conversation
 from table import Line, alternate, ratio
 
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.messages.types import (
     Message,
@@ -21,10 +21,10 @@ from ctxlab.messages.types import (
 )
 from ctxlab.strategies import (
     Strategy,
-    parse,
+    parse_strategy,
     sliding_window,
 )
-from ctxlab.strategies.introspection import catalogue
+from ctxlab.strategies.introspection import list_strategies
 from ctxlab.tokens.counter import TokenCounter
 
 __all__ = ["replays"]
@@ -46,7 +46,7 @@ _PIPELINES = (
 def every(quick: bool = False) -> list[str]:
     """Every strategy and every baseline with its defaults, and pipelines; ``quick``: no baselines."""
     texts = []
-    for known in catalogue():
+    for known in list_strategies():
         if quick and known.kind == "baseline":
             continue
         given = ", ".join(_INNER for p in known.parameters if not p.default)
@@ -61,8 +61,8 @@ def replays(quick: bool) -> Iterator[Line]:
 
     def window(n: int) -> Callable[[], object]:
         def step() -> None:
-            tape = Tape(recordings[n], TokenCounter("gpt-4o"))
-            play(tape, sliding_window(tokens=LIMIT), tape.budget(LIMIT))
+            prepared = PreparedRecording(recordings[n], TokenCounter("gpt-4o"))
+            replay_trace(prepared, sliding_window(tokens=LIMIT), prepared.make_budget(LIMIT))
 
         return step
 
@@ -95,17 +95,17 @@ class _Ready:
     """A recording, its tokens counted and its needs indexed, so that a replay is timed by itself."""
 
     def __init__(self, recording: Recording) -> None:
-        count = TokenCounter("gpt-4o").message
+        count = TokenCounter("gpt-4o").count_message
         self.recording, self.known = recording, {id(m): count(m) for m in recording.messages}
-        self.needs = Tape(recording, _Known(self.known)).needs
+        self.needs = PreparedRecording(recording, _Known(self.known)).needs
 
     def seconds(self, strategy: Strategy) -> float:
         """Of a first replay: no strategy has rewritten, and no counter seen, anything before."""
-        tape = Tape(self.recording, _Known(self.known))
-        vars(tape)["needs"] = self.needs
+        prepared = PreparedRecording(self.recording, _Known(self.known))
+        vars(prepared)["needs"] = self.needs
         forget()
         start = perf_counter()
-        play(tape, strategy, tape.budget(LIMIT))
+        replay_trace(prepared, strategy, prepared.make_budget(LIMIT))
         return perf_counter() - start
 
 
@@ -118,7 +118,7 @@ class _Known(TokenCounter):
 
     def message(self, message: Message) -> int:
         tokens = self._known.get(id(message))
-        return super().message(message) if tokens is None else tokens
+        return super().count_message(message) if tokens is None else tokens
 
 
 _SLOW = 10.0
@@ -129,7 +129,7 @@ def _alone(text: str, ready: dict[int, _Ready], rounds: int) -> dict[int, list[f
     taken: dict[int, list[float]] = {n: [] for n in ready}
     for _ in range(rounds):
         for n, recording in ready.items():
-            taken[n].append(recording.seconds(parse(text)))
+            taken[n].append(recording.seconds(parse_strategy(text)))
         if taken[max(ready)][0] > _SLOW:
             break
     return taken

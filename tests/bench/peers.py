@@ -15,14 +15,14 @@ from ctxlab.messages.types import (
     Message,
     Recording,
 )
-from ctxlab.tokens.encodings import encoding
+from ctxlab.tokens.encodings import load_encoding
 
 __all__ = ["Peer", "peers"]
 
 Peer = Callable[[int], object]
 """Prepares the request that stands before message ``n``."""
 
-_ENCODE = encoding("o200k_base").encode_ordinary
+_ENCODE = load_encoding("o200k_base").encode_ordinary
 
 
 def peers(recording: Recording, limit: int) -> dict[str, Peer | str]:

@@ -15,7 +15,7 @@ from table import Line, alternate
 
 from ctxlab.errors import DataMissing
 from ctxlab.formats import native
-from ctxlab.formats.io.datasets import bundled
+from ctxlab.formats.io.datasets import bundled_path
 
 __all__ = ["folder", "memory", "start"]
 
@@ -62,7 +62,7 @@ def start(quick: bool) -> Iterator[Line]:
     figures = f"{median(help_):.2f} s / (3 × {median(bare):.3f} s + 0.15 s)"
     yield Line("ctxlab --help over 3 × python -c pass + 0.15 s", figures, median(ratios), 1.0)
     try:
-        found = any(bundled("datasets").glob("*/*.jsonl"))
+        found = any(bundled_path("datasets").glob("*/*.jsonl"))
     except DataMissing:
         found = False
     if not found:

@@ -15,16 +15,16 @@ from synthetic import conversation
 from table import Line, alternate, ratio
 
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.evaluation.experiment import (
     DEFAULT_LIMITS,
     evaluate,
 )
 from ctxlab.evaluation.parallel import (
-    execute,
-    usable_workers,
+    default_worker_count,
+    map_parallel,
 )
 from ctxlab.formats import load
 from ctxlab.messages.types import (
@@ -32,9 +32,9 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.strategies import sliding_window
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.encodings import encoding
+from ctxlab.tokens.encodings import load_encoding
 
 __all__ = ["LIMIT", "corpora", "corpus", "floor", "forget", "grid", "window"]
 
@@ -42,7 +42,7 @@ LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
 _REAL = ("claude-code-entireio", "mini-swe-agent")
 _SETUP = ("ctxlab.tokens.encodings", "ctxlab.tokens.models")  # they know nothing of any recording
-_Cache = type(encoding)
+_Cache = type(load_encoding)
 
 
 def corpora() -> dict[str, list[Recording]]:
@@ -62,7 +62,7 @@ def corpus(name: str) -> list[Recording]:
 
 def floor(messages: Sequence[Message]) -> Callable[[], int]:
     """Every text and all arguments tokenised once, by one thread, and nothing else."""
-    encode = encoding("o200k_base").encode_ordinary
+    encode = load_encoding("o200k_base").encode_ordinary
 
     def run() -> int:
         tokens = 0
@@ -81,7 +81,7 @@ def grid(quick: bool) -> Iterator[Line]:
     The bar is that of the first corpus, on which it was set. Recordings of many short messages cost more
     beside their floor, since there is more to manage a token: the second shows by how much.
     """
-    configurations = len(LINEUP) * len(DEFAULT_LIMITS)
+    configurations = len(DEFAULT_LINEUP) * len(DEFAULT_LIMITS)
     yield Line("configurations, all metrics", f"{configurations}", configurations, at_least=24)
     bar: float | None = 2.0
     for name, recordings in corpora().items():
@@ -100,10 +100,10 @@ def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool
         evaluate(recordings, workers=workers, progress=False)
 
     run(1)  # what is made once a process, such as the vocabulary and the table of prices
-    cores = usable_workers()
+    cores = default_worker_count()
 
     def beside() -> None:
-        for _ in execute(lambda _: once(), range(cores), cores):
+        for _ in map_parallel(lambda _: once(), range(cores), cores):
             pass
 
     steps = (once, lambda: run(None), lambda: run(1), beside)
@@ -123,15 +123,15 @@ def window(quick: bool) -> Iterator[Line]:
     recording = conversation(3000)
     strategy = sliding_window(tokens=LIMIT)
     once = floor(recording.messages)
-    turns = recording.requests
+    turns = recording.request_positions
     yield Line(f"{len(recording.messages):,} messages, {len(turns):,} turns", f"{once():,} tokens")
 
     def run() -> None:
-        tape = Tape(recording, TokenCounter("gpt-4o"))
-        play(tape, strategy, tape.budget(LIMIT))
+        prepared = PreparedRecording(recording, TokenCounter("gpt-4o"))
+        replay_trace(prepared, strategy, prepared.make_budget(LIMIT))
 
     floors, whole = alternate(3 if quick else 11, once, run)
-    yield _against("Tape + play, counting included", whole, floors, 1.3)
+    yield _against("prepare + replay, counting included", whole, floors, 1.3)
 
     sample = 4 if quick else 12
     some = [turns[len(turns) * (2 * i + 1) // (2 * sample)] for i in range(sample)]

@@ -13,14 +13,14 @@ from statistics import median
 from synthetic import conversation
 from table import Line, alternate
 
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 __all__ = ["lengths"]
 
 _PEAK = """
 import sys, tracemalloc
-from ctxlab.sessions.sqlite.store import WorkspaceStore
-store = WorkspaceStore(sys.argv[1])
+from ctxlab.sessions.sqlite.store import SqliteStore
+store = SqliteStore(sys.argv[1])
 store.sessions()
 tracemalloc.start()
 store.open(sys.argv[2])
@@ -34,7 +34,7 @@ def lengths(quick: bool) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         stores = {}
         for length in (100, long):
-            store = stores[length] = WorkspaceStore(Path(folder, str(length)))
+            store = stores[length] = SqliteStore(Path(folder, str(length)))
             _fill(store, length)
         runs = 5 if quick else 15
         for what, ask in _asked().items():
@@ -52,7 +52,7 @@ def lengths(quick: bool) -> Iterator[Line]:
         yield Line(f"memory of open: {long:,} messages over 100", figures, large / small, 2.0)
 
 
-def _fill(store: WorkspaceStore, length: int) -> None:
+def _fill(store: SqliteStore, length: int) -> None:
     store.create(id="a")
     messages = conversation(300).messages[:100]
     for _ in range(length // 100):
@@ -60,18 +60,18 @@ def _fill(store: WorkspaceStore, length: int) -> None:
     store.save("a")
 
 
-def _asked() -> dict[str, Callable[[WorkspaceStore], object]]:
+def _asked() -> dict[str, Callable[[SqliteStore], object]]:
     messages = conversation(300).messages[:20]
 
-    def append(store: WorkspaceStore) -> None:
+    def append(store: SqliteStore) -> None:
         for message in messages:
             store.append("a", message)
 
-    def saved(store: WorkspaceStore) -> None:
+    def saved(store: SqliteStore) -> None:
         for _ in range(10):
             store.save("a")
 
-    def opened(store: WorkspaceStore) -> None:
+    def opened(store: SqliteStore) -> None:
         for _ in range(5):
             store.close()
             store.open("a")

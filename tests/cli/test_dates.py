@@ -9,8 +9,8 @@ from datetime import datetime
 import pytest
 
 from ctxlab.cli.dates import (
-    a_date,
-    when,
+    format_time,
+    parse_date,
 )
 from ctxlab.errors import SpecError
 
@@ -46,7 +46,7 @@ NOW = datetime.fromisoformat("2026-11-22T03:30:00+00:00")  # still the 21st in N
     ],
 )
 def test_it_is_read_as_it_is_meant(text: str, moment: str) -> None:
-    assert a_date(text, NOW.astimezone()) == datetime.fromisoformat(moment).timestamp()
+    assert parse_date(text, NOW.astimezone()) == datetime.fromisoformat(moment).timestamp()
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_it_is_read_as_it_is_meant(text: str, moment: str) -> None:
 )  # fmt: skip
 def test_what_is_no_date_says_how_to_write_one(text: str) -> None:
     with pytest.raises(SpecError, match="is not a date; write 2026-11-22"):
-        a_date(text, NOW.astimezone())
+        parse_date(text, NOW.astimezone())
 
 
 def test_it_is_shown_in_local_time() -> None:
-    assert when(NOW.timestamp()) == "2026-11-21 22:30"
-    assert [when(odd) for odd in (None, 0, float("inf"), float("nan"), 1e300)] == ["–"] * 5
+    assert format_time(NOW.timestamp()) == "2026-11-21 22:30"
+    assert [format_time(odd) for odd in (None, 0, float("inf"), float("nan"), 1e300)] == ["–"] * 5

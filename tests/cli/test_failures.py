@@ -29,7 +29,7 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "share above all": (["eval", "logs", "-l", "150%"], "'150%' is not a limit"),
     "reserve": (["eval", "logs", "--reserve", "-1"], "0 or more"),
     "reserve that is no number": (["eval", "logs", "--reserve", "x"], "reserve"),
-    "floor": (["eval", "logs", "--floor", "2"], "a share from 0 to 1"),
+    "least recall": (["eval", "logs", "--min-recall", "2"], "min_recall: a share from 0 to 1"),
     "metric": (["eval", "logs", "--metric", "recal"], "did you mean recall?"),
     "format": (["eval", "logs", "--format", "nativ"], "did you mean native"),
     "policy": (["eval", "logs", "--on-error", "ignore"], "raise, skip"),
@@ -73,6 +73,7 @@ def bad(logs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_ends_with_a_sentence(case: str, run: Run, bad: Path) -> None:
     arguments, words = BAD[case]
@@ -85,9 +86,9 @@ def test_bad_input_ends_with_a_sentence(case: str, run: Run, bad: Path) -> None:
     assert "Traceback" not in said.err
 
 
-@pytest.mark.parametrize("command", ["eval", "compare", "tune", "gate", "canaries", "agree", "probe",
-                                     "describe", "convert", "calibrate", "strategies", "formats",
-                                     "metrics", "datasets list"])  # fmt: skip
+@pytest.mark.parametrize("command", ["eval", "compare", "tune", "gate", "canaries", "next-action",
+                                     "probe", "describe", "convert", "calibrate", "strategies",
+                                     "formats", "metrics", "datasets list"])  # fmt: skip
 def test_what_a_command_does_not_take_names_its_own_help(command: str, run: Run) -> None:
     said = run(*command.split(), "--nosuch")
     assert said.code == 2
@@ -132,6 +133,7 @@ def test_a_closed_pipe_is_no_failure(program: Run, bad: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 @pytest.mark.parametrize(("how", "delay"), [("SIGINT", 0), ("SIGTERM", 0.02)])
 def test_cancelling_says_so(bad: Path, how: str, delay: float) -> None:

@@ -46,6 +46,7 @@ def test_the_help_of_eval_teaches_by_examples(run: Run) -> None:
     assert run("eval", "--help").out.count("  ctxlab eval") >= 3
 
 
+@pytest.mark.e2e
 def test_a_pipe_gets_json_and_nothing_else(program: Run, logs: Path) -> None:
     said = program("eval", logs, "-l", "4k", "-s", "full", "-s", "panic", "--json")
     assert (said.code, said.err) == (0, NAMELESS)

@@ -14,7 +14,7 @@ from running import PROGRAM, Run, a_recording
 
 from ctxlab.evaluation.results import (
     Results,
-    replaced_together,
+    replace_run_files,
 )
 from ctxlab.formats import write
 
@@ -100,6 +100,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(run: Run, logs: Path
     assert "--out: nothing can be written in /proc" in said.err
 
 
+@pytest.mark.e2e
 def test_a_disk_that_fills_still_gives_the_table(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = ["eval", str(logs), *FEW, "--json", "--no-progress"]
@@ -130,11 +131,11 @@ def test_a_disk_that_fills_still_gives_the_table(logs: Path, tmp_path: Path) -> 
 
 def test_what_cannot_be_written_whole_leaves_an_earlier_run_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with replaced_together(folder) as beside:
+    with replace_run_files(folder) as beside:
         (beside / "manifest.json").write_text("first")
 
     def fails() -> None:
-        with replaced_together(folder) as beside:
+        with replace_run_files(folder) as beside:
             (beside / "manifest.json").write_text("second")
             raise OSError("full")
 
@@ -145,14 +146,14 @@ def test_what_cannot_be_written_whole_leaves_an_earlier_run_as_it_was(tmp_path: 
 
 def test_a_file_that_cannot_be_put_in_its_place_brings_the_earlier_run_back(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with replaced_together(folder) as made:
+    with replace_run_files(folder) as made:
         for name in ("manifest.json", "answers.parquet", "requests.parquet"):
             (made / name).write_text("first")
     (folder / "frontier.parquet").mkdir()  # no file can take its place
     before = {path.name: path.read_text() for path in folder.glob("*") if path.is_file()}
 
     def fails() -> None:
-        with replaced_together(folder) as made:
+        with replace_run_files(folder) as made:
             for name in ("manifest.json", "frontier.parquet", "answers.parquet"):
                 (made / name).write_text("second")
 
@@ -160,7 +161,7 @@ def test_a_file_that_cannot_be_put_in_its_place_brings_the_earlier_run_back(tmp_
         fails()
     assert {path.name: path.read_text() for path in folder.glob("*") if path.is_file()} == before
     (folder / "frontier.parquet").rmdir()
-    with replaced_together(folder) as made:
+    with replace_run_files(folder) as made:
         (made / "manifest.json").write_text("third")
     assert contents(folder) == {"manifest.json": b"third"}  # nothing of the earlier run is left
 

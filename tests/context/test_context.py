@@ -9,8 +9,7 @@ import pytest
 from generated import conversations, history_of
 from hypothesis import given
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import EditError
 from ctxlab.messages.types import (
@@ -44,10 +43,12 @@ def test_the_head_is_the_system_prompt_and_the_first_user_message(
     messages: tuple[Message, ...],
 ) -> None:
     context = context_of(*messages)
-    assert context.head == 1 + next(i for i, m in enumerate(messages) if m.role == "user")
-    assert context.tail == safe_cuts(messages)[-1]
+    assert context.first_droppable == 1 + next(
+        i for i, m in enumerate(messages) if m.role == "user"
+    )
+    assert context.last_unit_start == safe_cuts(messages)[-1]
     context.drop(0, len(context.entries))
-    assert (context.head, context.tail) == (0, 0)
+    assert (context.first_droppable, context.last_unit_start) == (0, 0)
 
 
 def test_an_inserted_message_stands_before_the_place_where_it_was_inserted() -> None:
@@ -55,9 +56,9 @@ def test_an_inserted_message_stands_before_the_place_where_it_was_inserted() -> 
     context.insert(1, Message("user", "new"))
     # "The first entry that stands for the position or for what follows": that is b, whatever was
     # inserted before it, and whether or not something was dropped further on the left.
-    assert context.messages[context.index_from(1)].content == "b"
+    assert context.messages[context.index_at_or_after(1)].content == "b"
     context.drop(0, 1)
-    assert context.messages[context.index_from(1)].content == "b"
+    assert context.messages[context.index_at_or_after(1)].content == "b"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,8 @@ def test_an_edit_that_makes_no_sense_raises_and_changes_nothing(
     with pytest.raises(EditError):
         edit(context)
     assert [m.content for m in context.messages] == ["a", "b", "c"]
-    assert context.tokens == sum(map(COUNTER.message, context.messages))
-    assert (len(context.history), context.edited, context.strange) == (3, [], False)
+    assert context.tokens == sum(map(COUNTER.count_message, context.messages))
+    assert (len(context.history), context.edited_entries, context.maybe_invalid) == (3, [], False)
     context.append(Message("user", "d"))
     assert len(context.entries) == 4
 
@@ -125,22 +126,22 @@ RESULT = Message("tool", "42", tool_call_id="c1")
         lambda c: c.insert(4, Message("user", None)),
     ],
 )
-def test_an_edit_that_provenance_cannot_judge_marks_the_context_as_strange(
+def test_an_edit_that_provenance_cannot_judge_marks_the_context_as_maybe_invalid(
     edit: Callable[[Context], Any],
 ) -> None:
     context = context_of(Message("user", "a"), CALL, RESULT, Message("user", "b"))
     edit(context)
-    assert context.strange
+    assert context.maybe_invalid
 
 
 def test_a_message_inserted_before_the_system_prompt_makes_the_prompt_late() -> None:
     context = context_of(Message("system", "be good"), Message("user", "a"))
     context.insert(0, Message("user", "a note"))
-    assert context.strange
+    assert context.maybe_invalid
 
 
 def test_equal_strategies_share_what_was_rewritten_once() -> None:
     history = history_of([Message("tool", "x" * 9000)], COUNTER)
-    one, _ = history.rewrites(panic().shorten).of(history.entries[0])
-    other, _ = history.rewrites(panic().shorten).of(history.entries[0])
+    one, _ = history.get_rewrite_cache(panic().shorten).apply(history.entries[0])
+    other, _ = history.get_rewrite_cache(panic().shorten).apply(history.entries[0])
     assert one is other

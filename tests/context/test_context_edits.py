@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import (
     NEVER,
     Entry,
@@ -80,7 +79,7 @@ class Edits(RuleBasedStateMachine):
         self.coming = list(messages)
         self.sent: list[Entry] = []
         self.forked = False
-        self.died: dict[int, int] = {}
+        self.dropped_at: dict[int, int] = {}
         self.until: dict[int, int] = {}
         self.edited: list[Entry] = []
         self.undone = 0  # requests until which an insert that was dropped again makes us cautious
@@ -104,18 +103,18 @@ class Edits(RuleBasedStateMachine):
         self.edited += [e for e in context.entries if not any(e is old for old in before)]
         for entry in before:
             if id(entry) not in now and entry.form is not Form.VERBATIM:
-                self.until[id(entry)] = context.turn
+                self.until[id(entry)] = context.request_index
 
     def cautious(self, context: Context, what: str, place: int, width: int) -> None:
         if what in ("drop", "fold") and context.entries:
             start = place % len(context.entries)
             went = context.entries[start : start + width]
-            if any(e.start == e.stop and e.since == context.turn for e in went):
+            if any(e.start == e.stop and e.since == context.request_index for e in went):
                 self.undone = 2
 
     @rule()
     def send(self) -> None:
-        self.settle(self.context)
+        self.commit(self.context)
 
     @rule(edits=st.lists(EDITS, min_size=0, max_size=5), twice=st.booleans())
     def send_a_fork(self, edits: list[Any], twice: bool) -> None:
@@ -128,9 +127,9 @@ class Edits(RuleBasedStateMachine):
             self.cautious(fork, *one[:3])
             edit(fork, *one)
         assert self.everything(context) == before
-        assert fork.tokens == sum(map(COUNTER.message, fork.messages))
+        assert fork.tokens == sum(map(COUNTER.count_message, fork.messages))
         self.check_prefix(fork)
-        self.settle(fork)
+        self.commit(fork)
 
     @rule(place=PLACES, width=st.integers(0, 6), kept=st.integers(0, 6))
     def send_what_is_left(self, place: int, width: int, kept: int) -> None:
@@ -147,35 +146,39 @@ class Edits(RuleBasedStateMachine):
             other.drop(start, stop - kept)
         assert self.everything(context) == before
         assert self.everything(fork)[:3] == self.everything(other)[:3]
-        assert fork.strange == other.strange
+        assert fork.maybe_invalid == other.maybe_invalid
         self.check_prefix(fork)
-        self.settle(fork)
+        self.commit(fork)
 
-    def settle(self, sent: Context) -> None:
+    def commit(self, sent: Context) -> None:
         self.sent, self.forked = list(sent.entries), sent is not self.context
-        self.context.settle(sent)
+        self.context.commit_request(sent)
         self.undone = max(0, self.undone - 1)
 
     def everything(self, context: Context) -> Any:
         return [
-            list(map(id, context.entries)), context.tokens, context.unchanged, list(context.died),
-            list(map(id, context.edited)), dict(context.notes), context.length,
-            [e.until for e in context.edited], context.turn, context.strange, context.head,
+            list(map(id, context.entries)), context.tokens, context.unchanged_tokens,
+            list(context.dropped_at), list(map(id, context.edited_entries)),
+            dict(context.strategy_state), context.history_length,
+            [e.until for e in context.edited_entries], context.request_index, context.maybe_invalid,
+            context.first_droppable,
         ]  # fmt: skip
 
     def check_prefix(self, context: Context) -> None:
         # After a fork, which is made anew for each request, messages are compared; else entries, but
         # where one took the place of an equal one.
         least, most = (shared(context, self.sent, by_message) for by_message in (self.forked, True))
-        assert context.unchanged <= most
-        assert self.undone or context.unchanged >= least
+        assert context.unchanged_tokens <= most
+        assert self.undone or context.unchanged_tokens >= least
 
     @invariant()
     def totals_are_a_fresh_count(self) -> None:
         context = self.context
-        assert context.tokens == sum(map(COUNTER.message, context.messages))
+        assert context.tokens == sum(map(COUNTER.count_message, context.messages))
         assert context.excess == context.tokens - context.budget.available
-        assert [e.tokens for e in context.entries] == list(map(COUNTER.message, context.messages))
+        assert [e.tokens for e in context.entries] == list(
+            map(COUNTER.count_message, context.messages)
+        )
 
     @invariant()
     def the_prefix_is_what_both_requests_begin_with(self) -> None:
@@ -185,40 +188,42 @@ class Edits(RuleBasedStateMachine):
     def provenance_is_what_a_model_remembers(self) -> None:
         context = self.context
         verbatim = {e.start for e in context.entries if e.form is Form.VERBATIM}
-        for position in range(context.length):
+        for position in range(context.history_length):
             if position not in verbatim:
-                self.died.setdefault(position, context.turn)
-        assert context.died == [self.died.get(i, NEVER) for i in range(context.length)]
-        assert list(map(id, context.edited)) == list(map(id, self.edited))
-        assert all(e.until == self.until.get(id(e), NEVER) for e in context.edited)
+                self.dropped_at.setdefault(position, context.request_index)
+        assert context.dropped_at == [
+            self.dropped_at.get(i, NEVER) for i in range(context.history_length)
+        ]
+        assert list(map(id, context.edited_entries)) == list(map(id, self.edited))
+        assert all(e.until == self.until.get(id(e), NEVER) for e in context.edited_entries)
 
     @invariant()
     def places_are_found_as_a_search_from_the_left_finds_them(self) -> None:
         context = self.context
         entries = context.entries
         assert [e.start for e in entries] == sorted(e.start for e in entries)
-        for position in range(context.length):
+        for position in range(context.history_length):
             index = next((i for i, e in enumerate(entries) if e.stop > position), len(entries))
-            found = context.index_from(position)
+            found = context.index_at_or_after(position)
             # An inserted entry stands before the position or at it.
             assert found <= index
             assert all(e.start == e.stop == position for e in entries[found:index])
             holds = index < len(entries) and entries[index].start <= position
-            assert context.find(position) == (index if holds else None)
+            assert context.find_index(position) == (index if holds else None)
 
-    @precondition(lambda self: self.context.length)
+    @precondition(lambda self: self.context.history_length)
     @invariant()
     def cuts_are_those_of_the_history(self) -> None:
         context = self.context
         cuts = set(safe_cuts(list(context.history)))
         for index, entry in enumerate(context.entries):
-            safe = entry.start in cuts or entry.start >= context.length
-            assert context.is_cut(index) == safe
-            following = context.next_cut(index)
+            safe = entry.start in cuts or entry.start >= context.history_length
+            assert context.is_safe_cut(index) == safe
+            following = context.next_safe_cut(index)
             assert following >= index
-            assert not any(context.is_cut(i) for i in range(index, following))
-            assert context.is_cut(following)
-        assert context.is_cut(len(context.entries))
+            assert not any(context.is_safe_cut(i) for i in range(index, following))
+            assert context.is_safe_cut(following)
+        assert context.is_safe_cut(len(context.entries))
 
 
 Edits.TestCase.settings = settings(max_examples=60, stateful_step_count=20)

@@ -1,4 +1,4 @@
-"""An aside sends what would really be sent for one question more, and leaves no trace of it."""
+"""A preview sends what would really be sent for one question more, and leaves no trace of it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replaying import SPECS
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import (
     Entry,
     Form,
     History,
 )
-from ctxlab.context.preview import aside
+from ctxlab.context.preview import preview_question
 from ctxlab.errors import (
     EditError,
     StrategyError,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play,
-    play_all,
+    replay_trace,
+    replay_traces,
 )
-from ctxlab.evaluation.metrics.recall import tiers
-from ctxlab.evaluation.metrics.strategy_calls import asked_in
+from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import (
@@ -43,10 +42,10 @@ from ctxlab.messages.types import (
     ToolCall,
     Usage,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import (
-    Base,
-    models_asked,
+    BaseStrategy,
+    models_used,
 )
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.tokens.counter import TokenCounter
@@ -77,15 +76,31 @@ def left(entry: Entry) -> tuple[Any, ...]:
 def what_it_left(trace: Trace) -> list[Any]:
     context = trace.context
     return [
-        *(trace.tokens, trace.messages, trace.unchanged, trace.opening, trace.newest, trace.faults),
-        {turn: [left(entry) for entry in entries] for turn, entries in trace.forks.items()},
-        *(context.events, context.spent, context.died, context.tokens, context.version),
-        [left(entry) for entry in context.edited],
+        *(
+            trace.tokens,
+            trace.message_counts,
+            trace.unchanged_prefix_tokens,
+            trace.system_prompt_tokens,
+            trace.last_message_tokens,
+            trace.violation_counts,
+        ),
+        {
+            turn: [left(entry) for entry in entries]
+            for turn, entries in trace.forked_requests.items()
+        },
+        *(context.events, context.model_calls, context.dropped_at, context.tokens, context.version),
+        [left(entry) for entry in context.edited_entries],
         [left(entry) for entry in context.entries],
-        (context.turn, context.length, context.strange, context.unchanged),
+        (
+            context.request_index,
+            context.history_length,
+            context.maybe_invalid,
+            context.unchanged_tokens,
+        ),
     ]
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=conversations() | strange_conversations(), at=places(), limit=limits())
 def test_a_replay_that_asks_leaves_the_very_same_requests(
@@ -96,80 +111,104 @@ def test_a_replay_that_asks_leaves_the_very_same_requests(
     counter: TokenCounter,
 ) -> None:
     recording = probed(messages, at)
-    asking, silent = Tape(recording, counter), Tape(recording, counter, ask=None)
-    traces = [play(tape, parse(spec), tape.budget(limit)) for tape in (asking, silent)]
+    asking, silent = (
+        PreparedRecording(recording, counter),
+        PreparedRecording(recording, counter, format_probe=None),
+    )
+    traces = [
+        replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit))
+        for prepared in (asking, silent)
+    ]
     assert what_it_left(traces[0]) == what_it_left(traces[1])
     assert len(asking.history) == len(messages)
-    seen = [tiers(tape.needs, [t]) for tape, t in zip((asking, silent), traces, strict=True)]
-    assert np.array_equal(seen[0].seen, seen[1].seen)
-    assert np.array_equal(seen[0].pointer, seen[1].pointer)
-    assert (len(traces[0].asides), traces[1].asides) == (len(at), [])
+    seen = [
+        measure_need_visibility(prepared.needs, [t])
+        for prepared, t in zip((asking, silent), traces, strict=True)
+    ]
+    assert np.array_equal(seen[0].in_view, seen[1].in_view)
+    assert np.array_equal(seen[0].fetchable, seen[1].fetchable)
+    assert (len(traces[0].preview_entries), traces[1].preview_entries) == (len(at), [])
 
 
 @pytest.mark.parametrize("spec", ACTING)
 @given(messages=conversations(), at=places(), limit=limits())
-def test_what_is_sent_aside_is_what_would_be_sent_if_it_had_been_said(
+def test_what_is_previewed_is_what_would_be_sent_if_it_had_been_said(
     spec: str,
     messages: tuple[Message, ...],
     at: list[int | None],
     limit: int,
     counter: TokenCounter,
 ) -> None:
-    tape = Tape(probed(messages, at), counter)
-    trace = play(tape, parse(spec), tape.budget(limit))
-    for number, entries in enumerate(trace.asides):
-        said = messages[: tape.place(number)]
-        really = Tape(
-            Recording("r", (*said, tape.questions[number], Message("assistant", "?")), TOOLS),
+    prepared = PreparedRecording(probed(messages, at), counter)
+    trace = replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit))
+    for number, entries in enumerate(trace.preview_entries):
+        said = messages[: prepared.probe_position(number)]
+        really = PreparedRecording(
+            Recording(
+                "r", (*said, prepared.probe_messages[number], Message("assistant", "?")), TOOLS
+            ),
             counter,
         )
         sent: list[list[Message]] = []
-        play(really, parse(spec), really.budget(limit), {"sent": lambda c: sent.append(c.messages)})  # noqa: B023
+        replay_trace(
+            really,
+            parse_strategy(spec),
+            really.make_budget(limit),
+            {"sent": lambda c: sent.append(c.messages)},  # noqa: B023
+        )
         assert [entry.message for entry in entries] == sent[-1]
-        assert sum(entry.tokens for entry in entries) == sum(map(counter.message, sent[-1]))
+        assert sum(entry.tokens for entry in entries) == sum(map(counter.count_message, sent[-1]))
 
 
 @pytest.mark.parametrize("name", BASELINES)
 @settings(max_examples=8)
 @given(messages=conversations(), at=places(), limit=st.sampled_from([700, 1500, 10**6]))
-def test_what_products_do_is_asked_aside_too(
+def test_what_products_do_is_previewed_too(
     name: str,
     messages: tuple[Message, ...],
     at: list[int | None],
     limit: int,
     counter: TokenCounter,
 ) -> None:
-    if models_asked(parse(name)):
+    if models_used(parse_strategy(name)):
         pytest.skip("it asks a model")
     recording = probed(messages, at)
-    asking, silent = Tape(recording, counter), Tape(recording, counter, ask=None)
-    traces = [play(tape, parse(name), tape.budget(limit)) for tape in (asking, silent)]
+    asking, silent = (
+        PreparedRecording(recording, counter),
+        PreparedRecording(recording, counter, format_probe=None),
+    )
+    traces = [
+        replay_trace(prepared, parse_strategy(name), prepared.make_budget(limit))
+        for prepared in (asking, silent)
+    ]
     assert what_it_left(traces[0]) == what_it_left(traces[1])
 
 
 def test_questions_are_answered_in_the_order_of_the_probes(counter: TokenCounter) -> None:
-    tape = Tape(probed(TALK, [None, 3, 0, 99]), counter)
-    trace = play(tape, parse("full"), tape.budget(10**6))
-    assert [len(entries) - 1 for entries in trace.asides] == [18, 3, 0, 18]
-    said = [entries[-1].message.content for entries in trace.asides]
-    assert said == [probe.question for probe in tape.recording.probes]
+    prepared = PreparedRecording(probed(TALK, [None, 3, 0, 99]), counter)
+    trace = replay_trace(prepared, parse_strategy("full"), prepared.make_budget(10**6))
+    assert [len(entries) - 1 for entries in trace.preview_entries] == [18, 3, 0, 18]
+    said = [entries[-1].message.content for entries in trace.preview_entries]
+    assert said == [probe.question for probe in prepared.recording.probes]
 
 
 def test_the_caller_says_how_a_question_is_put(counter: TokenCounter) -> None:
-    tape = Tape(
+    prepared = PreparedRecording(
         probed(TALK, [None]),
         counter,
-        ask=lambda probe: Message("user", f"Answer in one word. {probe.question}"),
+        format_probe=lambda probe: Message("user", f"Answer in one word. {probe.question}"),
     )
-    (entries,) = play(tape, parse("nothing"), tape.budget(99)).asides
+    (entries,) = replay_trace(
+        prepared, parse_strategy("nothing"), prepared.make_budget(99)
+    ).preview_entries
     assert entries[-1].message.content == f"Answer in one word. {QUESTIONS[0]}"
-    assert entries[-1].tokens == counter.message(entries[-1].message)
+    assert entries[-1].tokens == counter.count_message(entries[-1].message)
 
 
-def test_only_the_user_asks_aside(counter: TokenCounter) -> None:
+def test_only_a_user_message_is_previewed(counter: TokenCounter) -> None:
     context = Context(Budget(99), History(counter, TALK))
-    with pytest.raises(EditError, match="of the assistant's"):
-        aside(context, Message("assistant", "why?"))
+    with pytest.raises(EditError, match="got role assistant"):
+        preview_question(context, Message("assistant", "why?"))
 
 
 def test_an_oracle_holds_the_evidence_that_fits_shortest_first(counter: TokenCounter) -> None:
@@ -181,13 +220,18 @@ def test_an_oracle_holds_the_evidence_that_fits_shortest_first(counter: TokenCou
         Message("assistant", "."),
     )
     probe = Probe("q", "Which?", evidence=(0, 8, 3, 5))
-    tape = Tape(Recording("r", talk, probes=(probe,)), counter)
-    sizes = [counter.message(m) for m in talk]
+    prepared = PreparedRecording(Recording("r", talk, probes=(probe,)), counter)
+    sizes = [counter.count_message(m) for m in talk]
     for room, wanted in ((0, ()), (sizes[3], (3,)), (sizes[3] + sizes[5], (3, 5))):
-        limit = tape.fixed + sizes[0] + counter.message(tape.questions[0]) + room
-        trace = play(tape, parse("oracle"), tape.budget(limit))
-        (entries,) = trace.asides
-        assert sum(e.tokens for e in entries) + tape.fixed <= limit
+        limit = (
+            prepared.fixed_tokens
+            + sizes[0]
+            + counter.count_message(prepared.probe_messages[0])
+            + room
+        )
+        trace = replay_trace(prepared, parse_strategy("oracle"), prepared.make_budget(limit))
+        (entries,) = trace.preview_entries
+        assert sum(e.tokens for e in entries) + prepared.fixed_tokens <= limit
         text = "\n".join(e.message.text for e in entries)
         assert [p for p in (3, 5, 8) if talk[p].text.strip() in text] == list(wanted)
 
@@ -198,92 +242,105 @@ class _State:
 
 
 @dataclass(frozen=True, repr=False)
-class remembers(Base):
+class remembers(BaseStrategy):
     """Keeps an object that it changes, as strategies of other people may."""
 
     kept: str = "list"
 
     def __call__(self, context: Context, /) -> Context:
         if self.kept == "table":
-            context.notes.setdefault(self, sqlite3.connect(":memory:"))
+            context.strategy_state.setdefault(self, sqlite3.connect(":memory:"))
             return context
-        state = context.notes.setdefault(self, (_State(), context.history, {"all": []}))
+        state = context.strategy_state.setdefault(self, (_State(), context.history, {"all": []}))
         assert state[1] is context.history
         state[0].seen.append(context.messages[-1].text)
         state[2]["all"].append(len(context.messages))
         return context
 
 
-def test_what_a_strategy_remembers_is_its_own_in_an_aside(counter: TokenCounter) -> None:
-    tape = Tape(probed(TALK[:4], [2, None, None]), counter)
-    trace = play(tape, remembers(), tape.budget(99))
-    state, _, lengths = trace.context.notes[remembers()]
+def test_what_a_strategy_remembers_is_its_own_in_a_preview(counter: TokenCounter) -> None:
+    prepared = PreparedRecording(probed(TALK[:4], [2, None, None]), counter)
+    trace = replay_trace(prepared, remembers(), prepared.make_budget(99))
+    state, _, lengths = trace.context.strategy_state[remembers()]
     assert state.seen == ["0 word word word", "1 word word word"]
     assert lengths == {"all": [1, 3]}
 
 
 def test_what_cannot_be_copied_is_named(counter: TokenCounter) -> None:
-    tape = Tape(probed(TALK[:4], [None]), counter)
-    with pytest.raises(StrategyError, match=r"remembers\(kept='table'\) keeps in its notes cannot"):
-        play(tape, remembers("table"), tape.budget(99))
+    prepared = PreparedRecording(probed(TALK[:4], [None]), counter)
+    with pytest.raises(
+        StrategyError, match=r"remembers\(kept='table'\) keeps in strategy_state cannot"
+    ):
+        replay_trace(prepared, remembers("table"), prepared.make_budget(99))
 
 
 def test_replays_are_shared_by_budgets_only_where_no_question_looked_at_one(
     counter: TokenCounter,
 ) -> None:
     @dataclass(frozen=True, repr=False)
-    class looks_when_asked(Base):
+    class looks_when_asked(BaseStrategy):
         def __call__(self, context: Context, /) -> Context:
             if context.messages[-1].text in QUESTIONS and context.excess > 0:
-                context.drop(0, context.tail)
+                context.drop(0, context.last_unit_start)
             return context
 
     for at, sizes in (([None], [1, 19]), ([], [])):
-        tape = Tape(probed(TALK, at), counter)
-        traces = play_all(tape, [looks_when_asked()], [tape.budget(20), tape.budget(10**6)])
-        assert [len(entries) for trace in traces for entries in trace.asides] == sizes
+        prepared = PreparedRecording(probed(TALK, at), counter)
+        traces = replay_traces(
+            prepared, [looks_when_asked()], [prepared.make_budget(20), prepared.make_budget(10**6)]
+        )
+        assert [len(entries) for trace in traces for entries in trace.preview_entries] == sizes
         assert (traces[0].context is traces[1].context) == (not at)
 
 
-def test_a_model_that_is_asked_aside_is_on_the_account_of_the_question(
+def test_a_model_that_is_asked_in_a_preview_is_in_the_ledger_of_the_question(
     counter: TokenCounter,
 ) -> None:
     reply = Reply(Message("assistant", "A summary."), Usage(input=100, output=5), 0.5)
     talk = tuple(m.replace(content=str(m.content) * 5) for m in TALK)
     spec = "rolling_summary(0.9, 0.3, 2, model='gpt-4o-mini', tokens=30)"
-    tape = Tape(probed(talk, [None, None, 1]), counter, ScriptedClient(reply, reply))
+    client = ScriptedClient(reply, reply)
+    prepared = PreparedRecording(probed(talk, [None, None, 1]), counter, client)
     # Every request just does without a summary, and with a question more it does not.
-    available = int(sum(map(counter.message, talk[:-1])) / 0.9) + 1
-    trace = play(tape, parse(spec), tape.budget(available + tape.fixed))
-    assert trace.context.spent == []
-    assert [len(account.spent) for account in trace.accounts] == [1, 1, 0]
-    assert asked_in([trace]).spent == [call for each in trace.accounts for call in each.spent]
-    assert [len(made) for made in asked_in([trace]).written.values()] == [2]
+    available = int(sum(map(counter.count_message, talk[:-1])) / 0.9) + 1
+    trace = replay_trace(
+        prepared, parse_strategy(spec), prepared.make_budget(available + prepared.fixed_tokens)
+    )
+    assert trace.context.model_calls == []
+    assert [len(ledger.model_calls) for ledger in trace.preview_ledgers] == [1, 1, 0]
+    assert collect_strategy_calls([trace]).calls == [
+        call for each in trace.preview_ledgers for call in each.model_calls
+    ]
+    assert [len(made) for made in collect_strategy_calls([trace]).texts_by_strategy.values()] == [2]
 
 
 def test_a_compaction_behind_the_question_has_not_happened_yet(counter: TokenCounter) -> None:
     compactions = (Compaction(3, summary="one"), Compaction(5, summary="two"))
     recording = probed(TALK, [4, 5])
-    tape = Tape(Recording("r", TALK, probes=recording.probes, compactions=compactions), counter)
-    first, second = play(tape, parse("recorded"), tape.budget(99)).asides
+    prepared = PreparedRecording(
+        Recording("r", TALK, probes=recording.probes, compactions=compactions), counter
+    )
+    first, second = replay_trace(
+        prepared, parse_strategy("recorded"), prepared.make_budget(99)
+    ).preview_entries
     assert first[0].message.content == "one"
     assert second[0].message.content == "two"
 
 
 def test_questions_at_one_place_are_rewritten_each_by_itself(counter: TokenCounter) -> None:
     @dataclass(frozen=True, repr=False)
-    class shouts(Base):
+    class shouts(BaseStrategy):
         def __call__(self, context: Context, /) -> Context:
             for index in range(len(context.entries)):
                 context.rewrite(index, _loud, Form.REWRITTEN)
             return context
 
-    tape = Tape(probed(TALK, [2, 2, None]), counter)
-    trace = play(tape, shouts(), tape.budget(99))
-    said = [entries[-1].message.content for entries in trace.asides]
-    assert said == [probe.question.upper() for probe in tape.recording.probes]
-    assert trace.asides[0][:2] != trace.context.entries[:2]
-    assert [e.message for e in trace.asides[0][:2]] == [
+    prepared = PreparedRecording(probed(TALK, [2, 2, None]), counter)
+    trace = replay_trace(prepared, shouts(), prepared.make_budget(99))
+    said = [entries[-1].message.content for entries in trace.preview_entries]
+    assert said == [probe.question.upper() for probe in prepared.recording.probes]
+    assert trace.preview_entries[0][:2] != trace.context.entries[:2]
+    assert [e.message for e in trace.preview_entries[0][:2]] == [
         e.message for e in trace.context.entries[:2]
     ]
 

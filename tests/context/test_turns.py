@@ -7,7 +7,7 @@ from hypothesis import given
 
 from ctxlab.context.history import History
 from ctxlab.context.turns import (
-    LINE,
+    MAX_HEADLINE_CHARS,
     headline,
     turn_at,
     turn_span,
@@ -58,7 +58,7 @@ def test_in_a_valid_conversation_a_turn_parts_no_call_from_its_results(
     messages: tuple[Message, ...], counter: TokenCounter
 ) -> None:
     history = History(counter, messages)
-    assert all(history.starts[start] == start for start in turn_starts(history))
+    assert all(history.unit_starts[start] == start for start in turn_starts(history))
     spans = [turn_span(history, n + 1) for n in range(len(turn_starts(history)))]
     assert [at for start, stop in spans for at in range(start, stop)] == [
         *range(spans[0][0] if spans else 0, len(messages) if spans else 0)
@@ -71,7 +71,7 @@ def test_a_line_is_one_line_of_at_most_100_characters_that_says_something(
 ) -> None:
     line = headline(messages)
     assert line
-    assert len(line) <= LINE
+    assert len(line) <= MAX_HEADLINE_CHARS
     assert len(line.splitlines()) == 1
 
 

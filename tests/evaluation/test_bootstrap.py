@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ctxlab.evaluation.bootstrap import (
-    FEW,
-    holm,
+    MIN_CLUSTERS,
+    holm_correction,
     ratio_difference,
     ratio_interval,
 )
 
-SIZES = st.lists(st.integers(0, 20), min_size=FEW, max_size=9)
+SIZES = st.lists(st.integers(0, 20), min_size=MIN_CLUSTERS, max_size=9)
 
 
 def slow(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> tuple[float, float]:
@@ -37,9 +37,9 @@ def test_an_interval_is_that_of_a_slow_loop_over_the_same_draws(
     random = np.random.default_rng(seed)
     below = np.array(sizes, dtype=float)
     keep = below > 0
-    assume(keep.sum() >= FEW)
+    assume(keep.sum() >= MIN_CLUSTERS)
     above, other = (np.floor(random.random(len(sizes)) * (below + 1)) for _ in range(2))
-    found = ratio_difference(above, below, other, below, samples=60, seed=3)
+    found = ratio_difference(above, below, other, below, resamples=60, seed=3)
     a, b, c = above[keep], below[keep], other[keep]
     estimate, error = slow(a, b, c, b)
     assert found.estimate == pytest.approx(estimate, abs=1e-9)
@@ -71,6 +71,7 @@ def pairs(
     return random.binomial(size.astype(int), first), random.binomial(size.astype(int), second), size
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("spread", [0.5, 1.0])
 @pytest.mark.parametrize("clusters", [9, 20, 50])
 def test_ninety_five_per_cent_of_the_intervals_hold_the_truth(clusters: int, spread: float) -> None:
@@ -80,19 +81,20 @@ def test_ninety_five_per_cent_of_the_intervals_hold_the_truth(clusters: int, spr
     rounds, held = 1500, 0
     for _ in range(rounds):
         a, b, n = pairs(random, clusters, spread, 0.5)
-        found = ratio_difference(a, n, b, n, samples=800, seed=int(random.integers(1 << 30)))
+        found = ratio_difference(a, n, b, n, resamples=800, seed=int(random.integers(1 << 30)))
         held += found.low <= truth <= found.high
     assert held / rounds == pytest.approx(0.95, abs=0.015)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("clusters", [9, 20, 50])
 def test_five_per_cent_of_the_tests_see_a_difference_where_there_is_none(clusters: int) -> None:
     random = np.random.default_rng(8)
     rounds, alarms = 1500, 0
     for _ in range(rounds):
         a, b, n = pairs(random, clusters, 1.0, 0.0)
-        found = ratio_difference(a, n, b, n, samples=800, seed=int(random.integers(1 << 30)))
-        alarms += found.p <= 0.05
+        found = ratio_difference(a, n, b, n, resamples=800, seed=int(random.integers(1 << 30)))
+        alarms += found.p_value <= 0.05
     assert alarms / rounds == pytest.approx(0.05, abs=0.015)
 
 
@@ -106,13 +108,13 @@ def test_a_test_with_clusters_of_one_size_is_that_of_scipy() -> None:
     theirs = stats.permutation_test(
         (a, b), studentised, permutation_type="samples", vectorized=True, n_resamples=np.inf
     )
-    assert ratio_difference(a, ones, b, ones).p == pytest.approx(theirs.pvalue)
+    assert ratio_difference(a, ones, b, ones).p_value == pytest.approx(theirs.pvalue)
 
 
 def test_more_clusters_than_can_be_tried_out_are_drawn_to_nearly_the_same_p() -> None:
     random = np.random.default_rng(5)
     a, b, ones = random.normal(size=16) + 0.5, random.normal(size=16), np.ones(16)
-    drawn = ratio_difference(a, ones, b, ones, samples=20_000).p
+    drawn = ratio_difference(a, ones, b, ones, resamples=20_000).p_value
     exact = stats.permutation_test(
         (a, b),
         lambda x, y, axis: stats.ttest_rel(x, y, axis=axis).statistic,
@@ -129,7 +131,7 @@ def test_where_no_cluster_differs_there_is_no_interval_for_nothing_is_known_of_t
     random = np.random.default_rng(6)
     a, n = random.random(30) * 7, random.integers(7, 90, 30).astype(float)
     found = ratio_difference(a, n, a, n)
-    assert (found.estimate, found.p, found.effect, found.clusters) == (0.0, 1.0, 0.0, 30)
+    assert (found.estimate, found.p_value, found.effect_size, found.clusters) == (0.0, 1.0, 0.0, 30)
     assert np.isnan([found.low, found.high]).all()
     low, high = ratio_interval(n[:, None], n[:, None])
     assert np.isnan([*low, *high]).all()
@@ -142,16 +144,17 @@ def test_where_one_cluster_differs_the_interval_has_bounds(clusters: int) -> Non
     found = ratio_difference(a, n, np.full(clusters, 2.0), n)
     assert found.low < 0 < found.estimate < found.high
     assert found.high - found.low < 30 * found.estimate
-    assert found.p == 1.0
+    assert found.p_value == 1.0
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95])
 @pytest.mark.parametrize("clusters", [20, 50])
 def test_intervals_of_a_single_share_hold_it_nine_times_in_ten(clusters: int, share: float) -> None:
     random = np.random.default_rng(5)
     size = np.ceil(np.exp(3.5 + 0.7 * random.normal(size=(clusters, 1500))))
     above = random.binomial(size.astype(int), random.beta(share * 12, (1 - share) * 12, size.shape))
-    low, high = ratio_interval(above.astype(float), size, samples=800)
+    low, high = ratio_interval(above.astype(float), size, resamples=800)
     assert ((low <= share) & (share <= high)).mean() >= 0.9
 
 
@@ -160,7 +163,7 @@ def test_what_is_nothing_has_no_share_of_anything() -> None:
     ones, some, none = np.ones(12), random.random(12), np.zeros(12)
     gone = ratio_difference(none, ones, some, ones, relative=True)
     assert gone.estimate == -1
-    assert gone.p < 0.05
+    assert gone.p_value < 0.05
     new = ratio_difference(some, ones, none, ones, relative=True)
     assert np.isnan([gone.low, gone.high, new.estimate, new.low, new.high]).all()
 
@@ -179,16 +182,16 @@ def test_a_cluster_that_only_one_of_two_has_is_no_pair() -> None:
 def test_the_other_way_round_everything_is_mirrored(seed: int, relative: bool) -> None:
     random = np.random.default_rng(seed)
     a, b, n = random.random(8), random.random(8), random.random(8) + 0.5
-    one = ratio_difference(a, n, b, n, samples=200)
-    two = ratio_difference(b, n, a, n, samples=200)
-    assert one.p == two.p
+    one = ratio_difference(a, n, b, n, resamples=200)
+    two = ratio_difference(b, n, a, n, resamples=200)
+    assert one.p_value == two.p_value
     assert one.estimate == pytest.approx(-two.estimate)
     assert (one.low, one.high) == pytest.approx((-two.high, -two.low))
-    share = ratio_difference(a, n, b, n, relative=True, samples=200)
+    share = ratio_difference(a, n, b, n, relative=True, resamples=200)
     assert share.estimate == pytest.approx((a / n.sum()).sum() / (b / n.sum()).sum() - 1)
     assert share.low > -1
-    assert share.p == one.p
-    back = ratio_difference(b, n, a, n, relative=True, samples=200)
+    assert share.p_value == one.p_value
+    back = ratio_difference(b, n, a, n, relative=True, resamples=200)
     assert 1 + back.low == pytest.approx(1 / (1 + share.high))
 
 
@@ -205,12 +208,12 @@ def test_a_cluster_with_nothing_to_say_changes_nothing() -> None:
 
 
 def test_too_few_clusters_give_no_interval() -> None:
-    few = np.arange(FEW - 1.0)[:, None]
+    few = np.arange(MIN_CLUSTERS - 1.0)[:, None]
     low, high = ratio_interval(few, few + 4)
     assert np.isnan([*low, *high]).all()
     found = ratio_difference(few[:, 0], few[:, 0] + 4, few[:, 0] / 2, few[:, 0] + 4)
     assert np.isnan([found.low, found.high]).all()
-    assert found.p >= 2 / 2 ** (FEW - 1)
+    assert found.p_value >= 2 / 2 ** (MIN_CLUSTERS - 1)
 
 
 def test_what_is_unknown_stays_unknown() -> None:
@@ -218,9 +221,9 @@ def test_what_is_unknown_stays_unknown() -> None:
     unknown = ones.copy()
     unknown[3] = np.nan
     found = ratio_difference(unknown, ones, ones, ones)
-    assert np.isnan([found.estimate, found.low, found.high, found.p]).all()
+    assert np.isnan([found.estimate, found.low, found.high, found.p_value]).all()
     nothing = ratio_difference(ones, 0 * ones, ones, 0 * ones)
-    assert np.isnan([nothing.estimate, nothing.low, nothing.p]).all()
+    assert np.isnan([nothing.estimate, nothing.low, nothing.p_value]).all()
 
 
 def test_bounds_of_a_share_stay_a_share() -> None:
@@ -240,7 +243,7 @@ def test_a_wider_level_and_fewer_clusters_widen_the_interval() -> None:
 
 @given(st.lists(st.floats(0, 1) | st.just(float("nan")), min_size=1, max_size=8))
 def test_holm_is_the_slow_way_and_keeps_the_order(p: list[float]) -> None:
-    found = holm(np.array(p))
+    found = holm_correction(np.array(p))
     known = sorted((value, i) for i, value in enumerate(p) if value == value)
     least = 0.0
     for rank, (value, i) in enumerate(known):

@@ -8,7 +8,7 @@ import pytest
 from running import a_recording
 
 import ctxlab
-from ctxlab.evaluation.describe import survey
+from ctxlab.evaluation.describe import iter_descriptions
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     Compaction,
@@ -21,7 +21,7 @@ from ctxlab.tokens.counter import (
     DEFAULT_MODEL,
     TokenCounter,
 )
-from ctxlab.tokens.profiles import BUILT_IN
+from ctxlab.tokens.profiles import BUILT_IN_PROFILES
 
 CHAT = (Message("user", "hi"), Message("assistant", "ho"))
 
@@ -31,12 +31,12 @@ def test_a_recording_is_counted_as_the_model_that_it_was_made_with() -> None:
     unknown = Recording("b", CHAT)
     frame = ctxlab.describe([claude, unknown], workers=1)
     assert list(frame["counted_as"]) == ["claude-opus-4-5", DEFAULT_MODEL]
-    assert frame["tokens"][0] == TokenCounter("claude-opus-4-5").request(CHAT)
+    assert frame["tokens"][0] == TokenCounter("claude-opus-4-5").count_request(CHAT)
     assert list(ctxlab.describe([claude], "gpt-5", workers=1)["counted_as"]) == ["gpt-5"]
 
 
 def test_the_largest_results_are_named_with_their_tools() -> None:
-    (facts,) = survey([a_recording(0)], workers=1)
+    (facts,) = iter_descriptions([a_recording(0)], workers=1)
     largest = facts["largest"]
     assert [each["tokens"] for each in largest] == sorted(
         (each["tokens"] for each in largest), reverse=True
@@ -49,9 +49,9 @@ def test_the_largest_results_are_named_with_their_tools() -> None:
 def test_hidden_reasoning_stands_in_a_figure_of_its_own() -> None:
     said = Message("assistant", "ho", reasoning="I think that " * 20)
     billed = Message("assistant", "ho", usage=Usage(input=9, output=80, reasoning=70))
-    (plain,) = survey([Recording("a", CHAT)], workers=1)
-    (thought,) = survey([Recording("a", (CHAT[0], said))], workers=1)
-    (told,) = survey([Recording("a", (CHAT[0], billed))], workers=1)
+    (plain,) = iter_descriptions([Recording("a", CHAT)], workers=1)
+    (thought,) = iter_descriptions([Recording("a", (CHAT[0], said))], workers=1)
+    (told,) = iter_descriptions([Recording("a", (CHAT[0], billed))], workers=1)
     assert plain["tokens"] == thought["tokens"] == told["tokens"]
     assert plain["reasoning_tokens"] == 0
     assert thought["reasoning_tokens"] > 40
@@ -65,7 +65,7 @@ def test_compactions_and_broken_rules_are_told() -> None:
         (CHAT[0], orphan, CHAT[1]),
         compactions=(Compaction(2, trigger="auto", tokens_before=9),),
     )
-    (facts,) = survey([recording], workers=1)
+    (facts,) = iter_descriptions([recording], workers=1)
     assert facts["compactions"] == [
         {"before": 2, "kind": "summary", "trigger": "auto", "tokens": 9}
     ]
@@ -81,18 +81,18 @@ def test_the_profile_of_the_project_counts(tmp_path: Path) -> None:
     recording = Recording("a", tuple(messages), model="claude-opus-4-5")
     found = calibrate([recording], "claude-opus-4-5")
     found.save(tmp_path)
-    (ours,) = survey([recording], project=tmp_path, workers=1)
-    (built_in,) = survey([recording], workers=1)
+    (ours,) = iter_descriptions([recording], project=tmp_path, workers=1)
+    (built_in,) = iter_descriptions([recording], workers=1)
     assert ours["tokens"] > 5 * built_in["tokens"]
     assert ours["billed"]["error"] < 0.01
-    assert found.profile != BUILT_IN["anthropic"]
+    assert found.profile != BUILT_IN_PROFILES["anthropic"]
 
 
 def test_real_sessions_have_bills_beside_their_counts(recorded: Path) -> None:
     folder = recorded / "claude-code-entireio"
     if not folder.is_dir():
         pytest.skip("no sessions of Claude Code beside the others")
-    every = list(survey(load(folder, on_error="skip")))
+    every = list(iter_descriptions(load(folder, on_error="skip")))
     assert all(facts["billed"] for facts in every)
     assert sum(len(facts["compactions"]) for facts in every) == 8
     calm = [f["billed"] for f in every if not f["billed"]["unsaid"] and not f["compactions"]]

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from ctxlab.context.context import Context
 from ctxlab.errors import (
     CtxlabError,
-    ModelRefused,
+    ModelRequestRejected,
     SpecError,
     StrategyError,
     UnknownName,
 )
 from ctxlab.evaluation.describe import describe
-from ctxlab.evaluation.engine import Tape, play
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import (
     METRICS,
-    per_request,
+    per_request_metric,
 )
 from ctxlab.evaluation.results import Results
 from ctxlab.llm import (
@@ -40,7 +40,7 @@ from ctxlab.messages.types import (
     Recording,
     ToolCall,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import ModelWarning
 
@@ -90,6 +90,7 @@ def test_the_leaderboard_has_what_a_decision_needs() -> None:
     assert (board["requests"] == 26).all()
 
 
+@pytest.mark.properties
 @settings(max_examples=15)
 @given(few=st.lists(conversations(), min_size=1, max_size=3), reserve=st.sampled_from([0, 20]))
 def test_each_row_is_what_a_replay_alone_measures(
@@ -97,25 +98,27 @@ def test_each_row_is_what_a_replay_alone_measures(
 ) -> None:
     recordings = [Recording(f"r{i}", messages) for i, messages in enumerate(few)]
     specs, limits = ("full", "observation_mask(1) | panic()", "oracle"), (150, 0.5)
-    if not any(r.requests for r in recordings):
+    if not any(r.request_positions for r in recordings):
         return
     found = run(*recordings, strategies=specs, limits=limits, reserve=reserve).requests
     rows = []
     for messages in few:
-        tape = Tape(Recording("r", messages), counter)
+        prepared = PreparedRecording(Recording("r", messages), counter)
         for limit in limits:
             for spec in specs:
-                trace = play(tape, parse(spec), tape.budget(limit, reserve))
+                trace = replay_trace(
+                    prepared, parse_strategy(spec), prepared.make_budget(limit, reserve)
+                )
                 columns: dict[str, Any] = {}
                 for metric in METRICS.values():
-                    columns.update(metric.measure(tape, [trace]))
+                    columns.update(metric.measure(prepared, [trace]))
                 rows += [
                     (spec, limit, {name: column[0][request] for name, column in columns.items()})
-                    for request in range(len(tape.requests))
+                    for request in range(len(prepared.request_positions))
                 ]
     assert len(found) == len(rows)
     for (_, row), (spec, limit, expected) in zip(found.iterrows(), rows, strict=True):
-        assert (row["strategy"], row["limit"]) == (repr(parse(spec)), limit)
+        assert (row["strategy"], row["limit"]) == (repr(parse_strategy(spec)), limit)
         for name, value in expected.items():
             np.testing.assert_allclose(row[name], value, atol=1e-12)
 
@@ -148,7 +151,7 @@ def test_recordings_of_one_cluster_are_one_witness_and_few_give_no_interval() ->
     names = [(name, 3 + 4 * i) for i, name in enumerate("abcde")]
     same = run(*(trip(name, "task", steps=steps) for name, steps in names))
     own = run(*(trip(name, name, steps=steps) for name, steps in names))
-    assert (same.clusters, own.clusters) == (1, 5)
+    assert (same.cluster_count, own.cluster_count) == (1, 5)
     assert math.isnan(same.leaderboard()["recall_low"].iloc[1])
     assert not math.isnan(own.leaderboard()["recall_low"].iloc[1])
 
@@ -192,7 +195,7 @@ def last_three(messages: list[Message]) -> list[Message]:
 
 
 def test_functions_and_metrics_of_ones_own_join_in() -> None:
-    @per_request("tools", "tool results in the request", "messages")
+    @per_request_metric("tools", "tool results in the request", "messages")
     def tools(context: Context) -> float:
         return sum(m.role == "tool" for m in context.messages)
 
@@ -299,14 +302,21 @@ ASKS = "rolling_summary(model='gpt-4o-mini') | panic()"
 
 def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
     answers = [f"## Goal\nBook the flight, {i}." for i in range(2)]
-    down = CachedClient(ScriptedClient(*answers, ModelRefused("the model is gone")), tmp_path)
-    with pytest.raises(ModelRefused, match=r"^the model is gone; what was answered is kept in "):
+    down = CachedClient(
+        ScriptedClient(*answers, ModelRequestRejected("the model is gone")), tmp_path
+    )
+    with pytest.raises(
+        ModelRequestRejected, match=r"^the model is gone; what was answered is kept in "
+    ):
         run(trip("a", steps=30), strategies=ASKS, client=down)
     more = CachedClient(ScriptedClient(*["## Goal\nBook it."] * 99), tmp_path)
     calls = run(trip("a", steps=30), strategies=ASKS, client=more).manifest["calls"]
     assert calls["gpt-4o-mini"]["cached"] == 2
-    for client in (ScriptedClient(ModelRefused("no")), CachedClient(None, tmp_path, "replay")):
-        with pytest.raises(ModelRefused) as caught:
+    for client in (
+        ScriptedClient(ModelRequestRejected("no")),
+        CachedClient(None, tmp_path, "replay"),
+    ):
+        with pytest.raises(ModelRequestRejected) as caught:
             run(trip("b", steps=30), strategies=ASKS, client=client)
         assert "what was answered" not in str(caught.value)
 
@@ -315,7 +325,7 @@ class asks_once:
     """It never looks at its budget, so that it is replayed once whatever the limits."""
 
     def __call__(self, context: Context) -> Context:
-        context.spend("small", Reply(Message("assistant", "x"), usd=0.5))
+        context.record_call("small", Reply(Message("assistant", "x"), usd=0.5))
         return context
 
 

@@ -21,7 +21,7 @@ from ctxlab.errors import (
     StrategyError,
 )
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.parallel import execute
+from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -40,13 +40,13 @@ def square(number: int) -> int:
 def test_answers_come_in_the_order_of_the_tasks(workers: int, stream: bool) -> None:
     tasks = range(20)
     given = iter(tasks) if stream else tasks
-    answers = list(execute(square, given, workers, size=lambda task: -task))
+    answers = list(map_parallel(square, given, workers, task_size=lambda task: -task))
     assert answers == [square(task) for task in tasks]
 
 
 @forks
 def test_two_workers_are_other_processes() -> None:
-    assert os.getpid() not in set(execute(lambda _: os.getpid(), range(8), 2))
+    assert os.getpid() not in set(map_parallel(lambda _: os.getpid(), range(8), 2))
 
 
 @forks
@@ -58,7 +58,7 @@ def test_a_stream_is_not_read_far_ahead() -> None:
             read.append(number)
             yield number
 
-    answers = execute(square, tasks(), 2)
+    answers = map_parallel(square, tasks(), 2)
     next(answers)
     assert len(read) < 10
     answers.close()  # type: ignore[attr-defined]
@@ -70,13 +70,13 @@ def test_what_the_work_raises_is_raised(workers: int) -> None:
         raise StrategyError(f"not {number}")
 
     with pytest.raises(StrategyError, match="not 0"):
-        list(execute(fail, range(4), workers))
+        list(map_parallel(fail, range(4), workers))
 
 
 @forks
 def test_no_worker_is_left_when_nobody_listens() -> None:
     before = set(multiprocessing.active_children())
-    answers = execute(square, range(50), 2)
+    answers = map_parallel(square, range(50), 2)
     next(answers)
     assert len(set(multiprocessing.active_children()) - before) == 2
     answers.close()  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ def test_no_worker_is_left_when_nobody_listens() -> None:
 @forks
 def test_no_thread_is_started_beside_the_workers() -> None:
     before = threading.active_count()
-    answers = execute(square, range(50), 2)
+    answers = map_parallel(square, range(50), 2)
     next(answers)
     assert threading.active_count() == before
     answers.close()  # type: ignore[attr-defined]
@@ -106,9 +106,9 @@ def test_an_interrupt_ends_at_once_and_work_can_begin_again(delay: float) -> Non
     try:
         signal.setitimer(signal.ITIMER_REAL, delay)
         with pytest.raises(KeyboardInterrupt):
-            deque(execute(large, endless(), 2), maxlen=0)
+            deque(map_parallel(large, endless(), 2), maxlen=0)
         began = time.monotonic()
-        assert list(execute(square, range(8), 2)) == [square(number) for number in range(8)]
+        assert list(map_parallel(square, range(8), 2)) == [square(number) for number in range(8)]
         assert time.monotonic() - began < 60
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -118,10 +118,10 @@ def test_an_interrupt_ends_at_once_and_work_can_begin_again(delay: float) -> Non
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_die_with_their_parent(how: signal.Signals) -> None:
     code = (
-        "import os, time\nfrom ctxlab.evaluation.parallel import execute\n"
+        "import os, time\nfrom ctxlab.evaluation.parallel import map_parallel\n"
         # One write a line: two workers share the pipe.
         "def wait(_):\n    os.write(1, b'%d\\n' % os.getpid())\n    time.sleep(60)\n"
-        "list(execute(wait, range(2), 2))\n"
+        "list(map_parallel(wait, range(2), 2))\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -149,15 +149,15 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_wait(stream: bool) -> Non
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(CtxlabError, match="ended unexpectedly"):
-        list(execute(die, iter(range(9)) if stream else range(9), 2))
+        list(map_parallel(die, iter(range(9)) if stream else range(9), 2))
 
 
 @forks
 def test_what_cannot_be_sent_is_refused() -> None:
     with pytest.raises(SpecError, match="cannot be sent to a worker process"):
-        list(execute(lambda _: lambda: None, range(3), 2))
+        list(map_parallel(lambda _: lambda: None, range(3), 2))
     with pytest.raises(SpecError, match="cannot be sent to a worker process"):
-        list(execute(square, iter([lambda: None]), 2))  # type: ignore[list-item]
+        list(map_parallel(square, iter([lambda: None]), 2))  # type: ignore[list-item]
 
 
 class Odd(Exception):
@@ -171,16 +171,16 @@ def test_an_error_that_cannot_be_received_says_what_it_was() -> None:
         raise Odd(1, 2)
 
     with pytest.raises(RuntimeError, match="Odd: 1 and 2"):
-        list(execute(fail, range(3), 2))
+        list(map_parallel(fail, range(3), 2))
 
 
 @forks
 def test_what_workers_print_is_not_lost() -> None:
     code = (
-        "import sys\nfrom ctxlab.evaluation.parallel import execute\n"
+        "import sys\nfrom ctxlab.evaluation.parallel import map_parallel\n"
         # One write a line: print makes several where Python is told to buffer nothing.
         "def say(n):\n    sys.stdout.write(f'said {n}\\n')\n"
-        "for _ in execute(say, range(6), 2): pass\n"
+        "for _ in map_parallel(say, range(6), 2): pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60)
     assert sorted(done.stdout.split()) == sorted(
@@ -190,7 +190,7 @@ def test_what_workers_print_is_not_lost() -> None:
 
 def test_fewer_than_one_worker_is_refused() -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        list(execute(square, range(3), 0))
+        list(map_parallel(square, range(3), 0))
 
 
 @forks

@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from generated import TOOLS, conversations, strange_conversations, tape_of
+from generated import TOOLS, conversations, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
-from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.messages.entities import (
-    entities_in,
-    entities_of_leaf,
-    holds,
+    contains_entity,
+    find_entities,
+    find_entities_in_value,
 )
 from ctxlab.messages.types import (
     Message,
     Recording,
     ToolCall,
-    text_of,
+    message_text,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.tool_schemas import render_tools
 
@@ -38,9 +38,9 @@ def needs_of(
     counter: TokenCounter, *messages: Message, **recording: Any
 ) -> list[tuple[str, str, int]]:
     """``(entity, origin, position of its last mention)`` of every need."""
-    needs = Tape(Recording("r", messages, **recording), counter).needs
-    found = [needs.need(i) for i in range(len(needs))]
-    return [(need.entity.text, need.origin, need.last) for need in found]
+    needs = PreparedRecording(Recording("r", messages, **recording), counter).needs
+    found = [needs.get_need(i) for i in range(len(needs))]
+    return [(need.entity.text, need.origin_role, need.last_mention) for need in found]
 
 
 GO = Message("user", "look at src/io.py")
@@ -82,39 +82,50 @@ def test_words_count_as_actions_only_where_no_tool_is_ever_called(counter: Token
 
 def test_the_gap_is_the_tokens_between_the_last_mention_and_the_use(counter: TokenCounter) -> None:
     between = [Message("user", "word " * 50), Message("assistant", "fine")]
-    tape = Tape(Recording("r", (GO, *between, reads(path="src/io.py"))), counter)
-    assert tape.needs.need(0).gap == sum(map(counter.message, between))
-    assert tape.needs.need(0).argument == (1, "read", "path")
-    assert Tape(Recording("r", (GO, reads(path="src/io.py"))), counter).needs.need(0).gap == 0
+    prepared = PreparedRecording(Recording("r", (GO, *between, reads(path="src/io.py"))), counter)
+    assert prepared.needs.get_need(0).gap_tokens == sum(map(counter.count_message, between))
+    assert prepared.needs.get_need(0).argument == (1, "read", "path")
+    assert (
+        PreparedRecording(Recording("r", (GO, reads(path="src/io.py"))), counter)
+        .needs.get_need(0)
+        .gap_tokens
+        == 0
+    )
 
 
 @given(conversations() | strange_conversations())
 def test_the_index_is_what_a_search_through_every_text_finds(
     counter: TokenCounter, messages: tuple[Message, ...]
 ) -> None:
-    tape = tape_of(messages, counter, TOOLS)
-    needs, tools = tape.needs, render_tools(TOOLS)
-    before = [counter.message(m) for m in messages]
+    prepared = prepare_messages(messages, counter, TOOLS)
+    needs, tools = prepared.needs, render_tools(TOOLS)
+    before = [counter.count_message(m) for m in messages]
     naive, known = [], {}
-    arguments = [len(list(c.leaves())) for m in messages for c in m.tool_calls]
+    arguments = [len(list(c.argument_leaves())) for m in messages for c in m.tool_calls]
     request = -1
     for here, message in enumerate(messages):
-        if here not in tape.requests:
+        if here not in prepared.request_positions:
             continue
         request += 1
         uses = [
             (call.name, path, entity)
             for call in message.tool_calls
-            for path, leaf in call.leaves()
-            for entity in entities_of_leaf(leaf)
+            for path, leaf in call.argument_leaves()
+            for entity in find_entities_in_value(leaf)
         ]
         if message.role == "assistant" and not sum(arguments):
-            uses = [("", "text", e) for e in dict.fromkeys(entities_in(message.text))]
+            uses = [("", "text", e) for e in dict.fromkeys(find_entities(message.text))]
         for tool, path, used in uses:
             # A text has one kind, that of its first use.
             entity = known.setdefault(used.text, used)
-            places = [i for i in range(here) if holds(text_of(messages[i]), entity.text)]
-            if not places or messages[places[0]].role == "system" or holds(tools, entity.text):
+            places = [
+                i for i in range(here) if contains_entity(message_text(messages[i]), entity.text)
+            ]
+            if (
+                not places
+                or messages[places[0]].role == "system"
+                or contains_entity(tools, entity.text)
+            ):
                 continue
             if entity.kind == "value" and messages[places[0]].role == "assistant":
                 continue
@@ -122,8 +133,16 @@ def test_the_index_is_what_a_search_through_every_text_finds(
             naive.append((request, tool, path, entity.text, messages[places[0]].role, places, gap))
     found = []
     for i in range(len(needs)):
-        need = needs.need(i)
-        found.append((*need.argument, need.entity.text, need.origin, needs.places(i), need.gap))
+        need = needs.get_need(i)
+        found.append(
+            (
+                *need.argument,
+                need.entity.text,
+                need.origin_role,
+                needs.mention_positions(i),
+                need.gap_tokens,
+            )
+        )
     assert found == naive
 
 
@@ -131,14 +150,14 @@ def test_the_index_is_what_a_search_through_every_text_finds(
 def test_a_passage_holds_what_is_needed_and_is_a_line_of_what_was_said(
     counter: TokenCounter, messages: tuple[Message, ...]
 ) -> None:
-    needs = tape_of(messages, counter).needs
+    needs = prepare_messages(messages, counter).needs
     seen = 0
     for position in range(len(messages) + 1):
         for last, text in needs.needed(position):
             passage = needs.passage(last, text)
             assert last < position
-            assert holds(passage, text)
-            assert passage in text_of(messages[last])
+            assert contains_entity(passage, text)
+            assert passage in message_text(messages[last])
             assert "\n" not in passage or "\n" in text
             assert len(passage) <= 160 + len(text)
             seen += 1
@@ -152,8 +171,10 @@ def test_a_greeting_is_no_request_and_an_oracle_still_recalls_all(
     head = [m for m in messages[:1] if m.role == "system"]
     greeting = Message("assistant", "Hello, I know src/io.py and HAT136.")
     begun = (*head, *[greeting] * greetings, *messages[len(head) :])
-    tape = tape_of(begun, counter)
-    assert len(tape.requests) == sum(m.role == "assistant" for m in messages)
-    assert not len(tape.needs) or int(tape.needs.request.max()) < len(tape.requests)
-    trace = play(tape, parse("full"), tape.budget(10**6))
-    assert tiers(tape.needs, [trace]).seen.all()
+    prepared = prepare_messages(begun, counter)
+    assert len(prepared.request_positions) == sum(m.role == "assistant" for m in messages)
+    assert not len(prepared.needs) or int(prepared.needs.request.max()) < len(
+        prepared.request_positions
+    )
+    trace = replay_trace(prepared, parse_strategy("full"), prepared.make_budget(10**6))
+    assert measure_need_visibility(prepared.needs, [trace]).in_view.all()

@@ -10,9 +10,9 @@ import pytest
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.refetch import (
-    evidence,
-    pretended,
-    refetches,
+    find_refetches,
+    refetch_evidence,
+    with_simulated_compactions,
 )
 from ctxlab.evaluation.replay import replay
 from ctxlab.formats import load
@@ -64,7 +64,7 @@ LOG = Recording("log", (*BEFORE, *AFTER), compactions=(SUMMARY,))
 
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
-    return refetches([LOG]).set_index("key")
+    return find_refetches([LOG]).set_index("key")
 
 
 def test_things_are_what_was_fetched_and_not_what_failed_or_was_written(rows: pd.DataFrame) -> None:
@@ -114,7 +114,7 @@ def test_the_gap_is_tokens_since_it_was_last_fetched(rows: pd.DataFrame) -> None
 
 def test_a_cleared_result_leaves_the_path_in_view_and_not_the_content() -> None:
     clear = Compaction(HERE, kind="clear", cleared=("read src/whole.py",))
-    found = refetches([Recording("log", LOG.messages, compactions=(clear,))]).set_index("key")
+    found = find_refetches([Recording("log", LOG.messages, compactions=(clear,))]).set_index("key")
     assert found.loc["src/whole.py", "seen"]
     assert not found.loc["src/whole.py", "content"]
     assert found.loc["src/named.py", "content"]
@@ -122,7 +122,7 @@ def test_a_cleared_result_leaves_the_path_in_view_and_not_the_content() -> None:
 
 def test_after_a_second_compaction_the_first_is_over() -> None:
     again = Compaction(HERE + 6, summary="Nothing.")
-    found = refetches([Recording("log", LOG.messages, compactions=(again, SUMMARY))])
+    found = find_refetches([Recording("log", LOG.messages, compactions=(again, SUMMARY))])
     first, second = (rows.set_index("key") for _, rows in found.groupby("point"))
     assert set(first["span"]) == {3}
     assert first["again"].dropna().to_dict() == {"src/whole.py": 2}
@@ -130,11 +130,11 @@ def test_after_a_second_compaction_the_first_is_over() -> None:
 
 
 def test_points_without_a_compaction_have_all_in_view() -> None:
-    plain = refetches([Recording("log", LOG.messages)], every=4)
+    plain = find_refetches([Recording("log", LOG.messages)], control_every=4)
     assert set(plain["how"]) == {"none"}
     assert plain["content"].all()
-    assert refetches([Recording("log", LOG.messages)]).empty
-    both = refetches([LOG], every=4)
+    assert find_refetches([Recording("log", LOG.messages)]).empty
+    both = find_refetches([LOG], control_every=4)
     assert (both["how"] == "none").any()
     # What was fetched before the compaction is no longer counted on after it.
     late = both[(both["how"] == "none") & (both["point"] == both["point"].max())]
@@ -143,7 +143,7 @@ def test_points_without_a_compaction_have_all_in_view() -> None:
 
 def test_a_path_is_no_recording() -> None:
     with pytest.raises(SpecError, match="recordings are wanted"):
-        refetches("logs/")  # type: ignore[arg-type]
+        find_refetches("logs/")  # type: ignore[arg-type]
 
 
 def test_evidence_finds_what_was_planted() -> None:
@@ -164,7 +164,7 @@ def test_evidence_finds_what_was_planted() -> None:
                 compactions=(Compaction(here, summary="-", kept=kept),),
             )
         )
-    found = evidence(refetches(logs)).set_index(["question", "matched"])
+    found = refetch_evidence(find_refetches(logs)).set_index(["question", "matched"])
     lost = found.loc[("fetched again: whole name lost", "compaction")]
     assert (lost["first"], lost["second"], lost["counted"]) == (1, 0, (24, 24))
     assert np.isnan([lost["low"], lost["high"]]).all()  # all recordings say the same
@@ -174,14 +174,16 @@ def test_evidence_finds_what_was_planted() -> None:
 
 
 def test_a_pretended_compaction_stands_where_the_strategy_compacted() -> None:
-    made = pretended(LOG, "rolling_summary(trigger=0.3, target=0.2, keep_recent=2)", 1.0)
+    made = with_simulated_compactions(
+        LOG, "rolling_summary(trigger=0.3, target=0.2, keep_recent=2)", 1.0
+    )
     assert made.compactions
     for each in made.compactions:
-        assert each.position in LOG.requests
+        assert each.position in LOG.request_positions
         assert each.summary
         assert all(place < each.position for place in each.kept)
     assert made.messages == LOG.messages
-    assert set(refetches([made])["how"]) == {"summary"}
+    assert set(find_refetches([made])["how"]) == {"summary"}
 
 
 # --- real logs -----------------------------------------------------------------------------------
@@ -197,9 +199,10 @@ def logs(recorded: Path) -> list[Recording]:
 
 @pytest.fixture(scope="module")
 def things(logs: list[Recording]) -> pd.DataFrame:
-    return refetches(logs, every=20)
+    return find_refetches(logs, control_every=20)
 
 
+@pytest.mark.e2e
 def test_every_compaction_that_a_request_follows_is_looked_at(
     logs: list[Recording], things: pd.DataFrame
 ) -> None:
@@ -220,7 +223,7 @@ def test_in_view_means_what_recall_means(logs: list[Recording], things: pd.DataF
         if mine.empty:
             continue
         needs = replay(log, "recorded", 10**7, "gpt-5").needs
-        starts = [min(p for p in log.requests if p >= c.position) for c in log.compactions]
+        starts = [min(p for p in log.request_positions if p >= c.position) for c in log.compactions]
         for row in mine.itertuples():
             same = needs[(needs["position"] == starts[row.point]) & (needs["entity"] == row.key)]
             for tier in same["tier"]:
@@ -231,7 +234,7 @@ def test_in_view_means_what_recall_means(logs: list[Recording], things: pd.DataF
 
 @pytest.mark.parametrize("within", [10, 20])
 def test_what_the_notebook_says_comes_out(things: pd.DataFrame, within: int) -> None:
-    found = evidence(things, within).set_index(["question", "matched"])
+    found = refetch_evidence(things, within).set_index(["question", "matched"])
     # The metric's own rule tells nothing here: an interval around nothing.
     for matched in ("compaction", "compaction, age"):
         whole = found.loc[("fetched again: whole name lost", matched)]
@@ -252,7 +255,7 @@ def test_what_the_notebook_says_comes_out(things: pd.DataFrame, within: int) -> 
 
 def test_where_nothing_was_lost_selection_alone_goes_the_other_way(logs: list[Recording]) -> None:
     whole = [log for log in logs if not log.compactions]
-    found = evidence(refetches([pretended(log) for log in whole]), 20)
+    found = refetch_evidence(find_refetches([with_simulated_compactions(log) for log in whole]), 20)
     lost = found.set_index(["question", "matched"]).loc[
         ("fetched again: whole name lost", "compaction")
     ]

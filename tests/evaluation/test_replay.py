@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run, strategies
 
-from ctxlab.context.budget import Budget
+from ctxlab.context.context import Budget
 from ctxlab.evaluation.replay import (
-    STATES,
+    MESSAGE_STATES,
     Replay,
     replay,
 )
@@ -42,9 +42,9 @@ TALK = (
 def test_states_are_what_stands_for_each_message_in_each_request(
     messages: tuple[Message, ...], strategy: Strategy, limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, requests = run(tape, strategy, limit)
-    states = Replay(tape, trace).states
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, strategy, limit)
+    states = Replay(prepared, trace).states
     expected = []
     for sent in requests:
         row = ["absent"] * len(messages)
@@ -53,17 +53,19 @@ def test_states_are_what_stands_for_each_message_in_each_request(
             row[entry.start : entry.stop] = [entry.form.value] * (entry.stop - entry.start)
         expected.append(row)
     assert states.shape == (len(requests), len(messages))
-    assert [[STATES[code] for code in row] for row in states] == expected
+    assert [[MESSAGE_STATES[code] for code in row] for row in states] == expected
 
 
 def test_the_same_holds_for_a_plain_function(counter: TokenCounter) -> None:
     def newest_and_a_note(old: list[Message]) -> list[Message]:
         return [Message("user", "a note"), *old[-1:]]
 
-    tape = tape_of(TALK, counter)
-    trace, _ = run(tape, as_strategy(newest_and_a_note), 500)
-    states = Replay(tape, trace).states
-    assert [STATES[code] for code in states[1]] == ["rewritten"] * 3 + ["verbatim"] + ["absent"] * 2
+    prepared = prepare_messages(TALK, counter)
+    trace, _ = run(prepared, as_strategy(newest_and_a_note), 500)
+    states = Replay(prepared, trace).states
+    assert [MESSAGE_STATES[code] for code in states[1]] == ["rewritten"] * 3 + ["verbatim"] + [
+        "absent"
+    ] * 2
 
 
 def test_needs_say_who_used_what_and_whether_it_was_there() -> None:
@@ -101,8 +103,8 @@ def test_requests_have_every_column_of_every_metric() -> None:
 @pytest.mark.parametrize("budget", [Budget(60), 60, 0.4])
 def test_a_budget_is_given_in_any_way_that_a_limit_is(budget: Budget | float) -> None:
     shown = replay(Recording("trip", TALK), lambda messages: messages[-1:], budget)
-    assert shown.trace.messages == [1, 1]
-    assert np.isin(shown.states, range(len(STATES))).all()
+    assert shown.trace.message_counts == [1, 1]
+    assert np.isin(shown.states, range(len(MESSAGE_STATES))).all()
 
 
 def test_a_recording_without_requests_can_be_looked_at() -> None:

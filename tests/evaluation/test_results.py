@@ -17,7 +17,7 @@ from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.results import (
     Results,
-    Table,
+    ResultsBuilder,
 )
 from ctxlab.messages.types import (
     Message,
@@ -63,8 +63,8 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
         "50% of the recording: far recall 0.96 (too few clusters for an interval), $8.00, 60% less "
         "than full history if that fitted."
     )
-    assert "is dear() at 50%" in found.verdict(floor=0.99)
-    assert "is cheap() at 50%" in found.verdict(floor=0.5)
+    assert "is dear() at 50%" in found.verdict(min_recall=0.99)
+    assert "is cheap() at 50%" in found.verdict(min_recall=0.5)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_interval_has_the_score_between_its_bounds() -> None:
         }
         for i in range(30)
     ]
-    line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(samples=300).iloc[0]
+    line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(resamples=300).iloc[0]
     assert 0 < line["recall_far_low"] < line["recall_far"] < line["recall_far_high"] < 1
 
 
@@ -258,7 +258,7 @@ def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
 
 
 def test_a_score_that_hides_a_column_is_refused() -> None:
-    table = Table(["seen", "asked"], [("full()", 0.5)])
+    table = ResultsBuilder(["seen", "asked"], [("full()", 0.5)])
     ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
     with pytest.raises(SpecError, match="the score seen is called as a column is"):
-        Results.of(table, [ratio], {})
+        Results.from_builder(table, [ratio], {})

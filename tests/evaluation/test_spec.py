@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab._utils.humanize import read_limit
+from ctxlab._utils.humanize import parse_limit
 from ctxlab.errors import (
     CtxlabError,
     ReadError,
@@ -22,16 +22,16 @@ from ctxlab.evaluation.spec import (
     Spec,
     is_spec,
     read_spec,
-    run,
+    run_experiment,
 )
 from ctxlab.formats import write
-from ctxlab.formats.io.datasets import bundled
+from ctxlab.formats.io.datasets import bundled_path
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -52,9 +52,9 @@ def project(tmp_path: Path) -> Path:
 
 def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     spec = read_spec(toml(tmp_path, 'data = ["logs"]'))
-    assert spec.strategies == LINEUP
+    assert spec.strategies == DEFAULT_LINEUP
     assert spec.metrics == tuple(METRICS)
-    assert (spec.model, spec.reserve, spec.floor) == (None, 0, 0.95)
+    assert (spec.model, spec.reserve, spec.min_recall) == (None, 0, 0.95)
 
 
 def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_all_baselines_are_named_at_once() -> None:
 
 def test_the_lineup_can_be_added_to() -> None:
     spec = Spec(data=("a",), strategies=("lineup", "panic(protect=2)", "full"))
-    assert spec.strategies == (*LINEUP, "panic(protect=2)")
+    assert spec.strategies == (*DEFAULT_LINEUP, "panic(protect=2)")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_lineup_can_be_added_to() -> None:
         ('data = ["a"]\nmodel = 5', "model: expected str, got int"),
         ('data = ["a"]\nreserve = 0.5', "reserve: expected int, got float"),
         ('data = ["a"]\nreserve = -1', "reserve: "),
-        ('data = ["a"]\nfloor = 95', "floor: a share from 0 to 1, not 95"),
+        ('data = ["a"]\nmin_recall = 95', "min_recall: a share from 0 to 1, not 95"),
         ('data = ["a"]\nmetrics = ["costs"]', "metrics: no metric is called 'costs'"),
         ('data = ["a"]\nstrategies = ["ful"]', "strategies: no strategy is called 'ful'"),
         ('data = ["a"]\nstrategies = []', "strategies: name at least one"),
@@ -121,14 +121,14 @@ def test_a_file_that_is_no_text_is_a_spec_error(tmp_path: Path) -> None:
 
 @given(st.integers(1, 10**9))
 def test_tokens_are_read_as_they_are_written(tokens: int) -> None:
-    assert read_limit(tokens) == read_limit(str(tokens)) == read_limit(f"{tokens:,}") == tokens
-    assert read_limit(f"{tokens}k") == tokens * 1000
-    assert isinstance(read_limit(float(tokens + 1)), int)
+    assert parse_limit(tokens) == parse_limit(str(tokens)) == parse_limit(f"{tokens:,}") == tokens
+    assert parse_limit(f"{tokens}k") == tokens * 1000
+    assert isinstance(parse_limit(float(tokens + 1)), int)
 
 
 @given(st.integers(1, 100))
 def test_per_cents_are_shares(per_cent: int) -> None:
-    share = read_limit(f"{per_cent}%")
+    share = parse_limit(f"{per_cent}%")
     assert isinstance(share, float)
     assert share == pytest.approx(per_cent / 100)
 
@@ -136,28 +136,28 @@ def test_per_cents_are_shares(per_cent: int) -> None:
 @given(st.text(max_size=8) | st.floats() | st.integers() | st.booleans())
 def test_whatever_is_given_is_a_limit_or_a_spec_error(limit: str | float) -> None:
     with suppress(CtxlabError):
-        assert read_limit(limit) > 0
+        assert parse_limit(limit) > 0
 
 
 def test_data_is_relative_to_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = run(read_spec(project / "mine.toml"), progress=False)
+    results = run_experiment(read_spec(project / "mine.toml"), progress=False)
     monkeypatch.chdir(project)
-    assert run(read_spec("mine.toml"), progress=False).equals(results)
+    assert run_experiment(read_spec("mine.toml"), progress=False).equals(results)
 
 
 def test_a_saved_run_repeats_itself_from_anywhere(
     project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    run(read_spec(project / "mine.toml"), progress=False).save(elsewhere / "run")
+    run_experiment(read_spec(project / "mine.toml"), progress=False).save(elsewhere / "run")
     monkeypatch.chdir(elsewhere)
     for saved in ("run", "run/manifest.json"):
         assert is_spec(saved)
-        assert run(read_spec(saved), progress=False).equals(Results.load("run"))
+        assert run_experiment(read_spec(saved), progress=False).equals(Results.load("run"))
 
 
 def test_a_manifest_holds_the_keys_of_a_file(project: Path) -> None:
-    manifest = run(read_spec(project / "mine.toml"), progress=False).manifest
+    manifest = run_experiment(read_spec(project / "mine.toml"), progress=False).manifest
     assert set(manifest["spec"]) == set(Spec.__struct_fields__)
     assert manifest["spec"]["folder"] == os.path.abspath(project)
     assert manifest["recordings"][0]["source"] == os.path.join("logs", "a.jsonl")
@@ -167,7 +167,9 @@ def test_files_that_gave_nothing_are_told_and_kept(project: Path) -> None:
     (project / "logs" / "notes.txt").write_text("not a recording")
     told: list[str] = []
     spec = read_spec(project / "mine.toml")
-    results = run(spec, progress=False, on_skip=lambda path, reason: told.append(path.name))
+    results = run_experiment(
+        spec, progress=False, on_skip=lambda path, reason: told.append(path.name)
+    )
     assert told == ["notes.txt"]
     assert results.manifest["left_out"][0]["reason"] == "no reader recognises it"
 
@@ -178,6 +180,6 @@ def test_a_folder_of_recordings_is_no_experiment(project: Path) -> None:
 
 
 def test_the_bundled_experiment_is_well_written() -> None:
-    spec = read_spec(bundled("evals/quickstart.toml"))
-    assert spec.strategies == LINEUP
+    spec = read_spec(bundled_path("evals/quickstart.toml"))
+    assert spec.strategies == DEFAULT_LINEUP
     assert all(path.startswith("bundled:") for path in spec.data)

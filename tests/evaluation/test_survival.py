@@ -21,46 +21,46 @@ from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
-from ctxlab.evaluation.answer_matching import worded
+from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.bootstrap import (
-    FEW,
+    MIN_CLUSTERS,
     ratio_interval,
 )
 from ctxlab.evaluation.canaries import (
-    KINDS,
-    plant,
-    planted,
+    CANARY_KINDS,
+    plant_canaries,
+    read_canaries,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics.canaries import (
-    Canaries,
-    Views,
-    views,
+    CanaryMetric,
+    CanaryVisibility,
+    measure_canary_visibility,
 )
 from ctxlab.evaluation.survival import (
     BREAKDOWNS,
-    DISTANCES,
-    ROUNDS,
-    Survival,
-    survival_of,
+    DISTANCE_LABELS,
+    ROUND_LABELS,
+    SurvivalResults,
+    measure_survival,
 )
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     Message,
     Recording,
     ToolCall,
-    text_of,
+    message_text,
 )
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    parse,
+    parse_strategy,
 )
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -68,10 +68,10 @@ def recordings(count: int = 6, turns: int = 14) -> list[Recording]:
     return [a_recording(number, turns) for number in range(count)]
 
 
-def by_eye(sent: list[Sent], recording: Recording) -> Views:
+def by_eye(sent: list[Sent], recording: Recording) -> CanaryVisibility:
     """The same, by looking for every value in every text of every request."""
-    canaries = planted(recording)
-    words = cache(worded)  # a text is sent again and again
+    canaries = read_canaries(recording)
+    words = cache(padded_words)  # a text is sent again and again
 
     def holds(request: Sent, value: str | None) -> bool:
         return value is not None and any(words(value) in words(text) for text in request.texts)
@@ -80,33 +80,34 @@ def by_eye(sent: list[Sent], recording: Recording) -> Views:
     kept = [[holds(request, canary.value) for request in sent] for canary in canaries]
     old = [[holds(request, canary.old) for request in sent] for canary in canaries]
     new, before = np.array(kept) & said, np.array(old) & said
-    return Views(canaries, said, new[None], (before & ~new)[None], (before & new)[None])
+    return CanaryVisibility(canaries, said, new[None], (before & ~new)[None], (before & new)[None])
 
 
 def check(recording: Recording, strategy: Strategy, limit: int, counter: TokenCounter) -> None:
-    tape = Tape(recording, counter, ask=None)
-    trace, sent = run(tape, strategy, limit)
-    found, eyes = views(tape, [trace]), by_eye(sent, recording)
-    for name in ("said", "kept", "stale", "both"):
+    prepared = PreparedRecording(recording, counter, format_probe=None)
+    trace, sent = run(prepared, strategy, limit)
+    found, eyes = measure_canary_visibility(prepared, [trace]), by_eye(sent, recording)
+    for name in ("said_before", "in_view", "stale", "both_in_view"):
         assert getattr(found, name).tolist() == getattr(eyes, name).tolist(), name
 
 
 def with_canaries(messages: tuple[Message, ...], n: int, seed: int) -> Recording:
     last = Message("assistant", "Done.")
     try:
-        return plant(Recording("r", (*messages, last)), n, seed=seed)
+        return plant_canaries(Recording("r", (*messages, last)), n, seed=seed)
     except SpecError:
         assume(False)
         raise
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(messages=conversations(), n=st.integers(1, 6), seed=st.integers(0, 9), limit=limits())
 def test_a_canary_is_in_view_where_a_text_that_is_sent_holds_its_value(
     spec: str, messages: tuple[Message, ...], n: int, seed: int, limit: int, counter: TokenCounter
 ) -> None:
-    check(with_canaries(messages, n, seed), parse(spec), limit, counter)
+    check(with_canaries(messages, n, seed), parse_strategy(spec), limit, counter)
 
 
 @settings(suppress_health_check=list(HealthCheck))
@@ -126,31 +127,34 @@ def test_the_same_holds_for_a_plain_function_behind_a_strategy(
     def pick(old: list[Message]) -> list[Message]:
         return [*(old[i] for i in order if i < len(old)), Message("user", "go on")]
 
-    both = parse("panic") | as_strategy(pick)
+    both = parse_strategy("panic") | as_strategy(pick)
     check(with_canaries(messages, 3, 0), both, limit, counter)
     check(with_canaries(messages, 3, 0), strategy | as_strategy(pick), limit, counter)
 
 
 def test_a_value_that_is_moved_into_another_message_is_still_in_view(counter: TokenCounter) -> None:
     talk = [Message("user" if i % 2 == 0 else "assistant", f"line {i}") for i in range(12)]
-    recording = plant(Recording("r", tuple(talk)), 1, "fact", 0.2)
-    (canary,) = planted(recording)
+    recording = plant_canaries(Recording("r", tuple(talk)), 1, "fact", 0.2)
+    (canary,) = read_canaries(recording)
 
     class moves:
         def __call__(self, context: Context) -> Context:
             place = canary.position
-            if context.length == 9:
+            if context.history_length == 9:
                 text = context.entries[place].message.text
                 context.replace(place, Message("user", "cut"), Form.TRUNCATED)
                 context.replace(6, Message("user", f"as said: {text}"))
-            if context.length == 11:
+            if context.history_length == 11:
                 context.drop(5, 8)
             return context
 
-    tape = Tape(recording, counter, ask=None)
-    trace, sent = run(tape, moves(), 10**6)
-    assert views(tape, [trace]).kept[0, 0].tolist()[-2:] == [True, False]
-    assert views(tape, [trace]).kept.tolist() == by_eye(sent, recording).kept.tolist()
+    prepared = PreparedRecording(recording, counter, format_probe=None)
+    trace, sent = run(prepared, moves(), 10**6)
+    assert measure_canary_visibility(prepared, [trace]).in_view[0, 0].tolist()[-2:] == [True, False]
+    assert (
+        measure_canary_visibility(prepared, [trace]).in_view.tolist()
+        == by_eye(sent, recording).in_view.tolist()
+    )
 
 
 def test_values_in_parts_and_in_messages_with_calls_are_found(counter: TokenCounter) -> None:
@@ -161,15 +165,15 @@ def test_values_in_parts_and_in_messages_with_calls_are_found(counter: TokenCoun
             Message("assistant", None, tool_calls=(call,)),
             Message("tool", ({"type": "text", "text": f"result {i}"},), tool_call_id="c"),
         ]
-    recording = plant(Recording("r", (*talk, Message("assistant", "done"))), 8)
-    assert {c.role for c in planted(recording)} == {"tool", "assistant"}
+    recording = plant_canaries(Recording("r", (*talk, Message("assistant", "done"))), 8)
+    assert {c.role for c in read_canaries(recording)} == {"tool", "assistant"}
     for spec in ("full", "observation_mask(keep=1)", "tool_result_cap(chars=40)", "panic"):
-        check(recording, parse(spec), 90, counter)
+        check(recording, parse_strategy(spec), 90, counter)
 
 
-def survival(**options: object) -> Survival:
+def survival(**options: object) -> SurvivalResults:
     specs = ("full", "rolling_summary", "observation_mask(keep=2)", "sliding_window", "nothing")
-    return survival_of(
+    return measure_survival(
         options.pop("recordings", recordings()),  # type: ignore[arg-type]
         options.pop("strategies", specs),  # type: ignore[arg-type]
         options.pop("limits", ("3k", 0.5)),  # type: ignore[arg-type]
@@ -179,11 +183,11 @@ def survival(**options: object) -> Survival:
 
 
 @pytest.fixture(scope="module")
-def found() -> Survival:
+def found() -> SurvivalResults:
     return survival()
 
 
-def test_full_history_keeps_all_and_never_goes_through_a_round(found: Survival) -> None:
+def test_full_history_keeps_all_and_never_goes_through_a_round(found: SurvivalResults) -> None:
     full = found.frame[found.frame["strategy"] == "full()"]
     assert (full["kept"] == full["requests"]).all()
     assert (full["end_kept"] == full["end"]).all()
@@ -192,18 +196,18 @@ def test_full_history_keeps_all_and_never_goes_through_a_round(found: Survival) 
 
 def test_nothing_keeps_only_what_stands_in_the_newest_step(counter: TokenCounter) -> None:
     for recording in recordings(3):
-        changed = plant(recording, 10)
-        tape = Tape(changed, counter, ask=None)
-        trace, sent = run(tape, "nothing", 10**6)
-        seen = views(tape, [trace])
+        changed = plant_canaries(recording, 10)
+        prepared = PreparedRecording(changed, counter, format_probe=None)
+        trace, sent = run(prepared, "nothing", 10**6)
+        seen = measure_canary_visibility(prepared, [trace])
         for row, canary in enumerate(seen.canaries):
-            unit = tape.history.starts
+            unit = prepared.history.unit_starts
             for turn, request in enumerate(sent):
                 newest = unit[request.position - 1]
-                assert seen.kept[0, row, turn] == (newest <= canary.position < request.position)
+                assert seen.in_view[0, row, turn] == (newest <= canary.position < request.position)
 
 
-def test_every_row_of_the_frame_sums_up_to_what_the_metric_counts(found: Survival) -> None:
+def test_every_row_of_the_frame_sums_up_to_what_the_metric_counts(found: SurvivalResults) -> None:
     keys = ["recording", "strategy", "limit"]
     rows = found.frame.groupby(keys, observed=True)[
         ["requests", "kept", "end", "end_kept", "superseded", "stale", "both", "end_stale"]
@@ -215,15 +219,17 @@ def test_every_row_of_the_frame_sums_up_to_what_the_metric_counts(found: Surviva
     assert (rows["end"] == 10).all()
 
 
-def test_the_metric_gives_the_same_in_any_evaluation_of_planted_recordings(found: Survival) -> None:
+def test_the_metric_gives_the_same_in_any_evaluation_of_planted_recordings(
+    found: SurvivalResults,
+) -> None:
     specs = ("full", "rolling_summary", "observation_mask(keep=2)", "sliding_window", "nothing")
-    changed = [plant(recording) for recording in recordings()]
+    changed = [plant_canaries(recording) for recording in recordings()]
     again = evaluate(changed, specs, ("3k", 0.5), metrics=("usage", "canaries"), workers=1)
     pd.testing.assert_frame_equal(again.requests, found.results.requests)
 
 
-def test_the_end_is_what_the_probes_find_when_they_are_asked_there(found: Survival) -> None:
-    changed = [plant(recording) for recording in recordings()]
+def test_the_end_is_what_the_probes_find_when_they_are_asked_there(found: SurvivalResults) -> None:
+    changed = [plant_canaries(recording) for recording in recordings()]
     specs = ("full", "rolling_summary", "observation_mask(keep=2)", "nothing")
     asked = evaluate(changed, specs, "3k", metrics="probes", workers=1).requests
     sums = asked.groupby("strategy", observed=True)[["answer_seen", "answerable"]].sum()
@@ -236,9 +242,9 @@ def test_the_end_is_what_the_probes_find_when_they_are_asked_there(found: Surviv
 
 
 def test_a_recording_without_canaries_measures_nothing(counter: TokenCounter) -> None:
-    tape = Tape(a_recording(0), counter)
-    trace = play(tape, parse("full"), tape.budget(1000))
-    measured = Canaries().measure(tape, [trace, trace])
+    prepared = PreparedRecording(a_recording(0), counter)
+    trace = replay_trace(prepared, parse_strategy("full"), prepared.make_budget(1000))
+    measured = CanaryMetric().measure(prepared, [trace, trace])
     assert all(values.shape == (2, 15) and not values.any() for values in measured.values())
 
 
@@ -247,16 +253,16 @@ def test_a_round_is_a_request_that_does_not_begin_with_all_of_the_one_before(
 ) -> None:
     found = survival(strategies=("rolling_summary", "sliding_window", "full"), limits="3k")
     for recording in recordings():
-        changed = plant(recording)
-        tape = Tape(changed, counter, ask=None)
+        changed = plant_canaries(recording)
+        prepared = PreparedRecording(changed, counter, format_probe=None)
         for spec in ("rolling_summary()", "sliding_window()"):
-            _, sent = run(tape, spec, 3000)
+            _, sent = run(prepared, spec, 3000)
             texts = [[m.to_dict() for m in request.messages] for request in sent]
             cuts = [False] + [later[: len(one)] != one for one, later in pairwise(texts)]
             rows = found.frame[found.frame["recording"] == recording.id]
             rows = rows[rows["strategy"] == spec]
-            for canary in planted(changed):
-                first = sum(p <= canary.position for p in tape.requests)
+            for canary in read_canaries(changed):
+                first = sum(p <= canary.position for p in prepared.request_positions)
                 passed = np.cumsum(cuts)[first:] - (np.cumsum(cuts)[first - 1] if first else 0)
                 mine = rows[rows["canary"] == canary.id].groupby("round", observed=False)
                 counted = mine["requests"].sum()
@@ -267,11 +273,11 @@ def test_a_round_is_a_request_that_does_not_begin_with_all_of_the_one_before(
 
 def test_a_rolling_summary_falls_off_a_cliff_and_a_mask_loses_what_tools_said() -> None:
     found = survival(recordings=recordings(6, turns=40), limits="5k", n=10)
-    rounds = found.by("round").set_index(["strategy", "round"])["survival"]
+    rounds = found.breakdown("round").set_index(["strategy", "round"])["survival"]
     summary = rounds["rolling_summary()"]
     assert summary["0"] == 1
     assert summary.drop("0").max() < 0.5
-    roles = found.by("role").set_index(["strategy", "role"])["survival_end"]
+    roles = found.breakdown("role").set_index(["strategy", "role"])["survival_end"]
     assert roles["observation_mask(keep=2)", "assistant"] == 1
     assert roles["observation_mask(keep=2)", "tool"] < 0.3
 
@@ -283,38 +289,41 @@ def test_extraction_by_looks_keeps_paths_and_loses_plain_words() -> None:
     ]
     chats = [Recording(f"chat-{i}", tuple(talk)) for i in range(5)]
     found = survival(recordings=chats, strategies="rolling_summary", limits="2k", n=25)
-    kinds = found.by("kind").set_index("kind")["survival_end"]
+    kinds = found.breakdown("kind").set_index("kind")["survival_end"]
     assert kinds["path"] > 0.9
     assert kinds["fact"] < 0.5
 
 
 def test_an_old_value_in_view_without_the_new_one_is_stale(counter: TokenCounter) -> None:
     talk = [Message("user" if i % 2 == 0 else "assistant", f"line {i}") for i in range(30)]
-    recording = plant(Recording("r", tuple(talk)), 1, "superseded", 0.6)
-    (canary,) = planted(recording)
+    recording = plant_canaries(Recording("r", tuple(talk)), 1, "superseded", 0.6)
+    (canary,) = read_canaries(recording)
     assert canary.old_position is not None
 
     class forgets:
         def __call__(self, context: Context) -> Context:
-            if context.length == 25:
+            if context.history_length == 25:
                 context.drop(canary.position, canary.position + 1)
-            if context.length == 27:
+            if context.history_length == 27:
                 assert canary.old_position is not None
                 context.drop(canary.old_position, canary.old_position + 1)
             return context
 
-    tape = Tape(recording, counter, ask=None)
-    trace, _ = run(tape, forgets(), 10**6)
-    figures = Canaries().measure(tape, [trace])
+    prepared = PreparedRecording(recording, counter, format_probe=None)
+    trace, _ = run(prepared, forgets(), 10**6)
+    figures = CanaryMetric().measure(prepared, [trace])
     assert figures["canaries_stale"].tolist() == [[0] * 12 + [1] + [0] * 2]
-    assert figures["canaries_both"].sum() == 12 - sum(p <= canary.position for p in tape.requests)
+    assert figures["canaries_both"].sum() == 12 - sum(
+        p <= canary.position for p in prepared.request_positions
+    )
     assert figures["canaries_superseded_end"].tolist() == [[0] * 14 + [1]]
     assert figures["canaries_stale_end"].sum() == 0
 
 
+@pytest.mark.simulations(smoke=True)
 @pytest.mark.parametrize("what", BREAKDOWNS)
-def test_a_breakdown_adds_up_to_the_whole(found: Survival, what: str) -> None:
-    parts, whole = found.by(what), found.by(None)
+def test_a_breakdown_adds_up_to_the_whole(found: SurvivalResults, what: str) -> None:
+    parts, whole = found.breakdown(what), found.breakdown(None)
     assert len(whole) == 10
     assert set(parts[what]) == set(found.frame[what])
     totals = found.frame.groupby(["limit", "strategy", what], observed=True)[["requests", "kept"]]
@@ -340,73 +349,74 @@ def test_intervals_are_those_of_the_bootstrap_over_clusters() -> None:
         for number in range(6)
     ]
     found = survival(recordings=many, strategies="sliding_window", limits="2k")
-    row = found.by(None).iloc[0]
+    row = found.breakdown(None).iloc[0]
     sums = found.frame.groupby("cluster", observed=True)[["kept", "requests"]].sum()
     low, high = ratio_interval(sums[["kept"]].to_numpy(), sums[["requests"]].to_numpy())
     assert (row["survival_low"], row["survival_high"]) == (low[0], high[0])
     assert row["survival_low"] < row["survival"] < row["survival_high"]
 
 
-def test_below_five_clusters_there_is_no_interval(found: Survival) -> None:
-    assert found.results.clusters == 3 < FEW
-    assert found.by("kind")["survival_end_low"].isna().all()
+def test_below_five_clusters_there_is_no_interval(found: SurvivalResults) -> None:
+    assert found.results.cluster_count == 3 < MIN_CLUSTERS
+    assert found.breakdown("kind")["survival_end_low"].isna().all()
 
 
 def test_recordings_without_room_are_left_out_and_named() -> None:
     short = Recording("short", (Message("user", "hi"), Message("assistant", "hello")))
     found = survival(recordings=[short, *recordings(2)], strategies="full")
-    assert found.left_out == (
+    assert found.skip_reasons == (
         "short: 10 canaries take 12 messages of their own before the last request, and there are 0: "
         "plant fewer, or leave it out",
     )
-    assert found.planted == 20
-    assert found.results.manifest["canaries"]["left_out"] == list(found.left_out)
+    assert found.canary_count == 20
+    assert found.results.manifest["canaries"]["left_out"] == list(found.skip_reasons)
     with pytest.raises(SpecError, match="nothing could be planted: short"):
         survival(recordings=[short])
 
 
 def test_canaries_that_are_there_are_taken_as_they_are() -> None:
-    changed = plant(a_recording(0), 3, "fact", 0.5)
+    changed = plant_canaries(a_recording(0), 3, "fact", 0.5)
     found = survival(recordings=[changed], strategies="full")
-    assert found.planted == 3
+    assert found.canary_count == 3
     assert set(found.frame["kind"]) == {"fact"}
 
 
-def test_the_order_of_processes_changes_nothing(found: Survival) -> None:
+def test_the_order_of_processes_changes_nothing(found: SurvivalResults) -> None:
     specs = ("full", "rolling_summary", "observation_mask(keep=2)", "sliding_window", "nothing")
-    again = survival_of(iter(recordings()), specs, ("3k", 0.5), workers=2)
+    again = measure_survival(iter(recordings()), specs, ("3k", 0.5), workers=2)
     pd.testing.assert_frame_equal(again.frame, found.frame)
 
 
 def test_what_makes_no_sense_is_said_before_anything_is_read() -> None:
     with pytest.raises(UnknownName, match="breakdown"):
-        survival(strategies="full").by("colour")
+        survival(strategies="full").breakdown("colour")
     with pytest.raises(SpecError, match="at least one canary"):
-        survival_of(iter([]), n=0)
+        measure_survival(iter([]), n=0)
     with pytest.raises(SpecError, match="there is no recording"):
-        survival_of([], "full")
+        measure_survival([], "full")
     with pytest.raises(SpecError, match="not the path"):
-        survival_of("logs/")  # type: ignore[arg-type]
+        measure_survival("logs/")  # type: ignore[arg-type]
 
 
-def test_it_shows_itself_in_a_notebook(found: Survival) -> None:
+def test_it_shows_itself_in_a_notebook(found: SurvivalResults) -> None:
     shown = found._repr_html_()
-    for words in (*KINDS, "rolling_summary()", "60 canaries", "upper bound", "stale"):
+    for words in (*CANARY_KINDS, "rolling_summary()", "60 canaries", "upper bound", "stale"):
         assert words in shown
 
 
 def test_the_groups_are_in_order() -> None:
-    assert len(set(ROUNDS)) == len(ROUNDS) == 9
-    assert len(set(DISTANCES)) == len(DISTANCES) == 8
+    assert len(set(ROUND_LABELS)) == len(ROUND_LABELS) == 9
+    assert len(set(DISTANCE_LABELS)) == len(DISTANCE_LABELS) == 8
 
 
 def test_text_of_a_message_with_a_canary_reads_on() -> None:
-    (canary,) = planted(changed := plant(a_recording(0), 1, "path", 0.5))
-    text = text_of(changed.messages[canary.position])
+    (canary,) = read_canaries(changed := plant_canaries(a_recording(0), 1, "path", 0.5))
+    text = message_text(changed.messages[canary.position])
     assert text.endswith(f"are kept in {canary.value} for now.")
     assert "\nThe plans" in text
 
 
+@pytest.mark.recordings
 @pytest.mark.parametrize("name", ["claude-code-entireio", "mini-swe-agent"])
 def test_on_real_recordings_a_canary_survives_where_a_reader_finds_it(
     recorded: Path, name: str, counter: TokenCounter
@@ -415,11 +425,12 @@ def test_on_real_recordings_a_canary_survives_where_a_reader_finds_it(
         pytest.skip(f"no recordings of {name} beside the others")
     found = sorted(load(recorded / name, on_error="skip"), key=lambda r: len(r.messages))
     for recording in [r for r in found if len(r.messages) > 60][:1]:
-        changed = plant(recording, 15)
-        for spec in LINEUP:
-            check(changed, parse(spec), 16_000, counter)
+        changed = plant_canaries(recording, 15)
+        for spec in DEFAULT_LINEUP:
+            check(changed, parse_strategy(spec), 16_000, counter)
 
 
+@pytest.mark.recordings
 def test_on_real_recordings_a_rolling_summary_has_a_cliff_and_a_mask_forgets_tools(
     recorded: Path,
 ) -> None:
@@ -431,9 +442,9 @@ def test_on_real_recordings_a_rolling_summary_has_a_cliff_and_a_mask_forgets_too
         limits="16k",
         n=25,
     )
-    rounds = found.by("round").set_index(["strategy", "round"])["survival"]
+    rounds = found.breakdown("round").set_index(["strategy", "round"])["survival"]
     assert rounds["rolling_summary()", "0"] == 1
     assert rounds["rolling_summary()", "1"] > 2 * rounds["rolling_summary()", "2"]
-    kinds = found.by("kind").set_index(["strategy", "kind"])["survival_end"]
+    kinds = found.breakdown("kind").set_index(["strategy", "kind"])["survival_end"]
     assert kinds["rolling_summary()", "fact"] < kinds["rolling_summary()", "path"]
     assert kinds["observation_mask()", "fact"] < 0.3 < kinds["observation_mask()", "decision"]

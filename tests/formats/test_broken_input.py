@@ -14,7 +14,7 @@ from samples import SAMPLES, files_of, format_of, packed
 
 from ctxlab.formats import (
     FORMATS,
-    Head,
+    FileHead,
     load,
 )
 
@@ -25,6 +25,7 @@ def test_every_format_has_a_sample() -> None:
     assert {format_of(sample) for sample in SAMPLES} == set(FORMATS)
 
 
+@pytest.mark.properties(smoke=True)
 @every_sample
 def test_the_sample_itself_is_read_by_its_own_format_alone(sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "sample"
@@ -32,9 +33,12 @@ def test_the_sample_itself_is_read_by_its_own_format_alone(sample: Path, tmp_pat
     recordings = list(load(path))
     assert recordings
     assert {recording.format for recording in recordings} == {format_of(sample)}
-    assert [f.name for f in FORMATS.values() if f.sniff(Head.of(path))] == [format_of(sample)]
+    assert [f.name for f in FORMATS.values() if f.sniff(FileHead.from_file(path))] == [
+        format_of(sample)
+    ]
 
 
+@pytest.mark.properties(smoke=True)
 @every_sample
 @given(seed=st.integers(min_value=0, max_value=2**32))
 def test_a_mutated_file_raises_nothing_but_errors_of_ctxlab(sample: Path, seed: int) -> None:
@@ -47,12 +51,14 @@ def test_every_mutation_changes_a_file(mutation: str) -> None:
     assert any(MUTATIONS[mutation](content, random.Random(seed)) != content for seed in range(9))
 
 
+@pytest.mark.properties
 @given(st.binary(max_size=200))
 def test_any_bytes_raise_nothing_but_errors_of_ctxlab(content: bytes) -> None:
     for name in FORMATS:
         try_to_read(content, name)
 
 
+@pytest.mark.properties
 def test_every_sample_survives_being_read_by_every_format() -> None:
     for sample in SAMPLES:
         for name in FORMATS:

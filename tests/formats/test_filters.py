@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ctxlab.errors import SpecError
 from ctxlab.formats import load
 from ctxlab.formats.filters import (
-    condition,
-    sampled,
+    parse_condition,
+    sample_recordings,
 )
 from ctxlab.messages.types import (
     Message,
@@ -42,15 +42,15 @@ LONG = Recording("runs/long", (HI, HO) * 30, model="claude-opus-4-5", cluster="t
     ],
 )
 def test_a_condition_lets_through_what_meets_it(text: str, short: bool, long: bool) -> None:
-    holds = condition(text)
+    holds = parse_condition(text)
     assert (holds(SHORT), holds(LONG)) == (short, long)
 
 
 def test_only_the_asterisk_stands_for_anything() -> None:
     odd = Recording("task-[a]?", (HI,))
-    assert condition("id=task-[a]?")(odd)
-    assert condition("id=*[a]*")(odd)
-    assert not condition("id=task-[b]?")(odd)
+    assert parse_condition("id=task-[a]?")(odd)
+    assert parse_condition("id=*[a]*")(odd)
+    assert not parse_condition("id=task-[b]?")(odd)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_only_the_asterisk_stands_for_anything() -> None:
 )
 def test_a_condition_that_makes_no_sense_says_why(text: str, reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
-        condition(text)
+        parse_condition(text)
 
 
 many = st.integers(1, 60).map(lambda count: [Recording(f"r{n}", (HI, HO)) for n in range(count)])
@@ -75,7 +75,7 @@ many = st.integers(1, 60).map(lambda count: [Recording(f"r{n}", (HI, HO)) for n 
 def test_a_sample_is_as_many_as_asked_for_in_their_order(
     recordings: list[Recording], count: int, seed: int
 ) -> None:
-    drawn = list(sampled(recordings, count, seed))
+    drawn = list(sample_recordings(recordings, count, seed))
     assert len(drawn) == min(count, len(recordings))
     places = [recordings.index(each) for each in drawn]
     assert places == sorted(places)
@@ -85,22 +85,22 @@ def test_a_sample_is_as_many_as_asked_for_in_their_order(
 def test_a_sample_does_not_depend_on_the_order_and_grows_with_the_data(
     recordings: list[Recording], count: int, seed: int, chance: object
 ) -> None:
-    drawn = {r.id for r in sampled(recordings, count, seed)}
-    assert {r.id for r in sampled(recordings[::-1], count, seed)} == drawn
+    drawn = {r.id for r in sample_recordings(recordings, count, seed)}
+    assert {r.id for r in sample_recordings(recordings[::-1], count, seed)} == drawn
     more = [*recordings, Recording("new", (HI,))]
-    assert {r.id for r in sampled(more, count, seed)} <= drawn | {"new"}
-    assert {r.id for r in sampled(recordings, count + 1, seed)} >= drawn
+    assert {r.id for r in sample_recordings(more, count, seed)} <= drawn | {"new"}
+    assert {r.id for r in sample_recordings(recordings, count + 1, seed)} >= drawn
 
 
 def test_another_seed_draws_another_sample() -> None:
     recordings = [Recording(f"r{n}", (HI, HO)) for n in range(60)]
-    draws = [{r.id for r in sampled(recordings, 10, seed)} for seed in range(5)]
+    draws = [{r.id for r in sample_recordings(recordings, 10, seed)} for seed in range(5)]
     assert len(set(map(frozenset, draws))) == 5
 
 
 def test_a_sample_of_none_is_refused() -> None:
     with pytest.raises(SpecError, match="at least one"):
-        list(sampled([SHORT], 0))
+        list(sample_recordings([SHORT], 0))
 
 
 def test_load_applies_conditions_and_then_samples(

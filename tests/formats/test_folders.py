@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ctxlab.formats import load
-from ctxlab.formats.io.files import Place
+from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 
@@ -54,6 +54,7 @@ def test_every_folder_is_known(recorded: Path) -> None:
     assert there <= set(FOLDERS)
 
 
+@pytest.mark.recordings(smoke=True)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_read_with_nothing_said(
     recorded: Path, name: str, counter: TokenCounter
@@ -61,7 +62,7 @@ def test_a_folder_is_read_with_nothing_said(
     folder, known = recorded / name, FOLDERS[name]
     if not folder.is_dir():
         pytest.skip(f"no recordings of {name} beside the others")
-    told: list[Place] = []
+    told: list[PathOrUrl] = []
     recordings = list(load(folder, on_skip=lambda place, reason: told.append(place)))
     lengths = [len(recording.messages) for recording in recordings]
     assert {recording.format for recording in recordings} == known.formats
@@ -77,7 +78,7 @@ def share_of_tools(recordings: list[Recording], counter: TokenCounter) -> float:
     tool = every = 0
     for recording in recordings:
         for message in recording.messages:
-            size = counter.text(message.text)
+            size = counter.count_text(message.text)
             tool += size * (message.role == "tool")
-            every += size + sum(counter.text(call.arguments) for call in message.tool_calls)
+            every += size + sum(counter.count_text(call.arguments) for call in message.tool_calls)
     return tool / every

@@ -18,8 +18,8 @@ from samples import HERE, files_of, packed
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -251,7 +251,7 @@ def test_an_archive_holds_a_sample_a_member(tmp_path: Path) -> None:
         "header.json": {"eval": SPEC},
     }
     path = archive(tmp_path / "log.eval", members)
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "inspect"
     with pytest.raises(ReadError, match="sample 1: "):
@@ -265,7 +265,7 @@ def test_an_archive_holds_a_sample_a_member(tmp_path: Path) -> None:
 
 
 def test_another_archive_is_none_of_inspect(tmp_path: Path) -> None:
-    assert sniff(archive(tmp_path / "a.zip", {"conversations.json": []})) is None
+    assert detect_format(archive(tmp_path / "a.zip", {"conversations.json": []})) is None
 
 
 def test_the_sample_archive_is_read_the_same_packed_with_zstandard(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_the_real_logs_hold_sixteen_conversations(data: Path) -> None:
     usages = [m.usage for m in browser.messages if m.usage]
     assert len(usages) == 5
     # The log's own sums: 15,235 input tokens, of which 9,088 were cached.
-    assert sum(usage.prompt for usage in usages) == 15235
+    assert sum(usage.total_input for usage in usages) == 15235
     assert sum(usage.cache_read for usage in usages) == 9088
     assert sum(usage.output for usage in usages) == 281
     assert len(browser.tools) == 8

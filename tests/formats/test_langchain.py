@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Message,
@@ -99,7 +99,7 @@ DUMPS: dict[str, Callable[[list[Any]], str]] = {
 def test_every_form_is_the_same_conversation(form: str, tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
     path.write_text(DUMPS[form](conversation()))
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "langchain"
     (recording,) = load(path)
@@ -149,5 +149,5 @@ def test_a_broken_message_costs_only_itself(write_lines: Callable[..., Path]) ->
     ],
 )
 def test_what_others_write_is_left_to_them(write_lines: Callable[..., Path], value: Any) -> None:
-    known = sniff(write_lines(value))
+    known = detect_format(write_lines(value))
     assert known is None or known.name != "langchain"

@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import Usage
 
@@ -52,7 +52,7 @@ def test_every_export_is_one_conversation(shape: str, tmp_path: Path) -> None:
     lines = "".join(json.dumps(each) + "\n" for each in observations)
     path = tmp_path / "export"
     path.write_text(lines if shape == "lines" else json.dumps(shapes[shape]))
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "langfuse"
     (recording,) = load(path)

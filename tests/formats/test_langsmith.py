@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Message,
@@ -53,7 +53,7 @@ def test_runs_in_any_order_and_shape_are_one_conversation(shape: str, tmp_path: 
     }
     path = tmp_path / "runs.json"
     path.write_text(texts[shape])
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "langsmith"
     (recording,) = load(path)
@@ -146,4 +146,4 @@ def test_a_broken_run_is_named_by_its_line(write_lines: WriteLines) -> None:
 
 def test_what_a_run_of_another_system_looks_like_is_not_known(write_lines: WriteLines) -> None:
     path = write_lines({"run_type": "llm"}, {"run_type": "batch", "trace_id": "t"})
-    assert sniff(path) is None
+    assert detect_format(path) is None

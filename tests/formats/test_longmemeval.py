@@ -11,7 +11,7 @@ import pytest
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
 from ctxlab.messages.types import Recording
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 
 
 def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def test_the_real_histories_are_read_whole(data: Path) -> None:
     assert (len(first.messages), len(second.messages)) == (396, 409)
     assert len(first.probes) == len(second.probes) == 9
     assert first.skipped == second.skipped == {}
-    assert check(first.messages) == []
+    assert find_violations(first.messages) == []
     # The second begins with a session that was cut out of a longer chat, at an answer.
-    assert [tuple(v) for v in check(second.messages)] == [("starts_with_user", 0)]
+    assert [tuple(v) for v in find_violations(second.messages)] == [("starts_with_user", 0)]
     for recording in (first, second):
         times = [message.time or 0.0 for message in recording.messages]
         assert times == sorted(times)

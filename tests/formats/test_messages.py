@@ -22,7 +22,7 @@ from ctxlab.messages.types import (
     Recording,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 
 HERE = Path(__file__).parent / "samples"
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -133,7 +133,7 @@ def test_a_bedrock_log_gives_its_answers_their_usage(read: Callable[..., list[Re
     )
     assert found.messages[1].text == "ho"
     assert found.messages[1].usage is not None
-    assert (found.messages[1].usage.prompt, found.messages[1].usage.output) == (9, 1)
+    assert (found.messages[1].usage.total_input, found.messages[1].usage.output) == (9, 1)
 
 
 def test_a_ui_message_is_split_into_its_steps() -> None:
@@ -263,6 +263,7 @@ def test_a_folder_of_strands_messages_is_one_conversation_in_their_order(tmp_pat
     assert found.skipped == {"message that was redacted": 1}
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize(
     "path", [p for p in SAMPLES if "session" not in p.name], ids=lambda path: path.name
 )
@@ -282,4 +283,4 @@ def test_what_was_read_is_written_natively_and_read_again_as_it_was(path: Path) 
 def test_the_samples_are_conversations_that_a_provider_takes() -> None:
     for path in sorted(HERE.glob("messages.*")):
         recording = sample(path.name)
-        assert not list(check(recording.messages)), path.name
+        assert not list(find_violations(recording.messages)), path.name

@@ -10,8 +10,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import Usage
 
@@ -74,7 +74,7 @@ def test_what_extra_says_twice_is_left_out(path: Path) -> None:
 
 
 def test_one_object_in_a_jsonl_is_known_by_its_content(path: Path) -> None:
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "mini-swe-agent"
 
@@ -95,7 +95,7 @@ def test_the_real_runs_are_read_whole(data: Path) -> None:
     assert max(len(recording.messages) for recording in recordings) == 315
     for recording in recordings:
         answers = [m for m in recording.messages if m.role == "assistant"]
-        assert all(m.usage is not None and m.usage.prompt > 0 for m in answers)
+        assert all(m.usage is not None and m.usage.total_input > 0 for m in answers)
         assert all(m.time is not None for m in answers)
         # The last call submits; its result is the exit.
         calls = sum(len(m.tool_calls) for m in answers)

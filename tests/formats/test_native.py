@@ -28,6 +28,7 @@ from ctxlab.messages.types import (
 META = {"type": "meta", "format": "ctxlab", "version": 1}
 
 
+@pytest.mark.properties
 @given(st.lists(any_recordings(), min_size=1, max_size=3, unique_by=lambda recording: recording.id))
 def test_what_was_written_is_read_the_same_and_written_the_same(written: list[Recording]) -> None:
     with tempfile.TemporaryDirectory() as folder:

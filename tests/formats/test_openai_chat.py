@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     ToolCall,
@@ -35,7 +35,7 @@ def answered(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def name_of(path: Path) -> str | None:
-    known = sniff(path)
+    known = detect_format(path)
     return known and known.name
 
 

@@ -10,12 +10,12 @@ import pytest
 from ctxlab.errors import SpecError
 from ctxlab.formats import (
     FORMATS,
+    FileHead,
     Format,
-    Head,
     Source,
+    detect_format,
     load,
     register,
-    sniff,
 )
 from ctxlab.messages.types import (
     Message,
@@ -24,11 +24,11 @@ from ctxlab.messages.types import (
 
 
 def read(source: Source) -> Iterator[Recording]:
-    for _, row in source.rows():
+    for _, row in source.read_jsonl():
         yield Recording(source.name, (Message("user", row["toy"]),))
 
 
-def looks_like_toy(head: Head) -> bool:
+def looks_like_toy(head: FileHead) -> bool:
     return isinstance(head.value, dict) and "toy" in head.value
 
 
@@ -41,7 +41,7 @@ def toy() -> Iterator[Format]:
 def test_a_registered_format_is_recognised_and_read(toy: Format, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('{"toy": "hi"}\n{"toy": "ho"}\n')
-    assert sniff(path) is toy
+    assert detect_format(path) is toy
     recordings = list(load(path))
     assert [recording.id for recording in recordings] == ["a", "a#2"]
     assert {recording.format for recording in recordings} == {"toy"}
@@ -54,12 +54,12 @@ def test_a_name_is_given_once(toy: Format) -> None:
 
 def test_a_table_entry_stands_under_its_own_name_with_a_meaning() -> None:
     assert next(iter(FORMATS)) == "native"
-    assert all(name == format.name and format.meaning for name, format in FORMATS.items())
+    assert all(name == format.name and format.description for name, format in FORMATS.items())
 
 
 def test_no_real_file_is_claimed_by_two_formats(data: Path) -> None:
     for path in sorted(data.rglob("*")):
         if path.is_file():
-            head = Head.of(path)
+            head = FileHead.from_file(path)
             claims = [format.name for format in FORMATS.values() if format.sniff(head)]
             assert len(claims) <= 1, path

@@ -11,7 +11,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 
 STEP = {"action": "ls", "observation": "a", "response": "Look.\nls", "thought": "Look."}
 
@@ -77,7 +77,7 @@ def test_a_result_names_its_call_in_a_list(tmp_path: Path) -> None:
     *_, answer, result = recording.messages
     assert (answer.reasoning, answer.tool_calls[0].id) == ("hm", "c")
     assert (result.content, result.tool_call_id, result.extra) == ("a", "c", {})
-    assert not check(recording.messages)
+    assert not find_violations(recording.messages)
 
 
 @pytest.mark.parametrize("packed", [json.dumps, lambda value: value])
@@ -159,7 +159,7 @@ def test_the_real_runs_are_read_whole(data: Path) -> None:
             (item["role"], item["content"]) for item in spoken
         ]
         assert sum(recording.skipped.values()) == len(history) - len(spoken)
-        assert not check(recording.messages)
+        assert not find_violations(recording.messages)
     assert sum("message of a demonstration" in r.skipped for r in recordings) == 2
     called = [r for r in recordings if any(m.tool_calls for m in r.messages)]
     assert [r.cluster for r in called] == ["marshmallow-code__marshmallow-1867"] * 2

@@ -16,7 +16,7 @@ from ctxlab.messages.types import (
     ToolCall,
     Usage,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 
 CALL = {"id": "c", "name": "find", "arguments": {"id": "L1"}, "requestor": "assistant"}
@@ -74,7 +74,9 @@ def test_what_the_user_did_with_tools_is_none_of_the_agents_messages(tmp_path: P
     roles = [message.role for message in recording.messages]
     assert roles == ["system", "assistant", "user", "assistant", "tool", "assistant", "user"]
     assert recording.skipped == HIDDEN
-    assert {violation.rule for violation in check(recording.messages)} == {"starts_with_user"}
+    assert {violation.rule for violation in find_violations(recording.messages)} == {
+        "starts_with_user"
+    }
 
 
 def test_calls_usage_time_and_thoughts_are_the_agents(tmp_path: Path) -> None:
@@ -154,6 +156,7 @@ def test_a_voice_run_is_counted(tmp_path: Path) -> None:
 
 
 # The counts with the system message and, in telecom, with what the user did with its tools.
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize(
     ("model", "domain", "runs", "median", "most", "hidden"),
     [
@@ -175,7 +178,7 @@ def test_the_real_files_are_read_whole(
     assert (lengths[runs // 2], lengths[-1]) == (median, most)
     for recording in chosen:
         # The greeting, which every run begins with, is the agent's in its own view.
-        assert [v.rule for v in check(recording.messages)] == ["starts_with_user"]
+        assert [v.rule for v in find_violations(recording.messages)] == ["starts_with_user"]
         calls = sum(len(m.tool_calls) for m in recording.messages)
         assert calls == sum(m.role == "tool" for m in recording.messages)
         assert {m.role for m in recording.messages if m.usage} <= {"assistant"}
@@ -194,8 +197,8 @@ def test_what_the_provider_billed_shows_that_the_agent_saw_no_user_tools(
                 and answer.usage
                 and "errors" not in answer.extra
             ):
-                grown = answer.usage.prompt - said.usage.prompt
-                assert grown == counter.message(said) + counter.message(heard)
+                grown = answer.usage.total_input - said.usage.total_input
+                assert grown == counter.count_message(said) + counter.count_message(heard)
                 compared += 1
     # Between 275 of the agent's requests and the one before, the user called tools.
     assert compared == 360

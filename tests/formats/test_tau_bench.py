@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 
 
@@ -81,7 +81,7 @@ def test_what_is_broken_after_the_last_run_is_counted_with_it(tmp_path: Path) ->
 def test_a_cut_off_list_is_known_by_its_beginning_and_says_where_it_breaks(tmp_path: Path) -> None:
     path = tmp_path / "air.json"
     path.write_text(json.dumps([run(0, 0), run(1, 0)], indent=2)[:-200])
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "tau-bench"
     with pytest.raises(ReadError, match="not JSON") as caught:

@@ -28,7 +28,7 @@ from ctxlab.formats import (
     load,
     write,
 )
-from ctxlab.formats.io.files import opened
+from ctxlab.formats.io.files import open_file
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -89,6 +89,7 @@ def test_what_is_not_carried_is_told(to: str, recording: Recording) -> None:
         assert lost[f"{key} of a recording"] or not getattr(recording, key)
 
 
+@pytest.mark.properties(smoke=True)
 @every_target
 @given(messages=conversations())
 def test_a_conversation_that_an_api_takes_is_carried_whole(
@@ -111,6 +112,7 @@ def test_a_conversation_that_an_api_takes_is_carried_whole(
     assert (read.tools, read.model) == (recording.tools, recording.model)
 
 
+@pytest.mark.properties
 @every_target
 def test_the_numbers_of_a_conversion_are_those_of_the_original(to: str) -> None:
     messages = [Message("system", "Be careful."), Message("user", "Repair src/part_0.py")]
@@ -126,6 +128,7 @@ def test_the_numbers_of_a_conversion_are_those_of_the_original(to: str) -> None:
     assert boards[0].equals(boards[1])
 
 
+@pytest.mark.properties(smoke=True)
 @every_target
 @pytest.mark.parametrize(
     "where", ["claude-code-entireio/*.jsonl", "tau-bench", "mini-swe-agent/*-13*.json"]
@@ -142,8 +145,8 @@ def test_real_messages_count_the_same_but_for_what_was_told(
             if lost["spelling of the arguments of a call"]:
                 before = before.replace(tool_calls=tuple(map(spelt_anew, before.tool_calls)))
             assert before.role == after.role
-            assert counter.message(before) == counter.message(after)
-        assert counter.tools(read.tools) == counter.tools(recording.tools)
+            assert counter.count_message(before) == counter.count_message(after)
+        assert counter.count_tools(read.tools) == counter.count_tools(recording.tools)
 
 
 def spelt_anew(call: ToolCall) -> ToolCall:
@@ -193,7 +196,9 @@ def test_a_file_holds_recordings_one_after_the_other(tmp_path: Path) -> None:
 @pytest.fixture
 def one() -> Format:
     native = FORMATS["native"]
-    return Format("one", "one a file", native.sniff, native.read, native.dump, single=True)
+    return Format(
+        "one", "one a file", native.sniff, native.read, native.dump, single_recording=True
+    )
 
 
 def test_a_format_that_holds_one_recording_takes_no_second_in_a_file(
@@ -259,6 +264,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
             write([HI], out)
 
 
+@pytest.mark.properties
 def test_what_is_nested_too_deeply_is_an_error_of_ours() -> None:
     deep: list[object] = []
     for _ in range(100_000):
@@ -273,7 +279,7 @@ def test_a_file_is_packed_as_its_name_says(tmp_path: Path, suffix: str) -> None:
     for each in (path, plain):
         write([HI, Recording("two", HI.messages)], each)
     assert path.read_bytes()[:4] != plain.read_bytes()[:4]
-    with opened(path) as file:
+    with open_file(path) as file:
         assert file.read() == plain.read_bytes()
 
 

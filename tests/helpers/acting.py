@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from ctxlab.agent.events import Event
+from ctxlab.agent.events import AgentEvent
 from ctxlab.agent.loop import Agent
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import (
@@ -16,8 +17,9 @@ from ctxlab.messages.types import (
     ToolCall,
     Usage,
 )
-from ctxlab.messages.validation import check
-from ctxlab.sessions.message_units import paired
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.base import AgentPlan
+from ctxlab.sessions.resume_messages import pair_tool_results
 
 
 def calls(*wanted: tuple[str, str] | ToolCall, text: str | None = None) -> Message:
@@ -76,25 +78,31 @@ class Heard:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.messages: list[Message] = []
-        agent.heard = self
+        agent.attach(self)
 
-    def __call__(self, messages: tuple[Message, ...]) -> None:
+    def on_messages(self, messages: tuple[Message, ...]) -> None:
         # What is being heard is not yet relied on.
         assert not {id(m) for m in messages if m.role != "system"} & {
             id(m) for m in self.agent.manager.history
         }
         self.messages += messages
 
+    def on_plan(self, plan: AgentPlan | None) -> None:
+        pass
+
+    def fetch_turn(self, number: int) -> list[dict[str, Any]]:
+        return self.agent.manager.get_turn(number)
+
 
 def whole(agent: Agent, heard: Heard) -> None:
     """All was heard once and in order, and a provider takes it as it stands."""
     history = list(agent.manager.history)
     assert [m.to_dict() for m in heard.messages] == [m.to_dict() for m in history]
-    assert list(paired(history)) == history, "every call is answered already"
+    assert list(pair_tool_results(history)) == history, "every call is answered already"
     if any(m.role != "system" for m in history):
-        assert check(history) == []
+        assert find_violations(history) == []
 
 
-def take(events: Iterator[Event], until: Callable[[Event], bool]) -> Event | None:
+def take(events: Iterator[AgentEvent], until: Callable[[AgentEvent], bool]) -> AgentEvent | None:
     """Events up to the first that is meant."""
     return next((event for event in events if until(event)), None)

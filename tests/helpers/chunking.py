@@ -10,7 +10,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 CALL = ToolCall("c1", "read", '{"path": "a.py"}')
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "read", "parameters": {}}}
@@ -24,17 +24,17 @@ def said(messages: Iterable[Message]) -> list[Any]:
     return [message.content for message in messages]
 
 
-def chunks_of(store: ChunkedStore, id: str) -> list[str]:
+def chunks_of(store: JsonlStore, id: str) -> list[str]:
     """The chunks of a session as they are called, in their order."""
     found = [p.name for p in store.folder.glob(f"session-{id}.*.jsonl")]
     return sorted(found, key=lambda name: int(name.split(".")[-2]))
 
 
-def files(store: ChunkedStore) -> list[Path]:
+def files(store: JsonlStore) -> list[Path]:
     return [path for path in sorted(store.folder.iterdir()) if path.is_file()]
 
 
-def filled(store: ChunkedStore, id: str = "abc-123", count: int = 8) -> str:
+def filled(store: JsonlStore, id: str = "abc-123", count: int = 8) -> str:
     """A session in which ``msg 0``, ``msg 1``, … were appended one by one."""
     store.create(id=id, model="gpt-5")
     for number in range(count):

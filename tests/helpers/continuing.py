@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ctxlab.evaluation.probing.next_action import agree
-from ctxlab.evaluation.probing.next_action_results import Agreement
+from ctxlab.evaluation.probing.next_action import evaluate_next_action
+from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import (
     Message,
@@ -50,7 +50,7 @@ def script(recordings: list[Recording]) -> Callable[[tuple[Message, ...]], Messa
     after = {
         (each.messages[1].text, each.messages[p - 1].text): each.messages[p]
         for each in recordings
-        for p in each.requests
+        for p in each.request_positions
     }
 
     def answer(messages: tuple[Message, ...]) -> Message:
@@ -79,12 +79,12 @@ def scripted() -> ScriptedClient:
 
 def asked(
     client: Any = None, strategies: Any = ("full", WINDOW, "nothing"), **more: Any
-) -> Agreement:
+) -> NextActionResults:
     options = {"answer_model": MODEL, "client": client or scripted(), "requests": 12, **more}
     recordings = options.pop("recordings", RECORDINGS)
     limits = options.pop("limits", 100_000)
-    return agree(recordings, strategies, limits, progress=False, **options)
+    return evaluate_next_action(recordings, strategies, limits, progress=False, **options)
 
 
-def board(found: Agreement) -> pd.DataFrame:
+def board(found: NextActionResults) -> pd.DataFrame:
     return found.leaderboard().set_index("strategy")

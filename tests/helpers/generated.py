@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ctxlab.context.history import History
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -196,14 +196,14 @@ def limits() -> st.SearchStrategy[int]:
     return st.sampled_from([1, 30, 80, 150, 250, 400, 600, 900, 1500, 3000, 10**6])
 
 
-def tape_of(
+def prepare_messages(
     messages: tuple[Message, ...] | list[Message],
     counter: TokenCounter,
     tools: tuple[dict[str, Any], ...] = (),
-) -> Tape:
+) -> PreparedRecording:
     """Judged by the rules of Anthropic's API: they are those of OpenAI's and more."""
     model = find_model("claude-sonnet-4-5")
-    return Tape(Recording("r", tuple(messages), tools), counter, model=model)
+    return PreparedRecording(Recording("r", tuple(messages), tools), counter, model=model)
 
 
 def history_of(messages: tuple[Message, ...] | list[Message], counter: TokenCounter) -> History:

@@ -17,7 +17,7 @@ import psutil
 import uvicorn
 
 from ctxlab.agent.loop import Agent
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Request
@@ -26,7 +26,7 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.serve.http import make_app
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 ADDRESS = "http://127.0.0.1"
 
@@ -48,7 +48,7 @@ def scripted(script: Callable[[Request], Any] = answer) -> Callable[[Path], Agen
     """Makes agents with the workspace's tools and the scripted model."""
 
     def made(workspace: Path) -> Agent:
-        processes = Processes()
+        processes = ProcessManager()
         tools = workspace_tools(workspace, processes)
         client = ScriptedClient(script)
         return Agent("gpt-4o", tools=tools, client=client, processes=processes)
@@ -132,9 +132,9 @@ def chat(
 
 def stored(workspace: Path, id: str) -> list[Message]:
     """The messages of a session as they are on disk."""
-    store = WorkspaceStore(workspace)
+    store = SqliteStore(workspace)
     try:
-        return list(store.read(id))
+        return list(store.read_messages(id))
     finally:
         store.close()
 

@@ -21,11 +21,11 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.sessions.base import (
-    Library,
-    Store,
+    SessionLibrary,
+    SessionStore,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 Asked = tuple[str, dict[str, Any]]
@@ -56,7 +56,7 @@ HELLO = {
 }
 
 
-def filled(store: Store) -> Store:
+def filled(store: SessionStore) -> SessionStore:
     """Three sessions, of which ``PARSER`` was worked on last and is active."""
     call = ToolCall("c1", "read_file", '{"path": "src/parser.py"}')
     store.create(id=EARLIER, title="Counting")
@@ -72,7 +72,7 @@ def filled(store: Store) -> Store:
         Message("assistant", "It counts."),
     )
     for id in (EARLIER, LONG):
-        store.mark(id, "closed")
+        store.set_status(id, "closed")
     store.create(id=PARSER, model="gpt-4o")
     store.append(
         PARSER,
@@ -89,9 +89,9 @@ def filled(store: Store) -> Store:
     return store
 
 
-def stored(kind: str, folder: Path) -> Store:
+def stored(kind: str, folder: Path) -> SessionStore:
     """A store of that kind, which any process can open by the same folder."""
-    made = WorkspaceStore(folder) if kind == "workspace" else ChunkedStore(folder)
+    made = SqliteStore(folder) if kind == "workspace" else JsonlStore(folder)
     return filled(made)
 
 
@@ -118,21 +118,23 @@ def asked(
     return work
 
 
-def here(library: Library, *calls: Asked, current: str | None = None) -> list[CallToolResult]:
+def here(
+    library: SessionLibrary, *calls: Asked, current: str | None = None
+) -> list[CallToolResult]:
     """What the tools answer over a library, to the SDK's client without any transport."""
     from ctxlab.serve.mcp import make_server
 
-    return run(asked(Client(make_server(library, current=current)), *calls))
+    return run(asked(Client(make_server(library, current_session_id=current)), *calls))
 
 
-def one(library: Library, name: str, **arguments: Any) -> dict[str, Any]:
+def one(library: SessionLibrary, name: str, **arguments: Any) -> dict[str, Any]:
     """The data of one answer, which is no error."""
     (answer,) = here(library, (name, arguments))
     assert not answer.is_error, answer.content
     return dict(answer.structured_content or {})
 
 
-def refused(library: Library, name: str, **arguments: Any) -> str:
+def refused(library: SessionLibrary, name: str, **arguments: Any) -> str:
     """The sentence of an answer that is an error."""
     (answer,) = here(library, (name, arguments))
     assert answer.is_error

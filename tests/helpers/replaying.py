@@ -9,30 +9,29 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play,
+    replay_trace,
 )
-from ctxlab.messages.entities import holds
+from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    parse,
+    parse_strategy,
 )
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 
 SPECS: tuple[str, ...] = tuple(
     dict.fromkeys(
         (
-            *LINEUP,
+            *DEFAULT_LINEUP,
             *(
                 "sliding_window(tokens=200)",
                 "sliding_window(messages=3)",
@@ -94,7 +93,7 @@ SPECS: tuple[str, ...] = tuple(
 )
 """Every strategy with several parameters, alone and in pipelines; the line-up among them."""
 
-STRATEGIES: dict[str, Strategy] = {spec: parse(spec) for spec in SPECS}
+STRATEGIES: dict[str, Strategy] = {spec: parse_strategy(spec) for spec in SPECS}
 
 
 def strategies() -> st.SearchStrategy[Strategy]:
@@ -112,40 +111,40 @@ class Sent:
 
     @property
     def texts(self) -> list[str]:
-        return [text_of(message) for message in self.messages]
+        return [message_text(message) for message in self.messages]
 
 
 def run(
-    tape: Tape, strategy: Strategy | str | Callable[..., Any], limit: int | Budget
+    prepared: PreparedRecording, strategy: Strategy | str | Callable[..., Any], limit: int | Budget
 ) -> tuple[Trace, list[Sent]]:
     """The trace of a replay, and each of its requests."""
     if isinstance(strategy, str):
-        strategy = parse(strategy)
-    budget = limit if isinstance(limit, Budget) else tape.budget(limit)
+        strategy = parse_strategy(strategy)
+    budget = limit if isinstance(limit, Budget) else prepared.make_budget(limit)
 
     def look(context: Context) -> Sent:
-        return Sent(context.length, list(context.messages), list(context.entries), context)
+        return Sent(context.history_length, list(context.messages), list(context.entries), context)
 
-    trace = play(tape, as_strategy(strategy), budget, {"sent": look})
-    return trace, trace.watched["sent"]
+    trace = replay_trace(prepared, as_strategy(strategy), budget, {"sent": look})
+    return trace, trace.observations["sent"]
 
 
-def seen_by_eye(tape: Tape, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
     """Which needs stand in a text that is sent, by looking at every text for every need.
 
     A message that was edited by itself only shows what its original said: the number of lines in
     "[output left out: 4567 lines]" is no memory of the number 4567.
     """
-    needs = tape.needs
+    needs = prepared.needs
     found = []
     for i in range(len(needs)):
-        entity, request = needs.need(i).entity.text, sent[needs.request[i]]
+        entity, request = needs.get_need(i).entity.text, sent[needs.request[i]]
         found.append(
             any(
-                holds(text, entity)
+                contains_entity(text, entity)
                 and (
                     entry.stop - entry.start != 1
-                    or holds(text_of(tape.history[entry.start]), entity)
+                    or contains_entity(message_text(prepared.history[entry.start]), entity)
                 )
                 for text, entry in zip(request.texts, request.entries, strict=True)
             )
@@ -153,12 +152,12 @@ def seen_by_eye(tape: Tape, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
     return np.array(found, dtype=bool)
 
 
-def fetchable_by_eye(tape: Tape, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+def fetchable_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
     """Which needs a stub or a line of contents stands for, in the request as it was sent."""
-    needs = tape.needs
+    needs = prepared.needs
     found = []
     for i in range(len(needs)):
-        places = set(needs.places(i))
+        places = set(needs.mention_positions(i))
         found.append(
             any(
                 entry.form.fetchable and places & set(range(entry.start, entry.stop))

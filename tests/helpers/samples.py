@@ -12,7 +12,7 @@ import sqlite3
 import zipfile
 from pathlib import Path
 
-from ctxlab.sessions.sqlite.schema import migrate
+from ctxlab.sessions.sqlite.schema import migrate_schema
 
 HERE = Path(__file__).parents[1] / "formats" / "samples"
 SAMPLES = sorted(HERE.iterdir())
@@ -48,7 +48,7 @@ def _database(rows: bytes) -> bytes:
     """The tables of a session store with the rows that they can hold; lists and objects as JSON."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA page_size = 512")
-    migrate(connection, Path("sample"))
+    migrate_schema(connection, Path("sample"))
     for line in rows.splitlines():
         try:
             row = json.loads(line)

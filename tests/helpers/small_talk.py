@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import tape_of
+from generated import prepare_messages
 from replaying import Sent, run
 
 from ctxlab.evaluation.engine import Trace
@@ -47,7 +47,7 @@ def task(number: int, lines: int = 9, parallel: int = 1) -> list[Message]:
 
 def played(spec: str, messages: list[Message], limit: int) -> tuple[Trace, list[Sent]]:
     """Every request; one more stands at the end, so that all messages are in it."""
-    return run(tape_of([*messages, Message("assistant", "done")], COUNTER), spec, limit)
+    return run(prepare_messages([*messages, Message("assistant", "done")], COUNTER), spec, limit)
 
 
 def last(spec: str, messages: list[Message], limit: int) -> list[Message]:

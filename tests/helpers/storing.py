@@ -8,16 +8,16 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.base import Store
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.base import SessionStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 STORES = ("chunks", "workspace")
 
 
-def a_store(kind: str, folder: Path) -> Store:
+def a_store(kind: str, folder: Path) -> SessionStore:
     """A store of a kind; the same folder again is the same store, as another process has it."""
-    return ChunkedStore(folder) if kind == "chunks" else WorkspaceStore(folder)
+    return JsonlStore(folder) if kind == "chunks" else SqliteStore(folder)
 
 
 def exchange(prompt: str, answer: str = "Done.", steps: int = 0) -> list[Message]:
@@ -32,7 +32,9 @@ def exchange(prompt: str, answer: str = "Done.", steps: int = 0) -> list[Message
     return [*messages, Message("assistant", answer)]
 
 
-def stored(store: Store, *prompts: str, id: str = "s", system: bool = False, steps: int = 0) -> str:
+def stored(
+    store: SessionStore, *prompts: str, id: str = "s", system: bool = False, steps: int = 0
+) -> str:
     """A new session in which so much was asked and answered; its id."""
     store.create(id=id, model="gpt-4o", system=system)
     for prompt in prompts:

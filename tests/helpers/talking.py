@@ -29,10 +29,11 @@ from unittest.mock import patch
 
 from streamed import events
 
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import (
     Violation,
-    check,
+    find_violations,
 )
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED
@@ -382,16 +383,16 @@ def _read(call: Call, window: int | None) -> Refusal | None:
     if call.path == "/v1/embeddings":
         given = body.get("input")
         call.texts = (given,) if isinstance(given, str) else tuple(given or ())
-        call.prompt = sum(map(counter.text, call.texts))
+        call.prompt = sum(map(counter.count_text, call.texts))
         return None if call.texts else Refusal(400, says="input is empty")
     if call.path != "/v1/chat/completions":
         return Refusal(404, says=f"no such address: {call.path}")
     strange = {key for message in body["messages"] for key in message} - _KEYS
     if strange:
         return Refusal(400, says=f"unknown keys in messages: {sorted(strange)}")
-    call.messages = tuple(map(Message.from_dict, body["messages"]))
-    call.violations = check(call.messages, "openai")
-    call.prompt = counter.request(call.messages, body.get("tools") or ())
+    call.messages = tuple(map(message_from_dict, body["messages"]))
+    call.violations = find_violations(call.messages, "openai")
+    call.prompt = counter.count_request(call.messages, body.get("tools") or ())
     if call.violations:
         return Refusal(400, says=f"invalid messages: {call.violations}")
     wanted = call.prompt + (call.max_tokens or 0)
@@ -418,8 +419,10 @@ def _said(call: Call, action: Any) -> dict[str, Any]:
             message = message.replace(content=counter._encoding.decode(tokens[:allowed]))
             finish = "length"
     call.answer = message
-    calls = sum(counter.text(c.name) + counter.text(c.arguments) for c in message.tool_calls)
-    call.completion = counter.text(message.text) + calls + said.reasoning
+    calls = sum(
+        counter.count_text(c.name) + counter.count_text(c.arguments) for c in message.tool_calls
+    )
+    call.completion = counter.count_text(message.text) + calls + said.reasoning
     wire = message.to_dict()
     if message.reasoning:
         wire["reasoning_content"] = message.reasoning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from ctxlab.messages.types import Message
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 __all__ = ["HI", "TOOLS", "begun", "sql"]
 
@@ -13,13 +13,13 @@ HI = (Message("user", "Fix the parser"), Message("assistant", "Done."))
 TOOLS = ({"type": "function", "function": {"name": "read", "parameters": {}}},)
 
 
-def begun(store: WorkspaceStore, id: str = "a") -> str:
+def begun(store: SqliteStore, id: str = "a") -> str:
     store.create(id=id)
     store.append(id, *HI)
     return id
 
 
-def sql(store: WorkspaceStore, statement: str, *values: object) -> list[tuple[object, ...]]:
+def sql(store: SqliteStore, statement: str, *values: object) -> list[tuple[object, ...]]:
     """As somebody else's program would."""
     connection = sqlite3.connect(store.path)
     with connection:

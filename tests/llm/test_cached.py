@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from talking import Action, Call, Talker, talking
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     UnknownName,
 )
@@ -74,13 +74,13 @@ def test_what_was_recorded_is_replayed_without_anybody_to_ask(tmp_path: Path) ->
 def test_a_missing_answer_is_refused_in_replay_with_what_to_do(tmp_path: Path) -> None:
     scripted = ScriptedClient("Nobody.")
     client = CachedClient(scripted, tmp_path, "replay")
-    with pytest.raises(ModelRefused, match=r"gpt-4o-mini to “Who is there\?”.*mode 'auto'"):
+    with pytest.raises(ModelRequestRejected, match=r"gpt-4o-mini to “Who is there\?”.*mode 'auto'"):
         client.complete(question())
-    with pytest.raises(ModelRefused, match=r"\(replicate 2\)"):
+    with pytest.raises(ModelRequestRejected, match=r"\(replicate 2\)"):
         client.complete_all([question(replicate=2)])
-    with pytest.raises(ModelRefused, match="the embedding by e of “some text”"):
+    with pytest.raises(ModelRequestRejected, match="the embedding by e of “some text”"):
         client.embed("e", ["some text"])
-    assert scripted.asked == []
+    assert scripted.requests == []
 
 
 def test_recording_asks_anew_and_overwrites(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_any_difference_in_what_is_sent_is_another_question(tmp_path: Path) -> N
     given = [client.complete(request).text for request in (ONE, *OTHERS)]
     assert given == [str(i) for i in range(1 + len(OTHERS))]
     assert [client.complete(request).text for request in (ONE, *OTHERS)] == given
-    assert len(scripted.asked) == 1 + len(OTHERS)
+    assert len(scripted.requests) == 1 + len(OTHERS)
 
 
 def test_what_is_never_sent_makes_no_other_question(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_other_credentials_make_no_other_question(tmp_path: Path) -> None:
 def test_an_error_is_never_kept(fault: Action, tmp_path: Path) -> None:
     with talking([fault, "Nobody."]) as server:
         client = CachedClient(asking(server, retries=0), tmp_path)
-        with pytest.raises((ModelRefused, ModelUnavailable)):
+        with pytest.raises((ModelRequestRejected, ModelUnavailable)):
             client.complete(question())
         reply = client.complete(question())
     assert (reply.text, reply.cached) == ("Nobody.", False)
@@ -194,7 +194,7 @@ def test_answers_that_came_before_a_refusal_are_kept(tmp_path: Path) -> None:
 
     with talking(refuse_last) as server:
         client = CachedClient(asking(server, concurrency=1), tmp_path)
-        with pytest.raises(ModelRefused):
+        with pytest.raises(ModelRequestRejected):
             client.complete_all([question(str(i)) for i in range(10)])
     assert all(CachedClient(None, tmp_path, "replay").complete_all([question("0"), question("8")]))
 
@@ -236,6 +236,7 @@ print(len(replies))
 """
 
 
+@pytest.mark.e2e
 def test_processes_share_a_folder(tmp_path: Path) -> None:
     runs = [
         subprocess.Popen(
@@ -258,7 +259,7 @@ def test_a_client_travels_and_is_shared_with_its_folder(tmp_path: Path) -> None:
     client = CachedClient(LiteLLMClient(concurrency=4), tmp_path, "replay")
     copy = pickle.loads(pickle.dumps(client))
     assert repr(copy) == repr(client)
-    part = client.shared(2)
+    part = client.split_for_workers(2)
     assert isinstance(part.client, LiteLLMClient)
     assert (part.client.concurrency, part.folder, part.mode) == (2, tmp_path, "replay")
     assert isinstance(client, Client)
@@ -294,7 +295,7 @@ def test_a_client_without_embeddings_says_so(tmp_path: Path) -> None:
     class Mute:
         complete = complete_all = None
 
-    with pytest.raises(ModelRefused, match="makes no embeddings"):
+    with pytest.raises(ModelRequestRejected, match="makes no embeddings"):
         CachedClient(Mute(), tmp_path).embed("e", ["x"])  # type: ignore[arg-type]
 
 
@@ -346,7 +347,7 @@ def test_what_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelRefused, match="no folder for answers"):
+    with pytest.raises(ModelRequestRejected, match="no folder for answers"):
         CachedClient(ScriptedClient("x"), tmp_path / "file").complete(question())
 
 
@@ -357,6 +358,7 @@ def test_the_usual_client_opens_nothing_before_it_is_asked(tmp_path: Path) -> No
     assert not client.folder.exists()
 
 
+@pytest.mark.e2e
 def test_a_signal_in_the_middle_of_a_transaction_does_not_lock_the_folder(tmp_path: Path) -> None:
     """A signal is heard once a call into sqlite has returned: here after the first, the second, …"""
     for number in itertools.count(1):

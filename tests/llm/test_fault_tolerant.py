@@ -7,11 +7,11 @@ import logging
 import pytest
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm import (
-    LenientClient,
+    FaultTolerantClient,
     ScriptedClient,
 )
 from ctxlab.llm.base import (
@@ -27,7 +27,7 @@ REQUEST = Request("gpt-4o", (Message("user", "Hi"),))
 def test_a_refusal_is_an_answer_that_did_not_come_and_is_an_error_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = LenientClient(ScriptedClient(lambda _: ModelRefused("no such key")))
+    client = FaultTolerantClient(ScriptedClient(lambda _: ModelRequestRejected("no such key")))
     for _ in range(3):
         with pytest.raises(ModelUnavailable, match="no such key"):
             client.complete(REQUEST)
@@ -37,7 +37,7 @@ def test_a_refusal_is_an_answer_that_did_not_come_and_is_an_error_once(
 
 
 def test_answers_and_vectors_are_those_of_the_client_that_is_asked() -> None:
-    client = LenientClient(ScriptedClient("Hello.", ModelUnavailable("busy"), "Hi."))
+    client = FaultTolerantClient(ScriptedClient("Hello.", ModelUnavailable("busy"), "Hi."))
     assert isinstance(client, Client)
     assert isinstance(client, Embedder)
     assert client.complete(REQUEST).text == "Hello."

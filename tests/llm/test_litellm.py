@@ -33,7 +33,7 @@ from talking import (
 )
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm import LiteLLMClient
@@ -72,7 +72,7 @@ def agree(client: LiteLLMClient, server: Talker) -> None:
     assert totals.attempts == totals.answered + totals.failed + totals.interrupted
     assert (totals.answered, totals.failed) == (server.answered, server.failed)
     assert totals.interrupted == server.interrupted
-    assert (totals.prompt, totals.completion) == (server.prompt, server.completion)
+    assert (totals.prompt_tokens, totals.completion_tokens) == (server.prompt, server.completion)
 
 
 def test_the_reply_is_what_the_server_said_and_billed() -> None:
@@ -130,6 +130,7 @@ PASSING: list[Action] = [
 ]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("fault", PASSING, ids=str)
 def test_what_passes_is_asked_again_and_every_attempt_counted(fault: Action) -> None:
     with talking([fault, fault, "At last."]) as server:
@@ -139,6 +140,7 @@ def test_what_passes_is_asked_again_and_every_attempt_counted(fault: Action) -> 
     assert (reply.text, reply.attempts, server.attempts) == ("At last.", 3, 3)
 
 
+@pytest.mark.e2e
 def test_a_timeout_is_asked_again() -> None:
     with talking([Fault.HANG, "At last."]) as server:
         client = asking(server, timeout=1.5)
@@ -157,6 +159,7 @@ def test_nobody_at_the_address_is_asked_again_and_given_up() -> None:
     assert caught.value.attempts == 3
 
 
+@pytest.mark.e2e
 def test_where_nobody_answered_no_status_is_told_and_nothing_twice() -> None:
     with talking() as server:
         address = server.address
@@ -176,6 +179,7 @@ def test_where_nobody_answered_no_status_is_told_and_nothing_twice() -> None:
     assert str(caught.value).endswith("(status 500)")
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("fault", [503, Fault.DROP, NOT_JSON, Refusal(429, "3600")], ids=str)
 def test_a_provider_that_is_down_is_refused_at_the_last_of_so_many_calls(fault: Action) -> None:
     with talking(fault) as server:
@@ -183,10 +187,14 @@ def test_a_provider_that_is_down_is_refused_at_the_last_of_so_many_calls(fault: 
         for _ in range(2):
             with pytest.raises(ModelUnavailable):
                 client.complete(question())
-        with pytest.raises(ModelRefused, match="gave no answer to 3 calls in a row") as caught:
+        with pytest.raises(
+            ModelRequestRejected, match="gave no answer to 3 calls in a row"
+        ) as caught:
             client.complete(question())
         assert str(caught.value).count(MODEL) == 1
-        with pytest.raises(ModelRefused):  # who asks on all the same is asked for, and refused
+        with pytest.raises(
+            ModelRequestRejected
+        ):  # who asks on all the same is asked for, and refused
             client.complete(question())
         agree(client, server)
 
@@ -201,7 +209,7 @@ def test_any_word_of_the_provider_begins_the_count_anew(word: Action) -> None:
 
 def test_calls_without_an_answer_are_counted_over_all_threads_of_a_client() -> None:
     with talking(503) as server:
-        with pytest.raises(ModelRefused, match="5 calls in a row"):
+        with pytest.raises(ModelRequestRejected, match="5 calls in a row"):
             asking(server, retries=0).complete_all(numbered(30))
         assert server.attempts < 15
         endless = asking(server, retries=0, patience=0)
@@ -226,7 +234,7 @@ def test_retries_used_up_are_unavailability_with_the_count(retries: int) -> None
 def test_what_would_be_refused_again_is_raised_at_once(refusal: Action) -> None:
     with talking(refusal) as server:
         client = asking(server)
-        with pytest.raises(ModelRefused, match=MODEL):
+        with pytest.raises(ModelRequestRejected, match=MODEL):
             client.complete(question())
         assert server.attempts == 1
         agree(client, server)
@@ -234,14 +242,14 @@ def test_what_would_be_refused_again_is_raised_at_once(refusal: Action) -> None:
 
 def test_the_word_of_the_provider_stands_in_the_error() -> None:
     refusal = Refusal(401, says="Incorrect API key provided")
-    with talking(refusal) as server, pytest.raises(ModelRefused, match="Incorrect API key"):
+    with talking(refusal) as server, pytest.raises(ModelRequestRejected, match="Incorrect API key"):
         asking(server).complete(question())
 
 
 def test_an_invalid_request_is_refused_by_a_server_that_checks() -> None:
     orphan = Message("tool", "42", tool_call_id="c1")
     with talking() as server:
-        with pytest.raises(ModelRefused, match="orphaned_result"):
+        with pytest.raises(ModelRequestRejected, match="orphaned_result"):
             asking(server).complete(Request(MODEL, (Message("user", "Hi"), orphan)))
         assert server.calls[0].violations
 
@@ -271,6 +279,7 @@ NONSENSE = [NOT_JSON, HALF_JSON, NO_CHOICES, Raw(""), Raw("null"), Raw("[]"), Ra
 NONSENSE += [Raw('{"choices": [{}]}'), Raw('{"choices": [{"message": null}]}'), Raw('"text"')]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("body", NONSENSE, ids=[body.body[:30] for body in NONSENSE])
 def test_a_body_that_is_no_answer_is_unavailable_and_not_paid_twice(body: Raw) -> None:
     with talking(body) as server:
@@ -302,9 +311,9 @@ def test_an_answer_that_was_cut_says_so() -> None:
 def test_a_request_that_litellm_itself_refuses_counts_no_attempt() -> None:
     with talking() as server:
         client = asking(server)
-        with pytest.raises(ModelRefused, match="temperature"):
+        with pytest.raises(ModelRequestRejected, match="temperature"):
             client.complete(Request("openai/gpt-5-mini", (Message("user", "Hi"),), temperature=0.3))
-        with pytest.raises(ModelRefused, match="LLM Provider NOT provided"):
+        with pytest.raises(ModelRequestRejected, match="LLM Provider NOT provided"):
             client.complete(Request("no-such-model", (Message("user", "Hi"),)))
         assert (client.totals.attempts, server.attempts) == (0, 0)
 
@@ -314,7 +323,7 @@ def test_no_key_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     with talking() as server:
         client = LiteLLMClient(server.address)
-        with pytest.raises(ModelRefused, match="OPENAI_API_KEY"):
+        with pytest.raises(ModelRequestRejected, match="OPENAI_API_KEY"):
             client.complete(question())
         assert (client.totals.attempts, server.attempts) == (0, 0)
 
@@ -350,6 +359,7 @@ def waits(server: Talker, client: LiteLLMClient, caplog: pytest.LogCaptureFixtur
     return [record.args[3] for record in caplog.records]  # type: ignore[index, misc]
 
 
+@pytest.mark.e2e
 def test_delays_grow_by_the_backoff_with_jitter(caplog: pytest.LogCaptureFixture) -> None:
     with talking([500, 500, 500, "x", 500, 500, 500, "x"]) as server:
         client = asking(server, delay=0.02, backoff=3.0)
@@ -379,6 +389,7 @@ def test_each_retry_is_logged_with_its_attempt_reason_and_delay(
     assert "status 500" in second
 
 
+@pytest.mark.e2e
 def test_a_wait_that_the_provider_asks_for_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     with talking([Refusal(429, "0.3"), "x"]) as server:
         begun = time.perf_counter()
@@ -411,6 +422,7 @@ def echo(call: Call) -> Action:
     return call.messages[-1].text
 
 
+@pytest.mark.e2e
 def test_replies_stand_in_the_order_of_requests() -> None:
     def later_first(call: Call) -> Action:
         return Slow(0.05 if call.messages[-1].text == "Number 0" else 0.0, call.messages[-1].text)
@@ -425,6 +437,7 @@ def test_replies_stand_in_the_order_of_requests() -> None:
     assert client.complete_all([]) == []
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(("settings", "most"), [({}, 5), ({"concurrency": 2}, 2)])
 def test_no_more_are_asked_at_once_than_allowed(settings: dict[str, int], most: int) -> None:
     with talking(Slow(0.03, "x")) as server:
@@ -446,6 +459,7 @@ def test_the_limit_holds_over_all_threads_of_a_client() -> None:
         assert (server.attempts, server.most_at_once) == (12, 3)
 
 
+@pytest.mark.e2e
 def test_the_account_of_a_client_is_that_of_a_server_that_does_everything_wrong() -> None:
     wrongs: list[Action] = [429, 500, 503, Fault.CUT, Fault.DROP, NOT_JSON, NO_CHOICES, 502]
     wrongs += [EMPTY, Refusal(429, "0.02"), NULL_CONTENT, "Fine.", Fault.HANG]
@@ -459,7 +473,7 @@ def test_the_account_of_a_client_is_that_of_a_server_that_does_everything_wrong(
         agree(client, server)
     assert sum(reply.attempts for reply in replies) == server.attempts
     answered = [reply for reply in replies if isinstance(reply, Reply)]
-    assert sum(reply.usage.prompt for reply in answered) == server.prompt
+    assert sum(reply.usage.total_input for reply in answered) == server.prompt
     assert sum(reply.usage.output for reply in answered) == server.completion
     assert client.totals.usd == pytest.approx(sum(reply.usd for reply in answered))
     assert {type(reply) for reply in replies} == {Reply, ModelUnavailable}
@@ -470,7 +484,7 @@ def test_a_refusal_among_many_is_raised_and_no_more_are_begun() -> None:
         return 401 if call.number == 0 else Slow(0.05, "x")
 
     with talking(refuse) as server:
-        with pytest.raises(ModelRefused):
+        with pytest.raises(ModelRequestRejected):
             asking(server, concurrency=2).complete_all(numbered(30))
         assert server.attempts < 10
 
@@ -492,6 +506,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.e2e
 def test_ctrl_c_ends_the_wait_and_the_program_at_once() -> None:
     with talking(["Hello.", Fault.HANG]) as server:
         program = [sys.executable, "-c", INTERRUPTED, server.address]
@@ -505,6 +520,7 @@ def test_ctrl_c_ends_the_wait_and_the_program_at_once() -> None:
 EMBEDDER = "openai/text-embedding-3-small"
 
 
+@pytest.mark.e2e
 def test_texts_become_vectors_in_their_order() -> None:
     texts = [f"text {'x' * i} number {i}" for i in range(600)]
     with talking() as server:
@@ -520,10 +536,11 @@ def test_texts_become_vectors_in_their_order() -> None:
     assert asking(server).embed(EMBEDDER, []).vectors == []
 
 
+@pytest.mark.e2e
 def test_embeddings_are_retried_and_refused_as_replies_are() -> None:
     with talking([500, "any"]) as server:
         assert asking(server).embed(EMBEDDER, ["a"]).attempts == 2
-    with talking(401) as server, pytest.raises(ModelRefused):
+    with talking(401) as server, pytest.raises(ModelRequestRejected):
         asking(server).embed(EMBEDDER, ["a"])
     with talking(500) as server, pytest.raises(ModelUnavailable):
         asking(server, retries=1).embed(EMBEDDER, ["a"])
@@ -545,7 +562,7 @@ def test_a_client_travels_to_another_process() -> None:
 @pytest.mark.parametrize(("workers", "each"), [(1, 5), (2, 2), (5, 1), (8, 1)])
 def test_workers_share_what_one_client_may_do_at_once(workers: int, each: int) -> None:
     client = LiteLLMClient("http://127.0.0.1:1/v1", "sk-test", seed=3)
-    part = client.shared(workers)
+    part = client.split_for_workers(workers)
     assert part.concurrency == each
     assert (part.api_base, part.api_key, part.options) == (client.api_base, "sk-test", {"seed": 3})
 
@@ -561,12 +578,13 @@ def refuse(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from ctxlab.llm import LiteLLMClient
 assert "litellm" not in sys.modules and "tenacity" not in sys.modules
-from ctxlab.llm.litellm import _litellm
-_litellm()
+from ctxlab.llm.litellm import _load_litellm
+_load_litellm()
 assert "litellm" in sys.modules
 """
 
 
+@pytest.mark.e2e
 def test_litellm_is_loaded_late_and_without_a_word_or_the_network() -> None:
     program = [sys.executable, "-W", "error", "-c", SILENT]
     run = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -590,6 +608,7 @@ print(client.complete(request).text)
 """
 
 
+@pytest.mark.e2e
 def test_ctrl_c_while_litellm_is_imported_leaves_it_whole() -> None:
     with talking("Hello.") as server:
         program = [sys.executable, "-c", HALFWAY, server.address]
@@ -607,6 +626,7 @@ time.sleep(float(sys.argv[1]))
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_a_program_ends_while_litellm_is_warmed_up(seconds: float) -> None:
     program = [sys.executable, "-c", LEFT, str(seconds)]
@@ -615,6 +635,6 @@ def test_a_program_ends_while_litellm_is_warmed_up(seconds: float) -> None:
 
 
 def test_errors_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with talking([500, 401]) as server, pytest.raises(ModelRefused):
+    with talking([500, 401]) as server, pytest.raises(ModelRequestRejected):
         asking(server).complete(question())
     assert capfd.readouterr() == ("", "")

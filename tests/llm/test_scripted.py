@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     SpecError,
 )
@@ -41,12 +41,12 @@ def test_answers_are_given_in_their_order_and_requests_remembered() -> None:
     assert first.message == Message("assistant", "text")
     assert [r.message if isinstance(r, Reply) else r for r in rest] == [message, reply.message]
     assert rest[1] is reply
-    assert client.asked == asked
+    assert client.requests == asked
 
 
 def test_usage_is_counted_as_the_model_counts(counter: TokenCounter) -> None:
     reply = ScriptedClient("Hello there.").complete(question())
-    assert reply.usage == Usage(counter.request(question().messages), output=3)
+    assert reply.usage == Usage(counter.count_request(question().messages), output=3)
     assert (reply.usd, reply.attempts, reply.finish) == (0.0, 1, "stop")
 
 
@@ -64,8 +64,8 @@ def test_an_error_is_raised_or_stands_in_its_place() -> None:
     busy, reply = client.complete_all([question(), question()])
     assert isinstance(busy, ModelUnavailable)
     assert isinstance(reply, Reply)
-    with pytest.raises(ModelRefused):
-        ScriptedClient(ModelRefused("no")).complete_all([question()])
+    with pytest.raises(ModelRequestRejected):
+        ScriptedClient(ModelRequestRejected("no")).complete_all([question()])
 
 
 def test_an_answer_too_many_is_an_error_of_the_script() -> None:
@@ -87,7 +87,7 @@ def test_texts_that_share_words_are_near_and_vectors_do_not_change() -> None:
     assert near(cat, other_cat) > 0.4 > near(cat, tax)
     assert near(empty, empty) == 0
     assert ScriptedClient().embed("gpt-4o", texts[:1]).vectors == [cat]
-    assert client.embedded == texts
+    assert client.embedded_texts == texts
 
 
 def test_it_is_a_client_that_travels() -> None:
@@ -108,7 +108,7 @@ def test_a_stream_gives_the_next_answer_in_pieces_that_make_it_up(text: str) -> 
     assert "".join(map(str, pieces)) == text
     assert len(pieces) == max(len(text.split()), bool(text))
     assert reply == whole.complete(question())
-    assert streamed.asked == [question()]
+    assert streamed.requests == [question()]
 
 
 def test_an_error_of_the_script_is_raised_when_the_stream_is_begun() -> None:

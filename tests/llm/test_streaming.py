@@ -30,13 +30,13 @@ from talking import (
 )
 
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm import (
-    CappedClient,
+    CostLimitedClient,
+    CostLimitExceeded,
     LiteLLMClient,
-    PurseEmpty,
     ScriptedClient,
 )
 from ctxlab.llm.base import (
@@ -45,8 +45,8 @@ from ctxlab.llm.base import (
     Streamer,
 )
 from ctxlab.llm.streaming import (
-    Line,
-    read_stream,
+    StreamChannel,
+    parse_stream,
 )
 from ctxlab.messages.types import (
     Message,
@@ -80,7 +80,7 @@ def agree(client: LiteLLMClient, server: Talker) -> None:
     assert totals.attempts == server.attempts
     assert (totals.answered, totals.failed) == (server.answered, server.failed)
     assert totals.interrupted == server.interrupted
-    assert (totals.prompt, totals.completion) == (server.prompt, server.completion)
+    assert (totals.prompt_tokens, totals.completion_tokens) == (server.prompt, server.completion)
 
 
 def test_a_stream_gives_the_pieces_as_the_server_sent_them_and_then_the_reply() -> None:
@@ -98,6 +98,7 @@ def test_a_stream_gives_the_pieces_as_the_server_sent_them_and_then_the_reply() 
     assert isinstance(client, Streamer)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "action",
     [
@@ -122,6 +123,7 @@ def test_a_reply_that_was_streamed_is_the_one_that_comes_whole(action: Action) -
     assert bodies[0] == bodies[1]
 
 
+@pytest.mark.e2e
 def test_a_piece_is_given_before_the_next_has_come() -> None:
     with talking(Said("one two", pieces=("one ", "two"), pace=0.3)) as server:
         stream = asking(server).stream(question())
@@ -141,6 +143,7 @@ BEFORE: list[Action] = [
 ]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("fault", BEFORE, ids=str)
 def test_what_fails_before_the_first_piece_is_asked_again(fault: Action) -> None:
     """Seed 002, criterion 2: a rate limit is retried while a reply is streamed, too."""
@@ -170,13 +173,16 @@ MIDDLE = [
 ]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("action", MIDDLE, ids=str)
 def test_a_stream_that_breaks_after_a_piece_is_unavailable_and_not_asked_again(
     action: Action,
 ) -> None:
     with talking([action, "never asked"]) as server:
         client, said = asking(server, timeout=1.5), []
-        with pytest.raises(ModelUnavailable, match="BrokenOff: after 8 characters") as caught:
+        with pytest.raises(
+            ModelUnavailable, match="StreamInterrupted: after 8 characters"
+        ) as caught:
             said += client.stream(question())
         agree(client, server)
     assert (caught.value.attempts, server.attempts) == (1, 1)
@@ -196,7 +202,7 @@ def test_what_was_said_before_it_broke_was_given() -> None:
 def test_what_is_refused_is_refused_at_once(status: int) -> None:
     with talking(status) as server:
         client = asking(server)
-        with pytest.raises(ModelRefused):
+        with pytest.raises(ModelRequestRejected):
             list(client.stream(question()))
         agree(client, server)
         assert server.attempts == 1
@@ -236,6 +242,7 @@ def test_usage_that_the_provider_did_not_tell_is_not_made_up() -> None:
     assert (said, reply.usage, reply.finish) == (["Hi."], Usage(), "stop")
 
 
+@pytest.mark.e2e
 def test_the_time_limit_is_for_each_piece_and_not_for_the_whole() -> None:
     said = Said("abcdef", pieces=1, pace=0.5)
     with talking(said) as server:
@@ -290,6 +297,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("after", [0, 1])
 def test_an_interruption_is_heard_at_once_wherever_a_stream_hangs(
     after: int, tmp_path: Path
@@ -317,31 +325,31 @@ def test_an_interruption_is_heard_at_once_wherever_a_stream_hangs(
             program.communicate()
 
 
-def test_a_capped_client_streams_as_long_as_it_can_pay() -> None:
+def test_a_cost_limited_client_streams_as_long_as_it_can_pay() -> None:
     with talking("Hello there.") as server:
-        client = CappedClient(asking(server), 0.001)
+        client = CostLimitedClient(asking(server), 0.001)
         _, reply = heard(client.stream(question(max_tokens=100)))
-        assert client.purse.spent == pytest.approx(reply.usd)
+        assert client.cost_limit.spent == pytest.approx(reply.usd)
         assert reply.usd > 0
-        with pytest.raises(PurseEmpty):
+        with pytest.raises(CostLimitExceeded):
             list(client.stream(question(max_tokens=10_000_000)))
         assert server.attempts == 1
 
 
-def test_a_capped_client_counts_a_stream_that_broke_at_its_worst() -> None:
+def test_a_cost_limited_client_counts_a_stream_that_broke_at_its_worst() -> None:
     with talking(MIDDLE[0]) as server:
-        client = CappedClient(asking(server), 0.001)
+        client = CostLimitedClient(asking(server), 0.001)
         with pytest.raises(ModelUnavailable):
             list(client.stream(question(max_tokens=100)))
-        assert client.purse.spent >= 100 * find_model(MODEL).prices.output
+        assert client.cost_limit.spent >= 100 * find_model(MODEL).prices.output
 
 
-def test_a_capped_client_says_at_once_what_another_does_not_stream() -> None:
+def test_a_cost_limited_client_says_at_once_what_another_does_not_stream() -> None:
     class Whole:
         complete = ScriptedClient("Hello.", "").complete
         complete_all = ScriptedClient().complete_all
 
-    client = CappedClient(Whole(), 0.001)
+    client = CostLimitedClient(Whole(), 0.001)
     assert heard(client.stream(question(max_tokens=9)))[0] == ["Hello."]
     assert heard(client.stream(question(max_tokens=9)))[0] == []
 
@@ -374,7 +382,7 @@ def delta(**fields: Any) -> SimpleNamespace:
 
 def calls_of(*rows: dict[str, Any]) -> list[tuple[str, str, str]]:
     chunks = Chunks(delta(calls=[row]) for row in rows)
-    message, _ = read_stream(find_model(MODEL).prices, Line(), chunks).result
+    message, _ = parse_stream(find_model(MODEL).prices, StreamChannel(), chunks).result
     return [(call.id, call.name, call.arguments) for call in message.tool_calls]
 
 

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxlab.messages.entities import (
-    KINDS,
-    entities_in,
-    entities_of_leaf,
-    holds,
-    place_of,
-    words_of,
+    ENTITY_KINDS,
+    ascii_words,
+    contains_entity,
+    find_entities,
+    find_entities_in_value,
+    find_entity_offset,
 )
 
 
@@ -58,7 +58,7 @@ from ctxlab.messages.entities import (
     ],
 )
 def test_typed_tokens_are_told_apart(text: str, found: list[tuple[str, str]]) -> None:
-    assert [tuple(entity) for entity in entities_in(text)] == found
+    assert [tuple(entity) for entity in find_entities(text)] == found
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_typed_tokens_are_told_apart(text: str, found: list[tuple[str, str]]) ->
 def test_an_argument_is_its_tokens_or_a_short_value(
     leaf: Any, found: list[tuple[str, str]]
 ) -> None:
-    assert [tuple(entity) for entity in entities_of_leaf(leaf)] == found
+    assert [tuple(entity) for entity in find_entities_in_value(leaf)] == found
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_an_argument_is_its_tokens_or_a_short_value(
     ],
 )  # fmt: skip
 def test_a_text_holds_an_entity_as_a_whole(text: str, entity: str, at: int) -> None:
-    assert place_of(text, entity) == at
-    assert holds(text, entity) is (at >= 0)
+    assert find_entity_offset(text, entity) == at
+    assert contains_entity(text, entity) is (at >= 0)
 
 
 TEXT = st.sampled_from(TEXTS + [r for r in RESULTS if len(r) < 900]) | st.text(max_size=40)
@@ -107,15 +107,15 @@ def test_holding_is_a_look_at_both_neighbours_of_every_place(text: str, entity: 
         and not (i and word(text[i - 1]) and word(entity[0]))
         and not (i + len(entity) < len(text) and word(text[i + len(entity)]) and word(entity[-1]))
     ]
-    assert place_of(text, entity) == (naive[0] if naive else -1)
+    assert find_entity_offset(text, entity) == (naive[0] if naive else -1)
     if naive:
-        assert words_of(entity) <= words_of(text)
+        assert ascii_words(entity) <= ascii_words(text)
 
 
 @given(TEXT)
 def test_every_entity_is_held_by_the_text_it_is_from(text: str) -> None:
-    for entity in entities_in(text):
-        assert entity.kind in KINDS
+    for entity in find_entities(text):
+        assert entity.kind in ENTITY_KINDS
         assert entity.text in text
-    for entity in entities_of_leaf(text):
-        assert holds(text, entity.text)
+    for entity in find_entities_in_value(text):
+        assert contains_entity(text, entity.text)

@@ -1,4 +1,4 @@
-"""Rules of ``touches``: which file a call is about, for the tools of many agents; no guess elsewhere."""
+"""Rules of ``parse_file_access``: which file a call of many agents is about; no guess elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.messages.file_access import (
-    Touch,
-    failed,
-    touches,
+    FileAccess,
+    is_tool_error,
+    parse_file_access,
 )
 from ctxlab.messages.types import (
     Message,
@@ -24,8 +24,8 @@ def call(name: str, arguments: Any) -> ToolCall:
     return ToolCall("c1", name, arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
-def of_shell(command: Any) -> Touch | None:
-    return touches(call("bash", {"command": command}))
+def of_shell(command: Any) -> FileAccess | None:
+    return parse_file_access(call("bash", {"command": command}))
 
 
 PATCH = "*** Begin Patch\n*** Update File: src/io.py\n@@\n-a\n+b\n*** Add File: b.py\n*** End Patch"
@@ -64,39 +64,39 @@ PATCH = "*** Begin Patch\n*** Update File: src/io.py\n@@\n-a\n+b\n*** Add File: 
 def test_the_tools_of_agents_say_which_file_they_are_about(
     name: str, arguments: Any, path: str, verb: str
 ) -> None:
-    touch = touches(call(name, arguments))
+    touch = parse_file_access(call(name, arguments))
     assert touch is not None
-    assert (touch.path, touch.verb) == (path, verb)
+    assert (touch.path, touch.operation) == (path, verb)
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("cat a.py", Touch("a.py", "read")),
-        ("cat -n 'my file.py'", Touch("my file.py", "read")),
-        ("cd /r && cat src/a.py", Touch("/r/src/a.py", "read")),
-        ("cd /r && cd src && cat ../a.py", Touch("/r/a.py", "read")),
-        ("cat a.py 2>/dev/null", Touch("a.py", "read")),
-        ("sed -n '10,20p' a.py", Touch("a.py", "read", (10, 20))),
-        ("nl -ba a.py | sed -n 1,80p", Touch("a.py", "read", (1, 80))),
-        ("cat a.py | head -40", Touch("a.py", "read", (1, 40))),
-        ("head -n 5 a.py", Touch("a.py", "read", (1, 5))),
-        ("tail a.py", Touch("a.py", "read", (-10, None))),
-        ("open src/a.py 30", Touch("src/a.py", "read", (30, None))),
-        ("create a.py", Touch("a.py", "write")),
-        ("ls -la", Touch(".", "list")),
-        ("ls -F src", Touch("src", "list")),
-        ("sed -i 's/a|b/c/' a.py", Touch("a.py", "edit")),
-        ("sed -i '' 's/a/b/' a.py", Touch("a.py", "edit")),
-        ("cat > a.py << 'EOF'\nx = 1; y | z\nEOF", Touch("a.py", "write")),
-        ("cat <<EOF > a.py\nx\nEOF\npython a.py", Touch("a.py", "write")),
-        ("cd /r && cat >> a.py <<EOF\nx\nEOF", Touch("/r/a.py", "edit")),
-        ("echo 'x' > a.py", Touch("a.py", "write")),
-        ("echo 'x' >> a.py", Touch("a.py", "edit")),
-        (f"apply_patch <<'EOF'\n{PATCH}\nEOF", Touch("src/io.py", "edit")),
+        ("cat a.py", FileAccess("a.py", "read")),
+        ("cat -n 'my file.py'", FileAccess("my file.py", "read")),
+        ("cd /r && cat src/a.py", FileAccess("/r/src/a.py", "read")),
+        ("cd /r && cd src && cat ../a.py", FileAccess("/r/a.py", "read")),
+        ("cat a.py 2>/dev/null", FileAccess("a.py", "read")),
+        ("sed -n '10,20p' a.py", FileAccess("a.py", "read", (10, 20))),
+        ("nl -ba a.py | sed -n 1,80p", FileAccess("a.py", "read", (1, 80))),
+        ("cat a.py | head -40", FileAccess("a.py", "read", (1, 40))),
+        ("head -n 5 a.py", FileAccess("a.py", "read", (1, 5))),
+        ("tail a.py", FileAccess("a.py", "read", (-10, None))),
+        ("open src/a.py 30", FileAccess("src/a.py", "read", (30, None))),
+        ("create a.py", FileAccess("a.py", "write")),
+        ("ls -la", FileAccess(".", "list")),
+        ("ls -F src", FileAccess("src", "list")),
+        ("sed -i 's/a|b/c/' a.py", FileAccess("a.py", "edit")),
+        ("sed -i '' 's/a/b/' a.py", FileAccess("a.py", "edit")),
+        ("cat > a.py << 'EOF'\nx = 1; y | z\nEOF", FileAccess("a.py", "write")),
+        ("cat <<EOF > a.py\nx\nEOF\npython a.py", FileAccess("a.py", "write")),
+        ("cd /r && cat >> a.py <<EOF\nx\nEOF", FileAccess("/r/a.py", "edit")),
+        ("echo 'x' > a.py", FileAccess("a.py", "write")),
+        ("echo 'x' >> a.py", FileAccess("a.py", "edit")),
+        (f"apply_patch <<'EOF'\n{PATCH}\nEOF", FileAccess("src/io.py", "edit")),
     ],
 )
-def test_plain_shell_commands_count(command: str, expected: Touch) -> None:
+def test_plain_shell_commands_count(command: str, expected: FileAccess) -> None:
     assert of_shell(command) == expected
 
 
@@ -151,7 +151,9 @@ def test_what_is_not_plain_is_not_guessed(command: Any) -> None:
 def test_a_read_says_which_lines_it_asks_for(
     arguments: dict[str, Any], part: tuple[int, int | None] | None
 ) -> None:
-    assert touches(call("read", {"path": "a.py", **arguments})) == Touch("a.py", "read", part)
+    assert parse_file_access(call("read", {"path": "a.py", **arguments})) == FileAccess(
+        "a.py", "read", part
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_a_read_says_which_lines_it_asks_for(
     ],
 )  # fmt: skip
 def test_a_call_that_names_no_file_touches_none(name: str, arguments: Any) -> None:
-    assert touches(call(name, arguments)) is None
+    assert parse_file_access(call(name, arguments)) is None
 
 
 values = st.recursive(
@@ -174,12 +176,13 @@ values = st.recursive(
 keys = st.sampled_from(["path", "file", "command", "cmd", "view_range", "offset", "limit", "input"])
 
 
+@pytest.mark.properties
 @given(
     name=st.sampled_from(["read", "bash", "apply_patch", "str_replace_editor"]) | st.text(),
     arguments=st.dictionaries(keys, values).map(json.dumps) | st.text(),
 )
 def test_odd_arguments_are_survived(name: str, arguments: str) -> None:
-    touch = touches(ToolCall("c1", name, arguments))
+    touch = parse_file_access(ToolCall("c1", name, arguments))
     assert touch is None or touch.path
 
 
@@ -201,4 +204,4 @@ def test_odd_commands_are_survived(command: str) -> None:
     ],
 )
 def test_a_result_says_whether_it_failed(text: str, extra: dict[str, Any], expected: bool) -> None:
-    assert failed(Message("tool", text, tool_call_id="c1", extra=extra)) is expected
+    assert is_tool_error(Message("tool", text, tool_call_id="c1", extra=extra)) is expected

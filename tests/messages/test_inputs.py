@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.messages.inputs import (
-    copied,
-    plain,
-    same,
+    copy_message,
+    is_same_message,
+    to_plain_data,
 )
 from ctxlab.messages.types import Message
 
@@ -31,19 +31,19 @@ def containers(value: Any) -> list[Any]:
 
 @given(value=JSON)
 def test_a_copy_is_equal_and_shares_nothing_that_can_be_edited(value: Any) -> None:
-    copy = plain(value)
+    copy = to_plain_data(value)
     assert json.dumps(copy) == json.dumps(value)
     assert not {id(c) for c in containers(copy)} & {id(c) for c in containers(value)}
 
 
 def test_a_message_is_copied_as_far_as_it_can_be_edited() -> None:
     text = Message("user", "hi")
-    assert copied(text) is text
+    assert copy_message(text) is text
     parts = Message("user", ({"type": "text", "text": "hi"},), extra={"x": [1]})
-    copy = copied(parts)
+    copy = copy_message(parts)
     assert copy == parts
-    assert same(parts, copy)
+    assert is_same_message(parts, copy)
     parts.extra["x"].append(2)
     parts.content[0]["text"] = "bye"  # type: ignore[index]
     assert copy == Message("user", ({"type": "text", "text": "hi"},), extra={"x": [1]})
-    assert not same(parts, copy)
+    assert not is_same_message(parts, copy)

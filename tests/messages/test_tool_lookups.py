@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ctxlab.messages.tool_lookups import fetch_of
+from ctxlab.messages.tool_lookups import parse_fetch_target
 from ctxlab.messages.types import ToolCall
 
 
 def fetched(tool: str, /, **arguments: Any) -> tuple[str, str] | None:
-    return fetch_of(ToolCall("c1", tool, json.dumps(arguments)))
+    return parse_fetch_target(ToolCall("c1", tool, json.dumps(arguments)))
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_tool_of_ones_own_fetches_if_its_name_says_so() -> None:
 
 
 def test_arguments_that_are_no_json_are_no_command() -> None:
-    assert fetch_of(ToolCall("c1", "bash", "{broken")) is None
+    assert parse_fetch_target(ToolCall("c1", "bash", "{broken")) is None

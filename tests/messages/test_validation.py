@@ -13,9 +13,9 @@ from ctxlab.messages.types import (
 )
 from ctxlab.messages.validation import (
     RULES,
-    Units,
+    UnitTracker,
     Violation,
-    check,
+    find_violations,
     is_valid,
     safe_cuts,
 )
@@ -56,7 +56,7 @@ BROKEN: list[tuple[str, int, list[Message]]] = [
 def test_a_broken_rule_is_found_where_it_is_broken_and_no_other(
     rule: str, index: int, messages: list[Message]
 ) -> None:
-    assert check(messages) == [Violation(rule, index)]
+    assert find_violations(messages) == [Violation(rule, index)]
     for provider in ("openai", "anthropic"):
         assert is_valid(messages, provider) is (provider not in RULES[rule].providers)
 
@@ -69,37 +69,46 @@ def test_every_rule_is_broken_above() -> None:
 def test_ids_may_be_used_again() -> None:
     again = [user(), call("a"), result("a"), SAID, user(), call("a", "b"), result("b"), result("a")]
     assert is_valid(again)
-    assert check([*again, user(), call("a"), user()]) == [Violation("unanswered_call", 9)]
-    units = Units()
+    assert find_violations([*again, user(), call("a"), user()]) == [Violation("unanswered_call", 9)]
+    units = UnitTracker()
     for message in again:
         units.add(message)
-    assert {place: given.id for place, given in units.calls.items()} == {2: "a", 6: "b", 7: "a"}
+    assert {place: given.id for place, given in units.calls_by_result.items()} == {
+        2: "a",
+        6: "b",
+        7: "a",
+    }
 
 
 def test_several_violations_come_in_the_order_of_the_messages() -> None:
-    found = check([result("x"), user(""), call("a", "b"), SYSTEM])
-    assert [v.place for v in found] == sorted(v.place for v in found)
+    found = find_violations([result("x"), user(""), call("a", "b"), SYSTEM])
+    assert [v.position for v in found] == sorted(v.position for v in found)
     assert {v.rule for v in found} == {
         "orphaned_result", "starts_with_user", "empty_message", "unanswered_call", "late_system",
     }  # fmt: skip
     assert sum(v.rule == "unanswered_call" for v in found) == 2
 
 
+@pytest.mark.properties
 @given(conversations())
 def test_a_suffix_from_a_safe_cut_parts_no_pair(messages: tuple[Message, ...]) -> None:
     pairing = {"orphaned_result", "unanswered_call", "repeated_result"}
     cuts = safe_cuts(messages)
     assert cuts[0] == 0
     for cut in range(len(messages)):
-        parted = any(v.rule in pairing for v in (*check(messages[:cut]), *check(messages[cut:])))
+        parted = any(
+            v.rule in pairing
+            for v in (*find_violations(messages[:cut]), *find_violations(messages[cut:]))
+        )
         assert parted is not (cut in cuts)
 
 
+@pytest.mark.properties
 @given(conversations() | strange_conversations(), st.integers(0, 30))
 def test_units_are_runs_of_neighbours_and_grow_as_messages_arrive(
     messages: tuple[Message, ...], stop: int
 ) -> None:
-    units, early = Units(), Units()
+    units, early = UnitTracker(), UnitTracker()
     for message in messages:
         units.add(message)
     for message in messages[:stop]:
@@ -108,22 +117,27 @@ def test_units_are_runs_of_neighbours_and_grow_as_messages_arrive(
     for place, start in enumerate(units.starts):
         assert start <= place
         assert units.starts[start] == start
-    for place, answered in units.calls.items():
+    for place, answered in units.calls_by_result.items():
         message = messages[place]
         assert (message.role, message.tool_call_id or "") == ("tool", answered.id)
         assert answered in [c for m in messages[units.starts[place] : place] for c in m.tool_calls]
-    assert early.calls == {place: c for place, c in units.calls.items() if place < stop}
+    assert early.calls_by_result == {
+        place: c for place, c in units.calls_by_result.items() if place < stop
+    }
 
 
+@pytest.mark.properties
 @given(strange_conversations())
 def test_a_result_without_a_call_stands_alone(messages: tuple[Message, ...]) -> None:
-    units = Units()
+    units = UnitTracker()
     for message in messages:
         units.add(message)
     for place, message in enumerate(messages):
-        if message.role == "tool" and place not in units.calls:
+        if message.role == "tool" and place not in units.calls_by_result:
             inside = units.starts[place] != place
-            assert not inside or any(p > place and units.starts[p] < place for p in units.calls)
+            assert not inside or any(
+                p > place and units.starts[p] < place for p in units.calls_by_result
+            )
 
 
 def test_a_late_result_keeps_what_stands_between_in_one_unit() -> None:

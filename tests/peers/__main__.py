@@ -50,7 +50,7 @@ def main() -> int:
         if installed is None:
             print(f"{baseline.name}: {baseline.package} is not installed", file=sys.stderr)
             continue
-        for options in baseline.checks or ("",):
+        for options in baseline.conformance_options or ("",):
             begun = perf_counter()
             found = compare(
                 baseline.name, options, recorded, client=ScriptedClient(lambda _: SUMMARY)

@@ -11,9 +11,9 @@ from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play,
+    replay_trace,
 )
 from ctxlab.formats import load
 from ctxlab.llm.base import Client
@@ -21,7 +21,7 @@ from ctxlab.messages.types import (
     Message,
     Recording,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 __all__ = ["Compared", "compare", "recordings"]
@@ -83,15 +83,15 @@ def compare(
     """``name(options)`` against ``peer:name(options)``, request by request."""
     result = Compared()
     for recording in recorded:
-        tape = Tape(recording, TokenCounter("gpt-4o"), client)
+        prepared = PreparedRecording(recording, TokenCounter("gpt-4o"), client)
         ours, theirs = (
-            _sent(tape, f"{prefix}{name}({options})", limit) for prefix in ("", "peer:")
+            _sent(prepared, f"{prefix}{name}({options})", limit) for prefix in ("", "peer:")
         )
         for number, (we, they) in enumerate(zip(ours[1], theirs[1], strict=True)):
             here = f"{recording.id} request {number}"
-            _count(result, we, they, recording.messages[: tape.requests[number]], here)
-        result.invalid += sum(map(bool, theirs[0].faults))
-        result.invalid_ours += sum(map(bool, ours[0].faults))
+            _count(result, we, they, recording.messages[: prepared.request_positions[number]], here)
+        result.invalid += sum(map(bool, theirs[0].violation_counts))
+        result.invalid_ours += sum(map(bool, ours[0].violation_counts))
     return result
 
 
@@ -112,12 +112,14 @@ def _count(
         result.differences.append(f"{here}: {sizes}; at {place} {said}")
 
 
-def _sent(tape: Tape, spec: str, limit: int) -> tuple[Trace, list[list[Any]]]:
+def _sent(prepared: PreparedRecording, spec: str, limit: int) -> tuple[Trace, list[list[Any]]]:
     def look(context: Context) -> list[Any]:
         return [message.to_dict() for message in context.messages]
 
-    trace = play(tape, parse(spec), tape.budget(limit), {"sent": look})
-    return trace, trace.watched["sent"]
+    trace = replay_trace(
+        prepared, parse_strategy(spec), prepared.make_budget(limit), {"sent": look}
+    )
+    return trace, trace.observations["sent"]
 
 
 def _short(recording: Recording) -> Recording:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
 from ctxlab.serve.auth import (
-    Guard,
-    token_or_new,
+    AuthMiddleware,
+    check_or_generate_token,
 )
 
 TOKEN = "a-token"
@@ -33,9 +33,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def answered(
-    guard: Guard, *parts: bytes, kind: str = "http", **headers: str | list[str]
+    middleware: AuthMiddleware, *parts: bytes, kind: str = "http", **headers: str | list[str]
 ) -> tuple[Any, bytes, dict[bytes, bytes]]:
-    """Status, body and headers of what a guard sends for a request."""
+    """Status, body and headers of what a middleware sends for a request."""
     pairs = [
         (name.replace("_", "-").encode(), each.encode("latin-1"))
         for name, values in headers.items()
@@ -54,7 +54,7 @@ def answered(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(guard({"type": kind, "headers": pairs}, receive, send))
+    asyncio.run(middleware({"type": kind, "headers": pairs}, receive, send))
     first = sent[0]
     return (
         first.get("status", first["type"]),
@@ -64,34 +64,36 @@ def answered(
 
 
 def test_the_token_is_asked_and_nothing_else_will_do() -> None:
-    guard = Guard(app, TOKEN)
+    middleware = AuthMiddleware(app, TOKEN)
     for right in ("Bearer a-token", "bearer a-token", "BEARER  a-token"):
-        assert answered(guard, authorization=right)[0] == 200
+        assert answered(middleware, authorization=right)[0] == 200
     wrong: list[Any] = ["", "Bearer", "Bearer ", "Basic a-token", "a-token", "Bearer a-token x"]
     wrong += ["Bearer A-TOKEN", "Bearer a-toke", "Bearer a-tokenn", "Bearer ä-token"]
     wrong += [["Bearer a-token", "Bearer no"], ["Bearer no", "Bearer a-token"]]
     for each in wrong:
-        status, body, headers = answered(guard, authorization=each)
+        status, body, headers = answered(middleware, authorization=each)
         assert (status, headers[b"www-authenticate"]) == (401, b"Bearer")
         assert headers[b"content-type"] == b"application/problem+json"
         problem = json.loads(body)
         assert problem.keys() == {"type", "title", "status", "detail"}
         assert TOKEN not in body.decode()
-    assert answered(guard)[0] == 401
-    assert answered(guard, kind="websocket")[0] == "websocket.close"
+    assert answered(middleware)[0] == 401
+    assert answered(middleware, kind="websocket")[0] == "websocket.close"
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 100))
 def test_a_body_is_whole_or_refused_however_it_comes(parts: list[bytes], limit: int) -> None:
     whole = sum(map(len, parts))
-    status, body, _ = answered(Guard(app, TOKEN, max_body=limit), *parts, authorization=RIGHT)
+    status, body, _ = answered(
+        AuthMiddleware(app, TOKEN, max_body=limit), *parts, authorization=RIGHT
+    )
     assert (status, body) == (200, str(whole).encode()) if whole <= limit else status == 413
 
 
 @given(st.integers(0, 10**30))
 def test_a_body_that_is_said_to_be_too_long_is_not_read(length: int) -> None:
-    guard = Guard(app, TOKEN, max_body=1_000)
-    status, _, _ = answered(guard, b"", authorization=RIGHT, content_length=str(length))
+    middleware = AuthMiddleware(app, TOKEN, max_body=1_000)
+    status, _, _ = answered(middleware, b"", authorization=RIGHT, content_length=str(length))
     assert status == (200 if length <= 1_000 else 413)
 
 
@@ -114,24 +116,24 @@ def test_a_body_that_is_said_to_be_too_long_is_not_read(length: int) -> None:
 def test_with_the_token_pages_of_other_sites_are_refused_and_without_it_everybody(
     headers: dict[str, Any], status: int
 ) -> None:
-    assert answered(Guard(app, TOKEN), authorization=RIGHT, **headers)[0] == status
-    assert answered(Guard(app, TOKEN), **headers)[0] == 401
+    assert answered(AuthMiddleware(app, TOKEN), authorization=RIGHT, **headers)[0] == status
+    assert answered(AuthMiddleware(app, TOKEN), **headers)[0] == 401
 
 
 def test_a_guard_without_a_token_makes_one_that_nobody_guesses() -> None:
-    guards = [Guard(app) for _ in range(3)]
-    assert len({guard.token for guard in guards}) == 3
-    for guard in guards:
-        assert len(guard.token) >= 43
-        assert answered(guard)[0] == 401
-        assert answered(guard, authorization="Bearer None")[0] == 401
-        assert answered(guard, authorization=f"Bearer {guard.token}")[0] == 200
+    middlewares = [AuthMiddleware(app) for _ in range(3)]
+    assert len({middleware.token for middleware in middlewares}) == 3
+    for middleware in middlewares:
+        assert len(middleware.token) >= 43
+        assert answered(middleware)[0] == 401
+        assert answered(middleware, authorization="Bearer None")[0] == 401
+        assert answered(middleware, authorization=f"Bearer {middleware.token}")[0] == 200
 
 
 @pytest.mark.parametrize("token", ["", " ", "two words", "ä", "a\n", "a\0"])
 def test_a_token_that_no_header_carries_is_refused(token: str) -> None:
     with pytest.raises(SpecError, match="printable ASCII") as told:
-        token_or_new(token)
+        check_or_generate_token(token)
     assert not token.strip() or token not in str(told.value)
 
 
@@ -151,8 +153,8 @@ def test_a_body_that_is_not_whole_in_time_is_refused_and_not_given_on(parts: lis
     async def send(message: Any) -> None:
         sent.append(message)
 
-    guard = Guard(never, TOKEN, body_seconds=0.05)
-    asyncio.run(guard({"type": "http", "headers": HEADERS}, receive, send))
+    middleware = AuthMiddleware(never, TOKEN, body_timeout=0.05)
+    asyncio.run(middleware({"type": "http", "headers": HEADERS}, receive, send))
     assert (sent[0]["status"], dict(sent[0]["headers"])[b"connection"]) == (408, b"close")
     assert json.loads(sent[1]["body"])["title"] == "Request Timeout"
     assert not given_on
@@ -174,5 +176,5 @@ def test_what_a_client_broke_off_is_not_given_on() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(Guard(never, TOKEN)({"type": "http", "headers": HEADERS}, receive, send))
+    asyncio.run(AuthMiddleware(never, TOKEN)({"type": "http", "headers": HEADERS}, receive, send))
     assert (sent, given_on) == ([], [])

@@ -20,7 +20,7 @@ from http_serving import bearer
 from running import PROGRAM
 
 from ctxlab.serve.connections import ConnectionLimits
-from ctxlab.serve.runner import listen
+from ctxlab.serve.runner import run_uvicorn
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="limits are those of POSIX")
 
@@ -111,6 +111,7 @@ def dripping(port: int, count: int) -> Iterator[None]:
         thread.join(60)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("which", "files"),
     [("http", None), ("http", 256), ("mcp", 256)],
@@ -141,7 +142,7 @@ def listening(app: Any, monkeypatch: pytest.MonkeyPatch, **limits: float) -> Ite
     import uvicorn
 
     made = ConnectionLimits(**limits)  # type: ignore[arg-type]
-    monkeypatch.setattr(ConnectionLimits, "of_process", classmethod(lambda cls: made))
+    monkeypatch.setattr(ConnectionLimits, "for_process", classmethod(lambda cls: made))
     servers: list[uvicorn.Server] = []
     startup = uvicorn.Server.startup
 
@@ -152,7 +153,10 @@ def listening(app: Any, monkeypatch: pytest.MonkeyPatch, **limits: float) -> Ite
     monkeypatch.setattr(uvicorn.Server, "startup", noted)
     heard: list[str] = []
     thread = threading.Thread(
-        target=listen, args=(app, "127.0.0.1", 0), kwargs={"heard": heard.append}, daemon=True
+        target=run_uvicorn,
+        args=(app, "127.0.0.1", 0),
+        kwargs={"on_listening": heard.append},
+        daemon=True,
     )
     thread.start()
     until(lambda: heard and servers and servers[0].started)
@@ -185,9 +189,9 @@ async def slow(scope: Any, receive: Any, send: Any) -> None:
 
 
 def guarded() -> Any:
-    from ctxlab.serve.auth import Guard
+    from ctxlab.serve.auth import AuthMiddleware
 
-    return Guard(slow, TOKEN)
+    return AuthMiddleware(slow, TOKEN)
 
 
 def connected(port: int, request: bytes = b"") -> socket.socket:
@@ -216,17 +220,18 @@ WRONG = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 def test_headers_that_are_not_whole_in_time_are_answered_408(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with listening(guarded(), monkeypatch, seconds=0.3) as port:
+    with listening(guarded(), monkeypatch, pending_timeout=0.3) as port:
         for begun in (b"", b"G", RIGHT[:-2]):
             said = rest(connected(port, begun))
             assert said.startswith(b"HTTP/1.1 408 ")
             assert b"application/problem+json" in said
 
 
+@pytest.mark.e2e
 def test_a_request_with_the_token_may_take_its_time_and_so_may_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with listening(guarded(), monkeypatch, seconds=0.3) as port:
+    with listening(guarded(), monkeypatch, pending_timeout=0.3) as port:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
             for _ in range(2):
                 assert client.get("/", headers=bearer(TOKEN), timeout=60).text == "done"
@@ -246,7 +251,7 @@ def test_a_request_with_the_token_may_take_its_time_and_so_may_the_next(
 def test_a_connection_that_was_refused_has_no_more_time_than_one_that_said_nothing(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with listening(guarded(), monkeypatch, seconds=0.5) as port:
+    with listening(guarded(), monkeypatch, pending_timeout=0.5) as port:
         held = connected(port, request_)
         over = threading.Event()
 
@@ -288,8 +293,8 @@ def test_limits_leave_half_of_the_files_to_the_server(monkeypatch: pytest.Monkey
 
     for files, most in ((64, 32), (256, 128), (1024, 512), (1 << 20, 1024), (-1, 1024)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
-        limits = ConnectionLimits.of_process()
+        limits = ConnectionLimits.for_process()
         assert limits.max_open == most
         assert limits.max_pending <= min(128, most // 2)
         # What was accepted but not counted yet, and what is closed but not gone yet.
-        assert files == -1 or limits.max_open + 4 * limits.batch <= files
+        assert files == -1 or limits.max_open + 4 * limits.accept_batch_size <= files

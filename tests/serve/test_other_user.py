@@ -36,21 +36,21 @@ MAKE = """
 import readline, sys
 from pathlib import Path
 from ctxlab.llm.base import Request
-from ctxlab.cli.chat.prompt import Prompt
+from ctxlab.cli.chat.prompt import LineReader
 from ctxlab.messages.types import Message
 from ctxlab.llm import CachedClient, ScriptedClient
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 folder = Path(sys.argv[1])
-store = ChunkedStore(folder / "chunks")
+store = JsonlStore(folder / "chunks")
 id = store.create(title="a secret").id
 store.append(id, Message("user", "a secret"), Message("assistant", "kept"))
 store.save(id)
 client = CachedClient(ScriptedClient("an answer"), folder / ".ctxlab/calls")
 client.complete(Request("gpt-4o", (Message("user", "a secret"),)))
-prompt = Prompt(folder / ".ctxlab/chat_history")
+prompt = LineReader(folder / ".ctxlab/chat_history")
 readline.add_history("a secret")
-prompt.keep()
+prompt.save_history()
 """
 
 # What another user does, who has nothing but the addresses and the names of files. Python is started
@@ -184,6 +184,7 @@ def seen_by_another(told: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.e2e
 def test_another_user_without_the_token_is_answered_401_and_can_read_no_file(
     served: dict[str, str],
 ) -> None:
@@ -201,6 +202,7 @@ def test_another_user_without_the_token_is_answered_401_and_can_read_no_file(
     assert {*found["files"].values()} == {"PermissionError"}
 
 
+@pytest.mark.e2e
 def test_another_user_cannot_read_the_files_one_by_one_either(served: dict[str, str]) -> None:
     """Where the folders were there before, with the usual mode, the files are closed themselves."""
     if os.geteuid() != 0:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[WorkspaceStore]:
-    made = WorkspaceStore(tmp_path)
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path)
     yield made
     made.close()
 

@@ -14,10 +14,10 @@ import pytest
 from storing import STORES, a_store, exchange, stored
 from talking import Call, Fault, Slow, talking
 
-from ctxlab.context.turns import LINE
+from ctxlab.context.turns import MAX_HEADLINE_CHARS
 from ctxlab.errors import (
     CtxlabError,
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm import (
@@ -30,21 +30,21 @@ from ctxlab.llm.base import (
 )
 from ctxlab.messages.types import Message
 from ctxlab.sessions.background_summaries import (
-    AT_A_TIME,
-    BACKLOG,
-    Summaries,
+    MAX_BACKLOG,
+    MAX_CONCURRENT_CALLS,
+    BackgroundSummarizer,
 )
 from ctxlab.sessions.base import (
-    TITLE_LENGTH,
-    Store,
+    MAX_TITLE_LENGTH,
+    SessionStore,
 )
-from ctxlab.sessions.table_of_contents import contents
+from ctxlab.sessions.table_of_contents import get_contents
 
 LOGGER = "ctxlab.sessions"
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
     made = a_store(request.param, tmp_path)
     yield made
     made.close()
@@ -62,26 +62,26 @@ def writer(request: Request) -> str:
     return f"About {asked}"
 
 
-def summarised(store: Store, id: str, client: ScriptedClient) -> None:
-    with Summaries(store, client, "gpt-4o") as summaries:
+def summarised(store: SessionStore, id: str, client: ScriptedClient) -> None:
+    with BackgroundSummarizer(store, client, "gpt-4o") as summaries:
         summaries.turn_completed(id)
         assert summaries.wait(60)
 
 
-def test_a_completed_turn_gets_its_line_and_then_the_session_its_title(store: Store) -> None:
+def test_a_completed_turn_gets_its_line_and_then_the_session_its_title(store: SessionStore) -> None:
     """Seed 003, background: the line first, then the title."""
     id, client = stored(store, "Fix the parser"), ScriptedClient(writer)
     summarised(store, id, client)
-    assert store.lines(id) == {1: "About Fix the parser"}
-    assert [is_title(request) for request in client.asked] == [False, True]
-    assert "[RECENT] Turn 1: About Fix the parser" in client.asked[1].messages[-1].text
+    assert store.turn_summaries(id) == {1: "About Fix the parser"}
+    assert [is_title(request) for request in client.requests] == [False, True]
+    assert "[RECENT] Turn 1: About Fix the parser" in client.requests[1].messages[-1].text
     session = store.get(id)
     assert (session.title, session.titles[0].turn) == ("Parsing", 1)
     assert session.titles[0].interaction_id == f"{id}:1"
-    assert contents(store, id).formatted == "1. About Fix the parser"
+    assert get_contents(store, id).formatted == "1. About Fix the parser"
 
 
-def test_whoever_completes_a_turn_does_not_wait(store: Store) -> None:
+def test_whoever_completes_a_turn_does_not_wait(store: SessionStore) -> None:
     """Seed 003, background: the call returns at once."""
     held = threading.Event()
 
@@ -90,7 +90,7 @@ def test_whoever_completes_a_turn_does_not_wait(store: Store) -> None:
         return writer(request)
 
     id = stored(store, "Fix the parser")
-    with Summaries(store, ScriptedClient(slow), "gpt-4o") as summaries:
+    with BackgroundSummarizer(store, ScriptedClient(slow), "gpt-4o") as summaries:
         begun = time.perf_counter()
         summaries.turn_completed(id)
         assert time.perf_counter() - begun < 60
@@ -98,43 +98,44 @@ def test_whoever_completes_a_turn_does_not_wait(store: Store) -> None:
         store.append(id, *exchange("Meanwhile the conversation goes on"))
         held.set()
         assert summaries.wait(60)
-    assert store.lines(id)
+    assert store.turn_summaries(id)
 
 
-def test_each_turn_is_asked_about_once(store: Store) -> None:
+def test_each_turn_is_asked_about_once(store: SessionStore) -> None:
     """Seed 003, summaries: what was written is kept and not asked for again."""
     id, client = stored(store, "One", "Two", "Three"), ScriptedClient(writer)
     for _ in range(3):
         summarised(store, id, client)
-    assert [is_title(request) for request in client.asked].count(False) == 3
-    assert [is_title(request) for request in client.asked].count(True) == 1
+    assert [is_title(request) for request in client.requests].count(False) == 3
+    assert [is_title(request) for request in client.requests].count(True) == 1
     store.append(id, *exchange("Four"))
     summarised(store, id, client)
-    assert len(client.asked) == 4 + 2
-    assert set(store.lines(id)) == {1, 2, 3, 4}
+    assert len(client.requests) == 4 + 2
+    assert set(store.turn_summaries(id)) == {1, 2, 3, 4}
 
 
-def test_steps_are_extracted_and_only_prompts_asked_about(store: Store) -> None:
+def test_steps_are_extracted_and_only_prompts_asked_about(store: SessionStore) -> None:
     """Seed 003, summaries: a step of an agent's run costs no call."""
     store.create(id="s")
     store.append("s", *exchange("Fix the parser", "It is fixed now.", steps=40))
     client = ScriptedClient(writer)
     summarised(store, "s", client)
-    assert list(store.lines("s")) == [1]
-    (asked,) = [r.messages[-1].text for r in client.asked if not is_title(r)]
+    assert list(store.turn_summaries("s")) == [1]
+    (asked,) = [r.messages[-1].text for r in client.requests if not is_title(r)]
     assert "Fix the parser" in asked
     assert "It is fixed now." in asked
     assert "read_file src/39.py" in asked
-    assert contents(store, "s").formatted.count("read_file") == 39
+    assert get_contents(store, "s").formatted.count("read_file") == 39
 
 
-def test_what_a_model_is_shown_of_a_turn_is_bounded(store: Store) -> None:
+@pytest.mark.e2e(smoke=True)
+def test_what_a_model_is_shown_of_a_turn_is_bounded(store: SessionStore) -> None:
     store.create(id="s")
     store.append("s", *exchange("begin " + "x" * 200_000 + " end", "y" * 200_000, steps=300))
     client = ScriptedClient(writer)
     summarised(store, "s", client)
-    assert all(len(r.messages[-1].text) < 8_000 for r in client.asked)
-    assert all(r.max_tokens for r in client.asked)
+    assert all(len(r.messages[-1].text) < 8_000 for r in client.requests)
+    assert all(r.max_tokens for r in client.requests)
 
 
 @pytest.mark.parametrize(
@@ -149,83 +150,97 @@ def test_what_a_model_is_shown_of_a_turn_is_bounded(store: Store) -> None:
     ids=["empty", "blank", "long", "cut", "filtered"],
 )
 def test_a_line_that_is_of_no_use_gives_way_to_the_extracted_one_and_is_reported(
-    store: Store, answer: str | Reply, caplog: pytest.LogCaptureFixture
+    store: SessionStore, answer: str | Reply, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seed 003, extractive: also where a model answers what is no line."""
     id = stored(store, "Fix the parser", "Write the docs")
     client = ScriptedClient(lambda request: "Parsing" if is_title(request) else answer)
     with caplog.at_level(logging.WARNING, LOGGER):
         summarised(store, id, client)
-    assert store.lines(id) == {1: "Fix the parser", 2: "Write the docs"}
-    assert all(len(line) <= LINE for line in store.lines(id).values())
+    assert store.turn_summaries(id) == {1: "Fix the parser", 2: "Write the docs"}
+    assert all(len(line) <= MAX_HEADLINE_CHARS for line in store.turn_summaries(id).values())
     assert len([r for r in caplog.records if "the model's line" in r.message]) == 1
     summarised(store, id, client)
-    assert len(client.asked) == 3  # what was answered is not asked again
+    assert len(client.requests) == 3  # what was answered is not asked again
 
 
-def test_quotes_and_line_breaks_around_an_answer_are_taken_off(store: Store) -> None:
+def test_quotes_and_line_breaks_around_an_answer_are_taken_off(store: SessionStore) -> None:
     id = stored(store, "Fix the parser")
     client = ScriptedClient('"Fixed the parser"', "**Parser\n repairs**")
     summarised(store, id, client)
-    assert (store.lines(id), store.get(id).title) == ({1: "Fixed the parser"}, "Parser repairs")
+    assert (store.turn_summaries(id), store.get(id).title) == (
+        {1: "Fixed the parser"},
+        "Parser repairs",
+    )
 
 
 @pytest.mark.parametrize(
     "failure",
-    [ModelRefused("wrong key"), ModelUnavailable("busy"), RuntimeError("a bug"), CtxlabError("no")],
+    [
+        ModelRequestRejected("wrong key"),
+        ModelUnavailable("busy"),
+        RuntimeError("a bug"),
+        CtxlabError("no"),
+    ],
     ids=lambda failure: type(failure).__name__,
 )
 def test_a_failure_reaches_nobody_and_is_reported_once(
-    store: Store, failure: Exception, caplog: pytest.LogCaptureFixture
+    store: SessionStore, failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seed 003, background: whatever the model does, the conversation goes on."""
     id = stored(store, "Fix the parser")
     client = ScriptedClient(lambda request: failure)
-    with caplog.at_level(logging.WARNING, LOGGER), Summaries(store, client, "gpt-4o") as summaries:
+    with (
+        caplog.at_level(logging.WARNING, LOGGER),
+        BackgroundSummarizer(store, client, "gpt-4o") as summaries,
+    ):
         for number in range(3):
             summaries.turn_completed(id)
             assert summaries.wait(60)
             store.append(id, *exchange(f"More {number}"))
     assert len(caplog.records) == 1
-    assert contents(store, id).formatted.startswith("1. Fix the parser")
-    assert store.lines(id) == {}
+    assert get_contents(store, id).formatted.startswith("1. Fix the parser")
+    assert store.turn_summaries(id) == {}
     assert store.get(id).title == "Fix the parser"
 
 
-def test_after_a_failure_a_turn_is_asked_about_again_by_the_next_program(store: Store) -> None:
+def test_after_a_failure_a_turn_is_asked_about_again_by_the_next_program(
+    store: SessionStore,
+) -> None:
     id = stored(store, "Fix the parser")
     summarised(store, id, ScriptedClient(lambda request: ModelUnavailable("busy")))
     summarised(store, id, ScriptedClient(writer))
-    assert store.lines(id) == {1: "About Fix the parser"}
+    assert store.turn_summaries(id) == {1: "About Fix the parser"}
 
 
 # --- no loops -------------------------------------------------------------------------------------
 
 
-def test_a_summary_is_no_message_and_no_session(store: Store) -> None:
+def test_a_summary_is_no_message_and_no_session(store: SessionStore) -> None:
     """Seed 003, no loops: the client is asked directly."""
     id = stored(store, "Fix the parser")
-    before = list(store.read(id)), store.get(id).messages, store.turns(id)
+    before = list(store.read_messages(id)), store.get(id).messages, store.count_turns(id)
     client = ScriptedClient(writer)
     summarised(store, id, client)
-    assert (list(store.read(id)), store.get(id).messages, store.turns(id)) == before
+    assert (list(store.read_messages(id)), store.get(id).messages, store.count_turns(id)) == before
     assert [session.id for session in store.sessions()] == [id]
-    assert len(client.asked) == 2
+    assert len(client.requests) == 2
 
 
-def test_a_session_of_a_system_gets_no_lines_and_no_title(store: Store) -> None:
+def test_a_session_of_a_system_gets_no_lines_and_no_title(store: SessionStore) -> None:
     """Seed 003, no loops: sessions of a system are left alone."""
     id, client = stored(store, "Summarise this", system=True), ScriptedClient(writer)
     before = store.get(id)
     summarised(store, id, client)
-    with Summaries(store) as plain:
+    with BackgroundSummarizer(store) as plain:
         plain.turn_completed(id)
         assert plain.wait(60)
-    assert client.asked == []
-    assert store.lines(id) == {}
+    assert client.requests == []
+    assert store.turn_summaries(id) == {}
     assert store.get(id) == before
 
 
+@pytest.mark.e2e
 def test_no_more_than_five_calls_are_made_at_a_time(tmp_path: Path) -> None:
     """Seed 003, no loops: five calls at a time, of all sessions together."""
     store = a_store("chunks", tmp_path)
@@ -237,20 +252,23 @@ def test_no_more_than_five_calls_are_made_at_a_time(tmp_path: Path) -> None:
 
     with talking(said) as server:
         client = LiteLLMClient(server.address, "k", retries=0, timeout=10)
-        with Summaries(store, client, "gpt-4o") as one, Summaries(store, client, "gpt-4o") as two:
+        with (
+            BackgroundSummarizer(store, client, "gpt-4o") as one,
+            BackgroundSummarizer(store, client, "gpt-4o") as two,
+        ):
             for id in ids:
                 (one if id == "s0" else two).turn_completed(id)
             assert one.wait(60)
             assert two.wait(60)
         assert server.answered == 3 * 6 + 3
-        assert server.most_at_once == AT_A_TIME
-    assert all(set(store.lines(id)) == set(range(1, 7)) for id in ids)
+        assert server.most_at_once == MAX_CONCURRENT_CALLS
+    assert all(set(store.turn_summaries(id)) == set(range(1, 7)) for id in ids)
 
 
 # --- titles ---------------------------------------------------------------------------------------
 
 
-def test_a_title_that_stays_is_not_entered_again(store: Store) -> None:
+def test_a_title_that_stays_is_not_entered_again(store: SessionStore) -> None:
     """Seed 003, titles: kept while the topic is the same."""
     id = stored(store, "Fix the parser")
     for prompt in ("More", "And more"):
@@ -261,32 +279,34 @@ def test_a_title_that_stays_is_not_entered_again(store: Store) -> None:
     assert [change.turn for change in session.titles][:1] == [1]
 
 
-def test_a_title_follows_a_new_topic_and_its_history_says_with_which_turn(store: Store) -> None:
+def test_a_title_follows_a_new_topic_and_its_history_says_with_which_turn(
+    store: SessionStore,
+) -> None:
     """Seed 003, titles: a new topic in the last turns gives another title."""
     id = stored(store, "Fix the parser")
     summarised(store, id, ScriptedClient("A line", "Parsing"))
     store.append(id, *exchange("Now write the docs"))
     client = ScriptedClient("Another line", "Documentation")
     summarised(store, id, client)
-    assert 'Current session title: "Parsing"' in client.asked[1].messages[-1].text
+    assert 'Current session title: "Parsing"' in client.requests[1].messages[-1].text
     session = store.get(id)
     assert [(c.title, c.turn) for c in session.titles][:2] == [("Documentation", 2), ("Parsing", 1)]
 
 
 @pytest.mark.parametrize("answer", ["", "t" * 61, "Because the turns are about it, I keep " * 3])
 def test_a_title_that_is_none_is_not_taken_and_is_reported(
-    store: Store, answer: str, caplog: pytest.LogCaptureFixture
+    store: SessionStore, answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seed 003, titles: 60 characters at most."""
     id = stored(store, "Fix the parser")
     with caplog.at_level(logging.WARNING, LOGGER):
         summarised(store, id, ScriptedClient("A line", answer))
     assert store.get(id).title == "Fix the parser"
-    assert len(store.get(id).title) <= TITLE_LENGTH
+    assert len(store.get(id).title) <= MAX_TITLE_LENGTH
     assert any("keeps its title" in record.message for record in caplog.records)
 
 
-def test_a_title_given_by_hand_meanwhile_stays(store: Store) -> None:
+def test_a_title_given_by_hand_meanwhile_stays(store: SessionStore) -> None:
     id = stored(store, "Fix the parser")
 
     def answer(request: Request) -> str:
@@ -299,49 +319,54 @@ def test_a_title_given_by_hand_meanwhile_stays(store: Store) -> None:
     assert store.get(id).title == "Mine"
 
 
-def test_a_title_given_by_hand_stays_whatever_comes(store: Store) -> None:
+def test_a_title_given_by_hand_stays_whatever_comes(store: SessionStore) -> None:
     id = stored(store, "Fix the parser that fails on empty files")
     store.retitle(id, "Mine")
     store.append(id, *exchange("Please write documentation about installing plugins"))
     summarised(store, id, ScriptedClient(writer))
-    with Summaries(store) as summaries:
+    with BackgroundSummarizer(store) as summaries:
         summaries.turn_completed(id)
         assert summaries.wait(60)
     assert store.get(id).title == "Mine"
-    assert len(store.lines(id)) == 2
+    assert len(store.turn_summaries(id)) == 2
 
 
 @pytest.mark.parametrize("begun", [1, 2, 3], ids=["asked", "called", "answered by a tool"])
-def test_a_turn_that_goes_on_has_no_line_yet(store: Store, begun: int) -> None:
+def test_a_turn_that_goes_on_has_no_line_yet(store: SessionStore, begun: int) -> None:
     """Another turn begins while the one before is seen to."""
     id = stored(store, "Fix the parser")
     store.append(id, *exchange("Now the docs", steps=1)[:begun])
     client = ScriptedClient(writer)
     summarised(store, id, client)
-    assert list(store.lines(id)) == [1]
+    assert list(store.turn_summaries(id)) == [1]
     store.append(id, Message("assistant", "Written."))
     summarised(store, id, client)
-    assert [len(store.lines(id)), "Written." in client.asked[2].messages[-1].text] == [2, True]
+    assert [len(store.turn_summaries(id)), "Written." in client.requests[2].messages[-1].text] == [
+        2,
+        True,
+    ]
 
 
 # --- without a model ------------------------------------------------------------------------------
 
 
-def test_without_a_model_lines_are_extracted_and_nothing_is_kept(store: Store) -> None:
+def test_without_a_model_lines_are_extracted_and_nothing_is_kept(store: SessionStore) -> None:
     """Seed 003, extractive: the first line of prompt or response."""
     id = stored(store, "Fix the parser\nwhich fails")
-    with Summaries(store) as summaries:
+    with BackgroundSummarizer(store) as summaries:
         summaries.turn_completed(id)
         assert summaries.wait(60)
-    assert store.lines(id) == {}
-    assert contents(store, id).formatted == "1. Fix the parser"
+    assert store.turn_summaries(id) == {}
+    assert get_contents(store, id).formatted == "1. Fix the parser"
 
 
-def test_without_a_model_the_title_follows_a_prompt_about_something_else(store: Store) -> None:
+def test_without_a_model_the_title_follows_a_prompt_about_something_else(
+    store: SessionStore,
+) -> None:
     """Seed 003, extractive: the title is the first line of a prompt that begins another topic."""
     id = stored(store, "Fix the parser that fails on empty files")
     titles = []
-    with Summaries(store) as summaries:
+    with BackgroundSummarizer(store) as summaries:
         for prompt in (
             "yes",
             "Does the parser still fail on empty files then?",
@@ -360,19 +385,21 @@ def test_without_a_model_the_title_follows_a_prompt_about_something_else(store: 
 # --- long sessions and the end of a program -------------------------------------------------------
 
 
-def test_a_long_session_without_lines_is_gone_back_to_in_part_unless_asked(store: Store) -> None:
+def test_a_long_session_without_lines_is_gone_back_to_in_part_unless_asked(
+    store: SessionStore,
+) -> None:
     id, client = stored(store, *(f"Question {n}" for n in range(30))), ScriptedClient(writer)
     summarised(store, id, client)
-    assert sorted(store.lines(id)) == list(range(31 - BACKLOG, 31))
-    with Summaries(store, client, "gpt-4o") as summaries:
-        summaries.catch_up(id)
+    assert sorted(store.turn_summaries(id)) == list(range(31 - MAX_BACKLOG, 31))
+    with BackgroundSummarizer(store, client, "gpt-4o") as summaries:
+        summaries.backfill(id)
         assert summaries.wait(60)
-    assert sorted(store.lines(id)) == list(range(1, 31))
-    assert [is_title(r) for r in client.asked].count(False) == 30
+    assert sorted(store.turn_summaries(id)) == list(range(1, 31))
+    assert [is_title(r) for r in client.requests].count(False) == 30
 
 
 def test_a_session_that_is_deleted_meanwhile_is_no_matter(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: SessionStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     id = stored(store, "Fix the parser")
 
@@ -386,14 +413,15 @@ def test_a_session_that_is_deleted_meanwhile_is_no_matter(
     assert store.sessions() == []
 
 
+@pytest.mark.e2e
 def test_a_conversation_goes_on_while_it_is_summarised(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: SessionStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seed 003, background: writer and summaries share a store and lose nothing."""
     ids = [stored(store, "Question 0", id=f"s{n}") for n in range(3)]
     with (
         caplog.at_level(logging.WARNING, LOGGER),
-        Summaries(store, ScriptedClient(writer), "gpt-4o") as summaries,
+        BackgroundSummarizer(store, ScriptedClient(writer), "gpt-4o") as summaries,
     ):
         for number in range(1, 30):
             for id in ids:
@@ -403,10 +431,12 @@ def test_a_conversation_goes_on_while_it_is_summarised(
         assert summaries.wait(60)
     assert caplog.records == []
     for id in ids:
-        prompts = [m.text for m in store.read(id) if m.role == "user"]
+        prompts = [m.text for m in store.read_messages(id) if m.role == "user"]
         assert prompts == [f"Question {number}" for number in range(30)]
-        listed = contents(store, id).entries
-        assert sorted(store.lines(id)) == [entry.turn for entry in listed if entry.has_prompt]
+        listed = get_contents(store, id).entries
+        assert sorted(store.turn_summaries(id)) == [
+            entry.turn for entry in listed if entry.has_prompt
+        ]
         assert store.get(id).title == "Parsing"
 
 
@@ -414,18 +444,20 @@ def test_closing_takes_no_longer_than_it_may_and_begins_nothing_more(tmp_path: P
     store = a_store("chunks", tmp_path)
     ids = [stored(store, "Fix the parser", id=f"s{n}") for n in range(8)]
     with talking(Fault.HANG) as server:
-        summaries = Summaries(store, LiteLLMClient(server.address, "k", retries=0), "gpt-4o")
+        summaries = BackgroundSummarizer(
+            store, LiteLLMClient(server.address, "k", retries=0), "gpt-4o"
+        )
         for id in ids:
             summaries.turn_completed(id)
-        while server.attempts < AT_A_TIME:
+        while server.attempts < MAX_CONCURRENT_CALLS:
             time.sleep(0.01)
         begun = time.perf_counter()
         summaries.close(timeout=0.3)
         assert time.perf_counter() - begun < 60
         summaries.turn_completed(ids[0])
     assert summaries.wait(60)
-    assert server.attempts == AT_A_TIME
-    assert all(store.lines(id) == {} for id in ids)
+    assert server.attempts == MAX_CONCURRENT_CALLS
+    assert all(store.turn_summaries(id) == {} for id in ids)
 
 
 PROGRAM = """
@@ -434,18 +466,20 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from storing import a_store
 from ctxlab.llm import ScriptedClient
-from ctxlab.sessions.background_summaries import Summaries
+from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
 def hang(request):
     print("asked", flush=True)
     threading.Event().wait(600)
 
-with Summaries(a_store({kind!r}, Path({folder!r})), ScriptedClient(hang), "gpt-4o") as summaries:
+store = a_store({kind!r}, Path({folder!r}))
+with BackgroundSummarizer(store, ScriptedClient(hang), "gpt-4o") as summaries:
     summaries.turn_completed("s")
     summaries.wait()
 """
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("kind", STORES)
 def test_an_interrupt_ends_a_program_that_waits_for_a_summary(kind: str, tmp_path: Path) -> None:
     """Seed 003, background: nobody waits for it who wants to leave."""
@@ -462,7 +496,7 @@ def test_an_interrupt_ends_a_program_that_waits_for_a_summary(kind: str, tmp_pat
         run.send_signal(2)
         _, said = run.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
-    assert [m.text for m in store.read("s")] == ["Fix the parser", "Fix the parser: done."]
+    assert [m.text for m in store.read_messages("s")] == ["Fix the parser", "Fix the parser: done."]
 
 
 WRITER = """
@@ -471,18 +505,20 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from storing import a_store
 from ctxlab.llm import ScriptedClient
-from ctxlab.sessions.background_summaries import Summaries
+from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
 def answer(request):
     return "Parsing" if "session title" in request.messages[-1].text else "A line"
 
-with Summaries(a_store({kind!r}, Path({folder!r})), ScriptedClient(answer), "gpt-4o") as summaries:
+store = a_store({kind!r}, Path({folder!r}))
+with BackgroundSummarizer(store, ScriptedClient(answer), "gpt-4o") as summaries:
     for _ in range(2):
         summaries.turn_completed("s")
         assert summaries.wait(60)
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", STORES)
 def test_two_processes_may_write_the_lines_of_one_session(kind: str, tmp_path: Path) -> None:
     store = a_store(kind, tmp_path)
@@ -496,5 +532,5 @@ def test_two_processes_may_write_the_lines_of_one_session(kind: str, tmp_path: P
     for run in runs:
         _, said = run.communicate(timeout=60)
         assert (run.returncode, said) == (0, "")
-    assert store.lines("s") == dict.fromkeys(range(1, 11), "A line")
+    assert store.turn_summaries("s") == dict.fromkeys(range(1, 11), "A line")
     assert store.get("s").title == "Parsing"

@@ -13,24 +13,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ctxlab.context.turns import Turns
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import CtxlabError
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 from ctxlab.sessions.base import (
-    Hit,
-    Plan,
-    Resume,
+    AgentPlan,
+    ResumeState,
+    SearchHit,
     Session,
-    Store,
+    SessionStore,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.resume_window import Caps
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.resume_window import ResumeCaps
+from ctxlab.sessions.sqlite.store import SqliteStore
 
-CAPS = Caps(messages=5, message_chars=200, total_chars=900, summary_chars=300)
+CAPS = ResumeCaps(messages=5, message_chars=200, total_chars=900, summary_chars=300)
 GOOD = ("a", "b", "c.1")
 BAD = ("", ".a", "a/b", "../a", "a\0", "\ud800", "%", "é", "x" * 101)
 
@@ -55,15 +55,15 @@ def told(answer: Any) -> Any:
             "updated": 0,
             "titles": titles,
         }
-    if isinstance(answer, Hit):
+    if isinstance(answer, SearchHit):
         return answer.session_id, answer.turn, answer.position, answer.role, answer.snippet
     if isinstance(answer, Recording):
         meta = {key: value for key, value in answer.meta.items() if key != "created"}
         return answer.id, answer.messages, answer.tools, answer.model, meta
-    if isinstance(answer, Resume | Plan | tuple | dict | int) or answer is None:
+    if isinstance(answer, ResumeState | AgentPlan | tuple | dict | int) or answer is None:
         return answer
     some = list(answer)
-    if all(isinstance(each, Hit | Session) for each in some):
+    if all(isinstance(each, SearchHit | Session) for each in some):
         return sorted((told(each) for each in some), key=repr)
     return some
 
@@ -74,19 +74,19 @@ class BothStores(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.stores: list[Store] = self._opened()
+        self.stores: list[SessionStore] = self._opened()
         self.said: dict[str, list[Message]] = {}
 
-    def _opened(self) -> list[Store]:
-        chunks = ChunkedStore(self.folder / "c", max_history=3, fsync="never", caps=CAPS)
-        return [chunks, WorkspaceStore(self.folder / "w", fsync="never", caps=CAPS)]
+    def _opened(self) -> list[SessionStore]:
+        chunks = JsonlStore(self.folder / "c", max_history=3, fsync="never", caps=CAPS)
+        return [chunks, SqliteStore(self.folder / "w", fsync="never", caps=CAPS)]
 
     def teardown(self) -> None:
         for store in self.stores:
             store.close()
         shutil.rmtree(self.folder)
 
-    def both(self, act: Callable[[Store], Any]) -> Any:
+    def both(self, act: Callable[[SessionStore], Any]) -> Any:
         """What both answer; None where both refuse."""
         answers: list[Any] = []
         for store in self.stores:
@@ -117,7 +117,7 @@ class BothStores(RuleBasedStateMachine):
     ) -> None:
         model, agent, file, strategy = names
 
-        def act(store: Store) -> Session:
+        def act(store: SessionStore) -> Session:
             return store.create(
                 id=id, title=title, model=model, agent=agent, file=file, strategy=strategy,
                 system=system, tools=tools, meta=meta,
@@ -145,7 +145,9 @@ class BothStores(RuleBasedStateMachine):
 
     @rule(id=_ids, steps=st.lists(any_texts, max_size=3), current=st.none() | _numbers)
     def save(self, id: str, steps: list[str], current: int | None) -> None:
-        plan = Plan(tuple(steps), current, awaiting_continuation=bool(steps)) if current else None
+        plan = (
+            AgentPlan(tuple(steps), current, awaiting_continuation=bool(steps)) if current else None
+        )
         self.both(lambda store: store.save(id, plan=plan))
 
     @rule(id=_ids, title=any_texts, turn=_numbers)
@@ -153,13 +155,13 @@ class BothStores(RuleBasedStateMachine):
         self.both(lambda store: store.retitle(id, title, turn))
 
     @rule(id=_ids, status=st.sampled_from(["active", "closed", "archived", "asleep"]))
-    def mark(self, id: str, status: Any) -> None:
-        if self.both(lambda store: store.mark(id, status)) is not None and status == "active":
+    def set_status(self, id: str, status: Any) -> None:
+        if self.both(lambda store: store.set_status(id, status)) is not None and status == "active":
             self._one_active(id)
 
     @rule(id=_ids, turn=_numbers, line=any_texts)
-    def keep_line(self, id: str, turn: int, line: str) -> None:
-        self.both(lambda store: store.keep_line(id, turn, line))
+    def save_turn_summary(self, id: str, turn: int, line: str) -> None:
+        self.both(lambda store: store.save_turn_summary(id, turn, line))
 
     @rule(id=_ids)
     def delete(self, id: str) -> None:
@@ -175,10 +177,10 @@ class BothStores(RuleBasedStateMachine):
     @rule(id=_ids, start=_numbers, stop=st.none() | _numbers, number=_numbers)
     def look(self, id: str, start: int, stop: int | None, number: int) -> None:
         for act in (
-            lambda store: list(store.read(id, start, stop)),
-            lambda store: store.turn(id, number),
-            lambda store: store.turns(id),
-            lambda store: store.lines(id),
+            lambda store: list(store.read_messages(id, start, stop)),
+            lambda store: store.read_turn(id, number),
+            lambda store: store.count_turns(id),
+            lambda store: store.turn_summaries(id),
             lambda store: store.recording(id),
             lambda store: store.get(id),
         ):
@@ -203,20 +205,20 @@ class BothStores(RuleBasedStateMachine):
     def what_was_said_is_there(self) -> None:
         for store in self.stores:
             for id, messages in self.said.items():
-                assert list(store.read(id)) == messages
-                turns = Turns()
+                assert list(store.read_messages(id)) == messages
+                turns = TurnCounter()
                 numbers = [turns.add(message) for message in messages]
-                assert store.turns(id) == turns.number
+                assert store.count_turns(id) == turns.number
                 for number in set(numbers) - {0}:
                     wanted = tuple(m for m, n in zip(messages, numbers, strict=True) if n == number)
-                    assert store.turn(id, number) == (numbers.index(number), wanted)
+                    assert store.read_turn(id, number) == (numbers.index(number), wanted)
 
     def _one_active(self, id: str) -> None:
         """A workspace has one active session, a folder of chunks as many as there are."""
         chunks, workspace = self.stores
         for session in chunks.sessions(status="active"):
             if workspace.get(session.id).status == "closed":
-                chunks.mark(session.id, "closed")
+                chunks.set_status(session.id, "closed")
 
 
 TestBothStores = BothStores.TestCase

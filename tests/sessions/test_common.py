@@ -9,12 +9,12 @@ from storing import STORES, a_store
 
 from ctxlab.errors import UnknownSession
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import Store
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.base import SessionStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
     return a_store(request.param, tmp_path / "folder")
 
 
@@ -22,7 +22,9 @@ def users(*texts: str) -> list[Message]:
     return [Message("user", text) for text in texts]
 
 
-def test_who_asks_for_what_is_not_there_makes_no_folder(store: Store, tmp_path: Path) -> None:
+def test_who_asks_for_what_is_not_there_makes_no_folder(
+    store: SessionStore, tmp_path: Path
+) -> None:
     for act in (lambda: store.append("a", *users("x")), lambda: store.open("a")):
         with pytest.raises(UnknownSession):
             act()
@@ -30,11 +32,11 @@ def test_who_asks_for_what_is_not_there_makes_no_folder(store: Store, tmp_path: 
 
 
 def test_a_reader_is_not_given_the_messages_of_the_next_session_of_that_id(
-    store: Store, tmp_path: Path
+    store: SessionStore, tmp_path: Path
 ) -> None:
     store.create(id="a")
     store.append("a", *users(*(f"old {n}" for n in range(500))))
-    reader = store.read("a")
+    reader = store.read_messages("a")
     next(reader)
     store.delete("a")
     store.create(id="a")
@@ -44,6 +46,7 @@ def test_a_reader_is_not_given_the_messages_of_the_next_session_of_that_id(
     store.close()
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     ("query", "positions"),
     [
@@ -58,7 +61,7 @@ def test_a_reader_is_not_given_the_messages_of_the_next_session_of_that_id(
     ],
 )
 def test_words_without_spaces_between_them_are_found_alike(
-    store: Store, query: str, positions: list[int]
+    store: SessionStore, query: str, positions: list[int]
 ) -> None:
     store.create(id="a")
     many = " ".join(f"w{n}" for n in range(70))
@@ -69,28 +72,28 @@ def test_words_without_spaces_between_them_are_found_alike(
 
 
 def test_a_chunk_that_was_edited_by_hand_is_not_cut_in_the_middle(tmp_path: Path) -> None:
-    store = ChunkedStore(tmp_path)
+    store = JsonlStore(tmp_path)
     store.create(id="a")
     store.append("a", *users("one", "two"))
     path = tmp_path / "session-a.1.jsonl"
     path.write_text(path.read_text().replace("two", "two, and more"))
     assert store.append("a", *users("three")) == 2
-    assert [m.content for m in store.read("a")] == ["one", "two, and more", "three"]
+    assert [m.content for m in store.read_messages("a")] == ["one", "two, and more", "three"]
     assert not list(tmp_path.glob("*.torn"))
 
 
 def test_a_long_line_that_was_never_finished_spoils_no_later_one(tmp_path: Path) -> None:
-    store = ChunkedStore(tmp_path)
+    store = JsonlStore(tmp_path)
     store.create(id="a")
-    store.keep_line("a", 1, "one")
+    store.save_turn_summary("a", 1, "one")
     with (tmp_path / "lines-a.jsonl").open("a") as file:
         file.write('{"turn":2,"line":"' + "x" * 200_000)
-    store.keep_line("a", 3, "three")
-    assert store.lines("a") == {1: "one", 3: "three"}
+    store.save_turn_summary("a", 3, "three")
+    assert store.turn_summaries("a") == {1: "one", 3: "three"}
 
 
 def test_files_that_are_no_session_hide_none(tmp_path: Path) -> None:
-    store = ChunkedStore(tmp_path)
+    store = JsonlStore(tmp_path)
     store.create(id="good")
     store.append("good", *users("a word"))
     (tmp_path / "session-a folder.meta.json").mkdir()

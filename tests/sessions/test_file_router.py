@@ -11,20 +11,20 @@ from uuid import UUID
 import pytest
 
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import Store
+from ctxlab.sessions.base import SessionStore
 from ctxlab.sessions.file_router import FileRouter
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 
-@pytest.fixture(params=[WorkspaceStore, ChunkedStore])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened: Store = request.param(tmp_path)
+@pytest.fixture(params=[SqliteStore, JsonlStore])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
+    opened: SessionStore = request.param(tmp_path)
     yield opened
     opened.close()
 
 
-def test_the_same_file_goes_on_with_its_session(store: Store) -> None:
+def test_the_same_file_goes_on_with_its_session(store: SessionStore) -> None:
     """Seed 000, testing 1: the same file continues its session."""
     router = FileRouter(store)
     first = router.route("a.py")
@@ -35,7 +35,9 @@ def test_the_same_file_goes_on_with_its_session(store: Store) -> None:
     assert first.file == "a.py"
 
 
-def test_another_file_begins_a_session_and_going_back_resumes_the_first(store: Store) -> None:
+def test_another_file_begins_a_session_and_going_back_resumes_the_first(
+    store: SessionStore,
+) -> None:
     """Seed 000, testing 2: files have sessions of their own, and so has no file."""
     router = FileRouter(store)
     ids = {file: router.route(file).id for file in ("a.py", "b.py", None)}
@@ -43,14 +45,14 @@ def test_another_file_begins_a_session_and_going_back_resumes_the_first(store: S
     assert {file: router.route(file).id for file in (None, "a.py", "b.py")} == ids
 
 
-def test_the_session_of_a_file_is_found_after_a_restart(store: Store) -> None:
+def test_the_session_of_a_file_is_found_after_a_restart(store: SessionStore) -> None:
     ids = [FileRouter(store).route(file).id for file in ("a.py", None)]
     for file in ("b.py", "c.py"):
         FileRouter(store).route(file)
     assert [FileRouter(store).route(file).id for file in ("a.py", None)] == ids
 
 
-def test_what_was_switched_away_from_is_active_again_after_going_back(store: Store) -> None:
+def test_what_was_switched_away_from_is_active_again_after_going_back(store: SessionStore) -> None:
     router = FileRouter(store)
     first = router.route("a.py")
     router.route("b.py")
@@ -60,7 +62,7 @@ def test_what_was_switched_away_from_is_active_again_after_going_back(store: Sto
 
 def test_of_a_workspace_only_the_session_of_the_file_in_use_is_active(tmp_path: Path) -> None:
     """Seed 004, criterion 4: going to another file closes the session before."""
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
     router = FileRouter(store)
     for file in ("a.py", "b.py", "a.py", None):
         current = router.route(file)
@@ -68,38 +70,38 @@ def test_of_a_workspace_only_the_session_of_the_file_in_use_is_active(tmp_path: 
     store.close()
 
 
-def test_an_archived_or_deleted_session_gives_way_to_a_new_one(store: Store) -> None:
+def test_an_archived_or_deleted_session_gives_way_to_a_new_one(store: SessionStore) -> None:
     router = FileRouter(store)
     archived = router.route("a.py").id
-    store.mark(archived, "archived")
+    store.set_status(archived, "archived")
     deleted = router.route("a.py").id
     assert deleted != archived
     store.delete(deleted)
     assert router.route("a.py").id not in (archived, deleted)
 
 
-def test_a_closed_session_goes_on(store: Store) -> None:
+def test_a_closed_session_goes_on(store: SessionStore) -> None:
     router = FileRouter(store)
     id = router.route("a.py").id
-    store.mark(id, "closed")
+    store.set_status(id, "closed")
     again = router.route("a.py")
     assert (again.id, again.status) == (id, "active")
 
 
-def test_without_a_file_only_sessions_of_a_router_go_on(store: Store) -> None:
+def test_without_a_file_only_sessions_of_a_router_go_on(store: SessionStore) -> None:
     other = store.create(title="from the command line").id
     routed = FileRouter(store).route(None).id
     assert routed != other
     assert FileRouter(store).route("").id == routed
 
 
-def test_sessions_of_a_system_are_left_alone(store: Store) -> None:
+def test_sessions_of_a_system_are_left_alone(store: SessionStore) -> None:
     own = store.create(file="a.py", system=True).id
     assert FileRouter(store).route("a.py").id != own
 
 
 def test_a_new_session_is_made_as_it_is_wanted_and_an_old_one_is_not_made_again(
-    store: Store,
+    store: SessionStore,
 ) -> None:
     router = FileRouter(store)
     first = router.route("a.py", partial(store.create, title="First", model="gpt-4o"))
@@ -107,7 +109,7 @@ def test_a_new_session_is_made_as_it_is_wanted_and_an_old_one_is_not_made_again(
     assert (found.id, found.title, found.model) == (first.id, "First", "gpt-4o")
 
 
-def test_threads_that_ask_for_a_new_file_at_once_get_one_session(store: Store) -> None:
+def test_threads_that_ask_for_a_new_file_at_once_get_one_session(store: SessionStore) -> None:
     router, ids = FileRouter(store), list[str]()
     threads = [Thread(target=lambda: ids.append(router.route("a.py").id)) for _ in range(8)]
     for thread in threads:

@@ -22,19 +22,19 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.sessions.base import (
-    Library,
-    Store,
+    SessionLibrary,
+    SessionStore,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.log_library import Logs
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.log_library import LogLibrary
 from ctxlab.sessions.open import (
     find_store,
     open_library,
     open_store,
 )
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
-KINDS = {"chunks": ChunkedStore, "workspace": WorkspaceStore}
+KINDS = {"chunks": JsonlStore, "workspace": SqliteStore}
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -87,8 +87,8 @@ def test_anything_else_that_ctxlab_reads_is_opened_as_logs(tmp_path: Path) -> No
     write([Recording("a", (Message("user", "Hi"),))], tmp_path / "a.jsonl")
     for path in (tmp_path, tmp_path / "a.jsonl", str(tmp_path / "*.jsonl"), "bundled:long-chat"):
         opened = open_library(path)
-        assert isinstance(opened, Logs)
-        assert isinstance(opened, Library)
+        assert isinstance(opened, LogLibrary)
+        assert isinstance(opened, SessionLibrary)
         assert opened.sessions()
 
 
@@ -96,7 +96,7 @@ def test_a_folder_without_a_store_becomes_a_workspace_where_it_is_to_be_written(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path)
-    assert isinstance(store, Store)
+    assert isinstance(store, SessionStore)
     stored(store, "Fix the parser")
     store.close()
     assert (tmp_path / ".ctxlab" / "sessions.db").is_file()
@@ -107,19 +107,19 @@ def test_a_folder_without_a_store_becomes_a_workspace_where_it_is_to_be_written(
 
 def test_a_folder_without_sessions_is_read_as_the_workspace_that_it_will_be(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes")
-    opened = open_library(tmp_path, future=True)
-    assert isinstance(opened, WorkspaceStore)
+    opened = open_library(tmp_path, allow_empty=True)
+    assert isinstance(opened, SqliteStore)
     assert opened.sessions() == []
     assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
-    other = WorkspaceStore(tmp_path)
+    other = SqliteStore(tmp_path)
     id = stored(other, "Fix the parser")
     other.close()
     assert [session.id for session in opened.sessions()] == [id]
     opened.close()
     with pytest.raises(UnknownFormat):
-        open_library(tmp_path / "notes.md", future=True)
+        open_library(tmp_path / "notes.md", allow_empty=True)
     with pytest.raises(ReadError, match="no such file"):
-        open_library(tmp_path / "none", future=True)
+        open_library(tmp_path / "none", allow_empty=True)
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:

@@ -15,21 +15,21 @@ from ctxlab.llm import (
     LiteLLMClient,
     ScriptedClient,
 )
-from ctxlab.sessions.base import Store
-from ctxlab.sessions.semantic_search import search_meaning
+from ctxlab.sessions.base import SessionStore
+from ctxlab.sessions.semantic_search import search_semantically
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
     made = a_store(request.param, tmp_path / "store" if request.param == "chunks" else tmp_path)
     yield made
     made.close()
 
 
-def test_the_nearest_turn_comes_first(store: Store) -> None:
+def test_the_nearest_turn_comes_first(store: SessionStore) -> None:
     """Seed 003, search: by meaning, as an extra."""
     id = stored(store, "Fix the parser for empty files", "Write documentation", "Deploy to staging")
-    hits = search_meaning(store, "an empty file in the parser", ScriptedClient(), "m", id)
+    hits = search_semantically(store, "an empty file in the parser", ScriptedClient(), "m", id)
     assert (hits[0].turn, hits[0].position, hits[0].role) == (1, 0, "user")
     assert hits[0].snippet == "Fix the parser for empty files"
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -37,44 +37,44 @@ def test_the_nearest_turn_comes_first(store: Store) -> None:
     assert all(-1.000001 <= hit.score <= 1.000001 for hit in hits)
 
 
-def test_a_hit_stands_at_the_first_message_of_its_turn(store: Store) -> None:
+def test_a_hit_stands_at_the_first_message_of_its_turn(store: SessionStore) -> None:
     store.create(id="s")
     for prompt in ("One", "Two", "The needle"):
         store.append("s", *exchange(prompt, steps=2))
-    (hit,) = search_meaning(store, "needle", ScriptedClient(), "m", limit=1)
-    assert hit.position == store.turn("s", hit.turn)[0] == 12
+    (hit,) = search_semantically(store, "needle", ScriptedClient(), "m", limit=1)
+    assert hit.position == store.read_turn("s", hit.turn)[0] == 12
 
 
-def test_all_sessions_but_those_of_a_system_are_searched(store: Store) -> None:
+def test_all_sessions_but_those_of_a_system_are_searched(store: SessionStore) -> None:
     """Seed 003, search_all_sessions: by meaning, as an extra."""
     for id, system in (("a", False), ("b", False), ("c", True)):
         stored(store, f"parser {id}", id=id, system=system)
-    hits = search_meaning(store, "parser", ScriptedClient(), "m")
+    hits = search_semantically(store, "parser", ScriptedClient(), "m")
     assert {hit.session_id for hit in hits} == {"a", "b"}
-    assert search_meaning(store, "parser", ScriptedClient(), "m", "c")
+    assert search_semantically(store, "parser", ScriptedClient(), "m", "c")
     with pytest.raises(UnknownSession):
-        search_meaning(store, "parser", ScriptedClient(), "m", "no")
+        search_semantically(store, "parser", ScriptedClient(), "m", "no")
 
 
-def test_nothing_asked_finds_nothing_and_asks_nobody(store: Store) -> None:
+def test_nothing_asked_finds_nothing_and_asks_nobody(store: SessionStore) -> None:
     id, client = stored(store, "parser"), ScriptedClient()
-    assert search_meaning(store, "  ", client, "m", id) == []
-    assert search_meaning(store, "parser", client, "m", id, limit=0) == []
-    assert client.embedded == []
+    assert search_semantically(store, "  ", client, "m", id) == []
+    assert search_semantically(store, "parser", client, "m", id, limit=0) == []
+    assert client.embedded_texts == []
     store.create(id="empty")
-    assert search_meaning(store, "parser", client, "m", "empty") == []
-    assert search_meaning(store, "?!", client, "m", id)[0].score == 0  # a vector of zeros
+    assert search_semantically(store, "parser", client, "m", "empty") == []
+    assert search_semantically(store, "?!", client, "m", id)[0].score == 0  # a vector of zeros
 
 
-def test_vectors_are_asked_for_once_and_kept(store: Store, tmp_path: Path) -> None:
+def test_vectors_are_asked_for_once_and_kept(store: SessionStore, tmp_path: Path) -> None:
     id = stored(store, *(f"Question {n}" for n in range(5)))
     with talking() as server:
         client = LiteLLMClient(server.address, "k", retries=0)
         with CachedClient(client, tmp_path / "calls") as cached:
-            first = search_meaning(store, "question", cached, "text-embedding-3-small", id)
+            first = search_semantically(store, "question", cached, "text-embedding-3-small", id)
             texts = sum(len(call.texts) for call in server.calls)
             store.append(id, *exchange("Another"))
-            search_meaning(store, "question", cached, "text-embedding-3-small", id)
+            search_semantically(store, "question", cached, "text-embedding-3-small", id)
             asked_later = sum(len(call.texts) for call in server.calls) - texts
     assert len(first) == 5
     assert (texts, asked_later) == (6, 1)

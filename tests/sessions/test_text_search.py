@@ -12,18 +12,18 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.base import Hit
+from ctxlab.sessions.base import SearchHit
 from ctxlab.sessions.text_search import (
-    SNIPPET,
-    search_words,
-    snippet,
-    words_of,
+    SNIPPET_LENGTH,
+    make_snippet,
+    query_words,
+    search_messages,
 )
 
 
-def found(query: str, *texts: str, limit: int = 20, offset: int = 0) -> list[Hit]:
+def found(query: str, *texts: str, limit: int = 20, offset: int = 0) -> list[SearchHit]:
     said = [Message("user", text) for text in texts]
-    return search_words([("s", said)], query, limit, offset)
+    return search_messages([("s", said)], query, limit, offset)
 
 
 def test_a_hit_holds_all_the_words_and_not_some_of_them() -> None:
@@ -37,7 +37,7 @@ def test_a_hit_holds_all_the_words_and_not_some_of_them() -> None:
 def test_several_sessions_are_searched_at_once() -> None:
     """Seed 003, search_all_sessions: across sessions."""
     said = [Message("user", "the parser")]
-    hits = search_words([("a", said), ("b", [Message("user", "docs")]), ("c", said)], "parser")
+    hits = search_messages([("a", said), ("b", [Message("user", "docs")]), ("c", said)], "parser")
     assert [hit.session_id for hit in hits] == ["a", "c"]
 
 
@@ -65,7 +65,7 @@ def test_a_word_is_found_whole() -> None:
 def test_tool_names_and_arguments_are_searched_as_they_read() -> None:
     call = ToolCall("c1", "read_file", '{"path": "docs/M\\u00fcller.md"}')
     said = [Message("user", "go"), Message("assistant", None, tool_calls=(call,))]
-    hits = search_words([("s", said)], "read Müller")
+    hits = search_messages([("s", said)], "read Müller")
     assert [(hit.turn, hit.position, hit.role) for hit in hits] == [(1, 1, "assistant")]
 
 
@@ -76,12 +76,12 @@ def test_a_query_without_a_word_that_stands_there_finds_nothing(query: str) -> N
 
 @given(st.text(), st.lists(st.text(), max_size=5))
 def test_any_query_is_answered_and_every_hit_is_one(query: str, texts: list[str]) -> None:
-    words = words_of(query)
+    words = query_words(query)
     hits = found(query, *texts)
     for hit in hits:
-        held = words_of(texts[hit.position])
+        held = query_words(texts[hit.position])
         assert all(any(word in run for run in held) for word in words)
-        assert len(hit.snippet) <= SNIPPET
+        assert len(hit.snippet) <= SNIPPET_LENGTH
         assert len(hit.snippet.splitlines()) <= 1
         assert 0 < hit.score <= 1
     assert len(hits) <= len(texts)
@@ -89,8 +89,8 @@ def test_any_query_is_answered_and_every_hit_is_one(query: str, texts: list[str]
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_a_snippet_is_one_short_line_that_steers_no_terminal(text: str, query: str) -> None:
-    shown = snippet(text * 50, words_of(query))
-    assert len(shown) <= SNIPPET
+    shown = make_snippet(text * 50, query_words(query))
+    assert len(shown) <= SNIPPET_LENGTH
     assert shown.isprintable()
 
 
@@ -121,7 +121,7 @@ def test_a_turn_is_counted_from_the_first_message() -> None:
         Message("assistant", "hello"),
         Message("assistant", "parser"),
     ]
-    hits = search_words([("s", said)], "parser")
+    hits = search_messages([("s", said)], "parser")
     assert [(hit.turn, hit.position) for hit in hits] == [(2, 3), (0, 0)]
 
 

@@ -12,16 +12,16 @@ from storing import STORES, a_store, exchange, stored
 
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import (
-    TITLE_LENGTH,
-    TITLES,
+    MAX_TITLE_LENGTH,
+    MAX_TITLES,
     Session,
     TitleChange,
 )
 from ctxlab.sessions.titles import (
-    changed,
-    first_title,
-    tidy,
-    title_prompt,
+    build_title_prompt,
+    single_line,
+    title_from_prompt,
+    titles_after_change,
 )
 
 EXAMPLE = """\
@@ -48,12 +48,12 @@ def test_the_prompt_is_the_example_of_the_design() -> None:
         14: "Adding desktop screenshot tool",
         15: "Setting up MCP server for screenshots",
     }
-    assert title_prompt("Implementing user authentication", lines).startswith(EXAMPLE)
+    assert build_title_prompt("Implementing user authentication", lines).startswith(EXAMPLE)
 
 
 def test_the_prompt_of_a_long_session_is_bounded() -> None:
     """Seed 003, titles: however long the session is."""
-    prompt = title_prompt("t", dict.fromkeys(range(1, 100000), "x" * 100))
+    prompt = build_title_prompt("t", dict.fromkeys(range(1, 100000), "x" * 100))
     assert len(prompt) < 6_000
     assert prompt.count("[RECENT] Turn") == 3
     assert "Turn 99999: " in prompt
@@ -62,30 +62,30 @@ def test_the_prompt_of_a_long_session_is_bounded() -> None:
 @given(st.text())
 def test_a_tidy_title_is_one_line_of_sixty_characters_that_steers_no_terminal(text: str) -> None:
     """Seed 003, titles: 60 characters at most."""
-    title = tidy(text)
-    assert len(title) <= TITLE_LENGTH
+    title = single_line(text)
+    assert len(title) <= MAX_TITLE_LENGTH
     assert title.isprintable()
-    assert tidy(title) == title
-    assert len(first_title(text)) <= TITLE_LENGTH
+    assert single_line(title) == title
+    assert len(title_from_prompt(text)) <= MAX_TITLE_LENGTH
 
 
 def test_a_first_message_becomes_a_title_as_the_design_cuts_it() -> None:
     """Seed 004, open question 1: the first user message, truncated."""
-    assert first_title("x" * 50) == "x" * 50
-    assert first_title("x" * 51) == "x" * 50 + "..."
+    assert title_from_prompt("x" * 50) == "x" * 50
+    assert title_from_prompt("x" * 51) == "x" * 50 + "..."
 
 
 def test_a_change_says_when_and_with_which_turn() -> None:
     """Seed 003, title history: title, changed_at, turn, interaction_id."""
-    (change,) = changed(Session("a"), "Docs", 7, 20.0)
+    (change,) = titles_after_change(Session("a"), "Docs", 7, 20.0)
     assert change == TitleChange("Docs", 20.0, 7, "a:7")
-    assert changed(Session("a"), "Docs", 0, 20.0) == (TitleChange("Docs", 20.0, 0, ""),)
+    assert titles_after_change(Session("a"), "Docs", 0, 20.0) == (TitleChange("Docs", 20.0, 0, ""),)
 
 
 def test_the_same_title_again_is_no_change() -> None:
     """Seed 003, title history: a title that stays is not entered again."""
-    titles = changed(Session("a"), "Docs", 7, 20.0)
-    assert changed(Session("a", "Docs", titles=titles), "Docs", 9, 30.0) == titles
+    titles = titles_after_change(Session("a"), "Docs", 7, 20.0)
+    assert titles_after_change(Session("a", "Docs", titles=titles), "Docs", 9, 30.0) == titles
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60))
@@ -93,11 +93,11 @@ def test_a_history_is_newest_first_and_never_longer_than_twenty(given_titles: li
     """Seed 003, title history: newest first, 20 at most."""
     session = Session("s")
     for turn, title in enumerate(given_titles, start=1):
-        titles = changed(session, title, turn, float(turn))
+        titles = titles_after_change(session, title, turn, float(turn))
         session = replace(session, title=title, titles=titles)
     times = [change.changed_at for change in session.titles]
     assert times == sorted(times, reverse=True)
-    assert len(times) <= TITLES
+    assert len(times) <= MAX_TITLES
     assert all(a.title != b.title for a, b in zip(session.titles, session.titles[1:], strict=False))
     assert not given_titles or session.titles[0].title == given_titles[-1]
 
@@ -113,7 +113,7 @@ def test_both_stores_keep_the_history_alike(kind: str, tmp_path: Path) -> None:
         assert session.titles[0].interaction_id == f"{id}:{turn}"
     again = store.retitle(id, "Topic 29", 99)
     assert [change.title for change in again.titles] == [f"Topic {n}" for n in range(29, 9, -1)]
-    assert len(again.titles) == TITLES
+    assert len(again.titles) == MAX_TITLES
     assert a_store(kind, tmp_path).get(id).titles == again.titles
 
 
@@ -123,4 +123,4 @@ def test_the_first_user_message_is_the_first_title(kind: str, tmp_path: Path) ->
     store = a_store(kind, tmp_path)
     store.create(id="s")
     store.append("s", Message("system", "Be brief."), *exchange("Fix the\nparser " + "x" * 60))
-    assert store.get("s").title == first_title("Fix the\nparser " + "x" * 60)
+    assert store.get("s").title == title_from_prompt("Fix the\nparser " + "x" * 60)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from generated import conversations, tape_of
+from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run, strategies
@@ -18,11 +18,12 @@ from ctxlab.errors import (
     SpecError,
     StrategyError,
 )
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import replay_trace
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import (
-    Function,
+    FunctionStrategy,
     Pipeline,
     Strategy,
     as_strategy,
@@ -57,15 +58,15 @@ def test_what_a_function_returns_is_what_is_sent_and_judged(
         old.clear()  # it is given a list of its own
         return new
 
-    trace, requests = run(tape_of(messages, counter), shuffle, 500)
-    assert trace.context.edited == []
+    trace, requests = run(prepare_messages(messages, counter), shuffle, 500)
+    assert trace.context.edited_entries == []
     for sent, wanted, faults, tokens in zip(
-        requests, returned, trace.faults, trace.tokens, strict=True
+        requests, returned, trace.violation_counts, trace.tokens, strict=True
     ):
-        made = [Message.from_dict(m) if as_dicts else m for m in wanted]
+        made = [message_from_dict(m) if as_dicts else m for m in wanted]
         assert [m.to_dict() for m in sent.messages] == [m.to_dict() for m in made]
-        assert tokens == counter.request(made)
-        assert bool(faults) == bool(check(made))
+        assert tokens == counter.count_request(made)
+        assert bool(faults) == bool(find_violations(made))
 
 
 @given(messages=conversations(), first=PICKS, then=strategies())
@@ -75,10 +76,10 @@ def test_a_function_in_a_pipeline_is_judged_by_what_is_sent_at_last(
     def pick(old: list[Message]) -> list[Message]:
         return [old[i] for i in first if i < len(old)]
 
-    trace, requests = run(tape_of(messages, counter), as_strategy(pick) | then, 400)
-    for sent, faults, tokens in zip(requests, trace.faults, trace.tokens, strict=True):
-        assert bool(faults) == bool(check(sent.messages))
-        assert tokens == counter.request(sent.messages)
+    trace, requests = run(prepare_messages(messages, counter), as_strategy(pick) | then, 400)
+    for sent, faults, tokens in zip(requests, trace.violation_counts, trace.tokens, strict=True):
+        assert bool(faults) == bool(find_violations(sent.messages))
+        assert tokens == counter.count_request(sent.messages)
 
 
 class EditsAtRandom:
@@ -124,9 +125,9 @@ ODD = st.sampled_from(
 def test_edits_in_place_are_judged_as_a_look_at_the_request_judges_them(
     messages: tuple[Message, ...], edits: list[Any], counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), EditsAtRandom(edits), 10**6)
-    for sent, faults in zip(requests, trace.faults, strict=True):
-        assert bool(faults) == bool(check(sent.messages))
+    trace, requests = run(prepare_messages(messages, counter), EditsAtRandom(edits), 10**6)
+    for sent, faults in zip(requests, trace.violation_counts, strict=True):
+        assert bool(faults) == bool(find_violations(sent.messages))
 
 
 def test_a_pipeline_is_flat_and_reads_as_it_is_written() -> None:
@@ -141,12 +142,12 @@ def test_a_function_joins_a_pipeline_and_is_shown_by_its_name() -> None:
     both = tool_stubs() | last_two
     assert repr(both) == "tool_stubs() | last_two"
     assert pickle.loads(pickle.dumps(both)) == both
-    assert as_strategy(last_two) == Function(last_two)
+    assert as_strategy(last_two) == FunctionStrategy(last_two)
     assert as_strategy(both) is both
-    assert isinstance(as_strategy(functools.partial(last_two)), Function)
+    assert isinstance(as_strategy(functools.partial(last_two)), FunctionStrategy)
 
 
-@pytest.mark.parametrize("what", [panic, Function, 3, None, "panic()", [last_two]])
+@pytest.mark.parametrize("what", [panic, FunctionStrategy, 3, None, "panic()", [last_two]])
 def test_what_is_no_strategy_is_refused(what: Any) -> None:
     with pytest.raises(SpecError, match="no strategy"):
         as_strategy(what)
@@ -176,6 +177,6 @@ class returns_nothing:
 def test_a_strategy_that_fails_is_named_with_recording_and_message(
     strategy: Callable[..., Any], counter: TokenCounter
 ) -> None:
-    tape = tape_of([Message("user", "a"), Message("assistant", "b")], counter)
+    prepared = prepare_messages([Message("user", "a"), Message("assistant", "b")], counter)
     with pytest.raises(StrategyError, match=r"message 1 of r\b"):
-        play(tape, as_strategy(strategy), tape.budget(100))
+        replay_trace(prepared, as_strategy(strategy), prepared.make_budget(100))

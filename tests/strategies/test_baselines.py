@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run
@@ -24,14 +24,14 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
 )
 from ctxlab.formats import load
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
-from ctxlab.strategies import parse
+from ctxlab.messages.validation import find_violations
+from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import Pipeline
 from ctxlab.strategies.baselines import BASELINES
 
@@ -115,9 +115,9 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def tapes() -> list[Tape]:
+def prepared_recordings() -> list[PreparedRecording]:
     chosen = (next(iter(load(f"bundled:{name}"))) for name in ("coding-agent", "support-desk"))
-    return [Tape(recording, COUNTER) for recording in chosen]
+    return [PreparedRecording(recording, COUNTER) for recording in chosen]
 
 
 def acting(name: str) -> str:
@@ -140,20 +140,20 @@ def test_it_says_what_it_imitates_where_that_can_be_read_and_what_it_does(name: 
     baseline = BASELINES[name]
     assert baseline.name == name
     assert re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name)
-    assert re.search(r"\d", baseline.imitates), "a version, a commit or a date"
-    assert re.fullmatch(r"https://\S+", baseline.source)
-    assert baseline.says.rstrip().endswith(".")
-    assert baseline.package or not baseline.checks
+    assert re.search(r"\d", baseline.product_version), "a version, a commit or a date"
+    assert re.fullmatch(r"https://\S+", baseline.url)
+    assert baseline.description.rstrip().endswith(".")
+    assert baseline.package or not baseline.conformance_options
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_written_by_its_name_and_is_a_value(name: str) -> None:
-    strategy = parse(name)
+    strategy = parse_strategy(name)
     assert repr(strategy) == f"{name}()"
     for text in (name, f"{name}()", f"{name} | panic()", acting(name)):
-        one = parse(text)
-        assert parse(repr(one)) == one
-        assert hash(parse(repr(one))) == hash(one)
+        one = parse_strategy(text)
+        assert parse_strategy(repr(one)) == one
+        assert hash(parse_strategy(repr(one))) == hash(one)
         assert pickle.loads(pickle.dumps(one)) == one
 
 
@@ -164,7 +164,7 @@ def test_every_parameter_can_be_changed_and_reaches_the_strategy(name: str) -> N
         value = another(default)
         changed = baseline(**{parameter: value})
         assert f"{parameter}={value!r}" in repr(changed)
-        assert parse(repr(changed)) == changed
+        assert parse_strategy(repr(changed)) == changed
         inner = changed.strategy
         steps: Any = inner.steps if isinstance(inner, Pipeline) else (inner,)
         assert value in [
@@ -177,12 +177,12 @@ def test_every_parameter_can_be_changed_and_reaches_the_strategy(name: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_that_it_lacks_is_refused_in_a_sentence(name: str) -> None:
     with pytest.raises(SpecError, match=re.escape(f"{name} has no parameter 'kepe'")):
-        parse(f"{name}(kepe=3)")
+        parse_strategy(f"{name}(kepe=3)")
 
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     with pytest.raises(UnknownName, match=r"swe_agent\.last_5"):
-        parse("swe_agent.last_6")
+        parse_strategy("swe_agent.last_6")
 
 
 def test_one_that_asks_a_model_says_so_by_a_parameter_that_is_off() -> None:
@@ -191,31 +191,35 @@ def test_one_that_asks_a_model_says_so_by_a_parameter_that_is_off() -> None:
             assert baseline.parameters["model"] is None, baseline.name
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_replays_real_conversations_and_its_tokens_are_a_fresh_count(
-    name: str, tapes: list[Tape]
+    name: str, prepared_recordings: list[PreparedRecording]
 ) -> None:
     acted = False
-    for tape in tapes:
-        tools = list(tape.recording.tools)
-        trace, requests = run(tape, acting(name), LIMIT)
-        assert len(requests) == len(tape.requests)
-        for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
-            assert tokens == COUNTER.request(sent.messages, tools)
-            assert bool(faults) == bool(check(sent.messages, tape.provider))
-            acted = acted or sent.messages != list(tape.recording.messages[: sent.position])
+    for prepared in prepared_recordings:
+        tools = list(prepared.recording.tools)
+        trace, requests = run(prepared, acting(name), LIMIT)
+        assert len(requests) == len(prepared.request_positions)
+        for tokens, faults, sent in zip(
+            trace.tokens, trace.violation_counts, requests, strict=True
+        ):
+            assert tokens == COUNTER.count_request(sent.messages, tools)
+            assert bool(faults) == bool(find_violations(sent.messages, prepared.provider))
+            acted = acted or sent.messages != list(prepared.recording.messages[: sent.position])
     assert acted != (name in IDLE)
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_sends_no_invalid_request_unless_its_product_is_known_to(
-    name: str, tapes: list[Tape]
+    name: str, prepared_recordings: list[PreparedRecording]
 ) -> None:
     broken: set[str] = set()
-    for tape in tapes:
-        assert tape.valid
-        _, requests = run(tape, acting(name), LIMIT)
-        broken |= {fault.rule for sent in requests for fault in check(sent.messages)}
+    for prepared in prepared_recordings:
+        assert prepared.valid
+        _, requests = run(prepared, acting(name), LIMIT)
+        broken |= {fault.rule for sent in requests for fault in find_violations(sent.messages)}
     assert broken == BREAKS.get(name, (frozenset(), ""))[0]
 
 
@@ -224,17 +228,19 @@ def test_what_is_listed_is_there() -> None:
         assert set(table) <= set(NAMES)
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_replay_gives_the_same_again_and_two_at_once_do_not_meet(
-    name: str, tapes: list[Tape]
+    name: str, prepared_recordings: list[PreparedRecording]
 ) -> None:
     messages = [*task(25), Message("user", "And now?"), *task(9)[2:]]
     spec = acting(name)
     assert last(spec, messages, 1500) == last(spec, messages, 1500)
-    one, other = (run(tapes[1], spec, limit)[0].tokens for limit in (LIMIT, LIMIT))
+    one, other = (run(prepared_recordings[1], spec, limit)[0].tokens for limit in (LIMIT, LIMIT))
     assert one == other
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SMALL)
 @given(
     messages=conversations() | strange_conversations(),
@@ -244,15 +250,15 @@ def test_a_replay_gives_the_same_again_and_two_at_once_do_not_meet(
 def test_whatever_the_conversation_pairs_stay_whole_and_tokens_are_true(
     spec: str, messages: tuple[Message, ...], limit: int, reserve: int
 ) -> None:
-    tape = tape_of(messages, COUNTER, TOOLS)
-    trace, requests = run(tape, spec, tape.budget(limit, reserve))
-    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
-        assert tokens == COUNTER.request(sent.messages, TOOLS)
-        assert bool(faults) == bool(check(sent.messages))
+    prepared = prepare_messages(messages, COUNTER, TOOLS)
+    trace, requests = run(prepared, spec, prepared.make_budget(limit, reserve))
+    for tokens, faults, sent in zip(trace.tokens, trace.violation_counts, requests, strict=True):
+        assert tokens == COUNTER.count_request(sent.messages, TOOLS)
+        assert bool(faults) == bool(find_violations(sent.messages))
         starts = [entry.start for entry in sent.entries]
         assert starts == sorted(starts)
-        if not check(messages[: sent.position]):
-            assert not check(sent.messages)
+        if not find_violations(messages[: sent.position]):
+            assert not find_violations(sent.messages)
 
 
 ASKING = tuple(name for name in NAMES if "model" in BASELINES[name].parameters)
@@ -273,38 +279,47 @@ JUDGING = {
 """Those that reject a summary which repeats itself or saves nothing; all others take any."""
 
 
-def asked(name: str, tape: Tape, answer: Any) -> tuple[Trace, list[Sent]]:
+def asked(name: str, prepared: PreparedRecording, answer: Any) -> tuple[Trace, list[Sent]]:
     """A replay in which a model answers every request in the same way."""
     options = ", ".join(filter(None, (ACTING.get(name), "model='gpt-4o'")))
     client = ScriptedClient(lambda _: answer)
-    trace, requests = run(Tape(tape.recording, COUNTER, client), f"{name}({options})", LIMIT)
-    assert client.asked
-    assert len(trace.context.spent) == len(client.asked)
+    trace, requests = run(
+        PreparedRecording(prepared.recording, COUNTER, client), f"{name}({options})", LIMIT
+    )
+    assert client.requests
+    assert len(trace.context.model_calls) == len(client.requests)
     return trace, requests
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", ASKING)
-def test_what_a_model_wrote_is_sent_word_for_word(name: str, tapes: list[Tape]) -> None:
+def test_what_a_model_wrote_is_sent_word_for_word(
+    name: str, prepared_recordings: list[PreparedRecording]
+) -> None:
     summary = "Goal: fix HAT136.\n\n* Next: run the *tests*."
-    trace, requests = asked(name, tapes[0], summary)
+    trace, requests = asked(name, prepared_recordings[0], summary)
     assert any(summary in text for sent in requests for text in sent.texts)
     assert not any("fallback" in event for _, event in trace.context.events)
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", [name for name in ASKING if name not in JUDGING])
-def test_where_the_product_judges_no_summary_any_will_do(name: str, tapes: list[Tape]) -> None:
+def test_where_the_product_judges_no_summary_any_will_do(
+    name: str, prepared_recordings: list[PreparedRecording]
+) -> None:
     summary = "and so on, and so forth; " * 300
-    _, requests = asked(name, tapes[0], summary)
+    _, requests = asked(name, prepared_recordings[0], summary)
     assert any(summary.strip() in text for sent in requests for text in sent.texts)
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("answer", [ModelUnavailable("busy"), " \n"])
 @pytest.mark.parametrize("name", ASKING)
 def test_where_no_model_answers_the_lines_are_extracted_and_that_is_reported(
-    name: str, answer: Any, tapes: list[Tape]
+    name: str, answer: Any, prepared_recordings: list[PreparedRecording]
 ) -> None:
-    said = {message.text for message in tapes[0].recording.messages}
-    trace, requests = asked(name, tapes[0], answer)
+    said = {message.text for message in prepared_recordings[0].recording.messages}
+    trace, requests = asked(name, prepared_recordings[0], answer)
     texts = {text for sent in requests for text in sent.texts} - said
     assert any(re.search(r"^- (user|assistant|bash|\w+\()", text, re.MULTILINE) for text in texts)
     fallbacks = [event for _, event in trace.context.events if "fallback" in event]

@@ -25,6 +25,7 @@ from compare import compare, recordings  # type: ignore[import-not-found]
 COMPARED = [baseline for baseline in BASELINES.values() if baseline.package]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("baseline", COMPARED, ids=lambda b: b.name)
 @pytest.mark.filterwarnings("default")
 def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
@@ -32,11 +33,11 @@ def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
         installed = version(str(baseline.package))
     except PackageNotFoundError:
         pytest.skip(f"{baseline.package} is not installed: pip install 'ctxlab[peers]'")
-    if installed not in baseline.imitates:
-        pytest.skip(f"{baseline.imitates} is imitated, and {installed} is installed")
+    if installed not in baseline.product_version:
+        pytest.skip(f"{baseline.product_version} is imitated, and {installed} is installed")
     recorded = recordings(Path("no such folder"))[:2]
     client = ScriptedClient(lambda _: "Several files were read and one of them changed.")
-    for options in baseline.checks:
+    for options in baseline.conformance_options:
         found = compare(baseline.name, options, recorded, 4000, client)
         assert found.differences == [], options
         assert found.requests > 20
@@ -44,4 +45,4 @@ def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
 
 def test_every_peer_has_a_baseline_that_says_under_which_settings_they_are_compared() -> None:
     assert {baseline.name for baseline in COMPARED} == set(PEERS)
-    assert all(baseline.checks for baseline in COMPARED)
+    assert all(baseline.conformance_options for baseline in COMPARED)

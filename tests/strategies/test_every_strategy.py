@@ -7,26 +7,26 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, Sent, run
 
-from ctxlab.context.budget import Budget
+from ctxlab.context.context import Budget
 from ctxlab.evaluation.engine import (
-    play,
-    play_all,
+    replay_trace,
+    replay_traces,
 )
 from ctxlab.evaluation.metrics import (
-    Usage,
-    Validity,
+    UsageMetric,
+    ValidityMetric,
 )
-from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import (
     STRATEGIES,
-    parse,
+    parse_strategy,
 )
 from ctxlab.tokens.counter import TokenCounter
 
@@ -39,23 +39,24 @@ def test_every_strategy_is_tested_here() -> None:
     assert tried == set(STRATEGIES)
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=conversations(), limit=limits(), reserve=st.sampled_from([0, 0, 50]))
 def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
     spec: str, messages: tuple[Message, ...], limit: int, reserve: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter, TOOLS)
-    trace, requests = run(tape, spec, tape.budget(limit, reserve))
-    assert len(requests) == len(tape.requests)
-    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
-        assert check(sent.messages) == []
+    prepared = prepare_messages(messages, counter, TOOLS)
+    trace, requests = run(prepared, spec, prepared.make_budget(limit, reserve))
+    assert len(requests) == len(prepared.request_positions)
+    for tokens, faults, sent in zip(trace.tokens, trace.violation_counts, requests, strict=True):
+        assert find_violations(sent.messages) == []
         assert not faults
-        assert tokens == counter.request(sent.messages, TOOLS)
+        assert tokens == counter.count_request(sent.messages, TOOLS)
         # Images that are not among the newest are left out, of the first message too.
         without_images = spec.startswith("recent_images") and isinstance(messages[0].content, tuple)
         assert sent.messages[0].role == messages[0].role
         assert sent.messages[0] == messages[0] or without_images
-    assert not Validity().measure(tape, [trace])["invalid"].any()
+    assert not ValidityMetric().measure(prepared, [trace])["invalid"].any()
 
 
 @pytest.mark.parametrize("spec", PANICS)
@@ -63,27 +64,28 @@ def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
 def test_with_panic_last_a_request_fits_or_is_reported_as_stuck(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace = play(tape, parse(spec), tape.budget(limit))
+    prepared = prepare_messages(messages, counter)
+    trace = replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit))
     stuck = {turn for turn, event in trace.context.events if event == "stuck"}
-    sent = zip(trace.tokens, trace.messages, strict=True)
+    sent = zip(trace.tokens, trace.message_counts, strict=True)
     # Where nothing has been said yet there is nothing to repair, however small the limit.
     assert stuck == {turn for turn, (tokens, some) in enumerate(sent) if tokens > limit and some}
-    usage = Usage().measure(tape, [trace])
+    usage = UsageMetric().measure(prepared, [trace])
     assert (usage["stuck"] <= usage["overflow"]).all()
     assert (usage["stuck"] <= usage["panicked"]).all()
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=strange_conversations(), limit=limits())
 def test_strange_conversations_are_survived_and_their_whole_pairs_stay_whole(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, requests = run(tape, spec, limit)
-    for tokens, faults, sent in zip(trace.tokens, trace.faults, requests, strict=True):
-        assert tokens == counter.request(sent.messages)
-        assert bool(faults) == bool(check(sent.messages))
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, spec, limit)
+    for tokens, faults, sent in zip(trace.tokens, trace.violation_counts, requests, strict=True):
+        assert tokens == counter.count_request(sent.messages)
+        assert bool(faults) == bool(find_violations(sent.messages))
         for unit in whole_units(messages[: sent.position]):
             places = [places_of(sent, position) for position in unit]
             assert len({bool(place) for place in places}) == 1
@@ -116,14 +118,14 @@ def places_of(sent: Sent, position: int) -> list[int]:
 def test_nothing_that_fits_recalls_more_than_the_oracle(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    oracle = play(tape, parse("oracle"), tape.budget(limit))
-    best = tiers(tape.needs, [oracle]).seen[0]
+    prepared = prepare_messages(messages, counter)
+    oracle = replay_trace(prepared, parse_strategy("oracle"), prepared.make_budget(limit))
+    best = measure_need_visibility(prepared.needs, [oracle]).in_view[0]
     for spec in REAL:
-        trace = play(tape, parse(spec), tape.budget(limit))
+        trace = replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit))
         # Where what was said last is too large by itself, the oracle overflows: no comparison.
         if max([*trace.tokens, *oracle.tokens], default=0) <= limit:
-            seen = tiers(tape.needs, [trace]).seen[0]
+            seen = measure_need_visibility(prepared.needs, [trace]).in_view[0]
             assert best.sum() >= seen.sum(), spec
 
 
@@ -131,27 +133,30 @@ def test_nothing_that_fits_recalls_more_than_the_oracle(
 def test_replaying_all_at_once_is_replaying_each(
     messages: tuple[Message, ...], few: list[int], counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    strategies = [parse(spec) for spec in SPECS]
-    budgets = [Budget(limit, fixed=tape.fixed) for limit in few]
-    together = play_all(tape, strategies, budgets)
-    alone = [play(tape, s, budget) for budget in budgets for s in strategies]
+    prepared = prepare_messages(messages, counter)
+    strategies = [parse_strategy(spec) for spec in SPECS]
+    budgets = [Budget(limit, fixed=prepared.fixed_tokens) for limit in few]
+    together = replay_traces(prepared, strategies, budgets)
+    alone = [replay_trace(prepared, s, budget) for budget in budgets for s in strategies]
     for one, other in zip(together, alone, strict=True):
         assert (one.strategy, one.budget) == (other.strategy, other.budget)
-        assert (one.tokens, one.messages, one.unchanged) == (
-            other.tokens, other.messages, other.unchanged,
+        assert (one.tokens, one.message_counts, one.unchanged_prefix_tokens) == (
+            other.tokens, other.message_counts, other.unchanged_prefix_tokens,
         )  # fmt: skip
         assert one.context.events == other.context.events
-    assert np.array_equal(tiers(tape.needs, together).seen, tiers(tape.needs, alone).seen)
-    overs = [Usage().measure(tape, traces)["over"] for traces in (together, alone)]
+    assert np.array_equal(
+        measure_need_visibility(prepared.needs, together).in_view,
+        measure_need_visibility(prepared.needs, alone).in_view,
+    )
+    overs = [UsageMetric().measure(prepared, traces)["over"] for traces in (together, alone)]
     assert np.array_equal(*overs)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_strategy_is_a_value(spec: str) -> None:
-    strategy = parse(spec)
-    assert parse(repr(strategy)) == strategy
-    assert hash(parse(repr(strategy))) == hash(strategy)
+    strategy = parse_strategy(spec)
+    assert parse_strategy(repr(strategy)) == strategy
+    assert hash(parse_strategy(repr(strategy))) == hash(strategy)
     assert pickle.loads(pickle.dumps(strategy)) == strategy
     with pytest.raises(AttributeError):
         strategy.keep = 5  # type: ignore[attr-defined]
@@ -162,7 +167,7 @@ def test_a_replay_gives_the_same_again(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
     for spec in SPECS:
-        one, sent = run(tape_of(messages, counter), spec, limit)
-        other, again = run(tape_of(messages, counter), spec, limit)
+        one, sent = run(prepare_messages(messages, counter), spec, limit)
+        other, again = run(prepare_messages(messages, counter), spec, limit)
         assert one.tokens == other.tokens
         assert [s.messages for s in sent] == [s.messages for s in again]

@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import (
     file_sessions,
-    parse,
+    parse_strategy,
 )
-from ctxlab.strategies.file_sessions import ENGINE
-from ctxlab.strategies.tool_stubs import MARKER
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
+from ctxlab.strategies.tool_stubs import STUB_KEY
 from ctxlab.tokens.counter import TokenCounter
 
 SYSTEM = Message("system", "You help with notes.")
@@ -50,7 +50,7 @@ def ask(text: str, file: str | None) -> list[Message]:
 def sent_by(
     talk: list[Message], spec: str, counter: TokenCounter, limit: int = 10**6
 ) -> list[Sent]:
-    return run(tape_of(talk, counter), spec, limit)[1]
+    return run(prepare_messages(talk, counter), spec, limit)[1]
 
 
 def said(sent: Sent) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_different_file_starts_a_session_anew(counter: TokenCounter) -> None:
     sent = sent_by(FILES, "file_sessions(carry=0)", counter)
     first = next(s for s in sent if s.messages[-1].text == "two")
     assert [m.text for m in first.messages] == ["You help with notes.", "hello", "two"]
-    assert check(first.messages) == []
+    assert find_violations(first.messages) == []
 
 
 def test_switching_back_to_a_file_resumes_its_session(counter: TokenCounter) -> None:
@@ -102,7 +102,7 @@ def test_stubs_have_the_compacted_mark_stripped_before_they_are_sent(counter: To
     sent = sent_by(talk, "file_sessions() | tool_stubs()", counter)
     stubs = [e.message for s in sent for e in s.entries if e.form is Form.STUB]
     assert stubs
-    assert all(MARKER in m.extra and MARKER not in json.dumps(m.to_dict()) for m in stubs)
+    assert all(STUB_KEY in m.extra and STUB_KEY not in json.dumps(m.to_dict()) for m in stubs)
 
 
 def test_a_tool_result_is_truncated_before_it_is_routed(counter: TokenCounter) -> None:
@@ -137,20 +137,20 @@ def test_where_calls_are_not_followed_a_session_is_the_users_file_and_no_file_is
         "three": ["three"],
         "four": ["two", "About two.", "four"],
     }
-    assert all(s.messages[0] is SYSTEM and check(s.messages) == [] for s in sent)
+    assert all(s.messages[0] is SYSTEM and find_violations(s.messages) == [] for s in sent)
 
 
 def test_each_session_protects_its_own_first_message_and_shares_what_the_engine_said(
     counter: TokenCounter,
 ) -> None:
-    engine = Message("user", "Resumed.", extra={ENGINE: True})
+    engine = Message("user", "Resumed.", extra={ENGINE_MESSAGE_KEY: True})
     turns = [each for n in range(40) for each in ask(f"again {n}", "b.md")]
     talk = [SYSTEM, engine, *ask("one", "a.md"), *ask("two", "b.md"), *turns]
     sent = sent_by(talk, "file_sessions(follow=False) | panic()", counter, limit=1500)
     last = next(s for s in reversed(sent) if s.messages[-1].role == "user")
     assert [m.text for m in last.messages[:3]] == [SYSTEM.text, "Resumed.", "two"]
     assert len(last.messages) < 100
-    assert check(last.messages) == []
+    assert find_violations(last.messages) == []
 
 
 # --- where the file is not recorded ------------------------------------------------------------
@@ -242,17 +242,19 @@ def test_of_several_files_the_active_one_stays_else_the_first_written_else_the_f
 def test_head_newest_unit_and_newest_user_message_are_always_there_in_order(
     messages: tuple[Message, ...], limit: int, carry: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    for sent in run(tape, file_sessions(carry), limit)[1]:
+    prepared = prepare_messages(messages, counter)
+    for sent in run(prepared, file_sessions(carry), limit)[1]:
         places = [entry.start for entry in sent.entries]
         assert places == sorted(set(places))
-        newest = tape.history.starts[sent.position - 1]
+        newest = prepared.history.unit_starts[sent.position - 1]
         asked = max(i for i in range(sent.position) if messages[i].role == "user")
-        head = range(min(tape.history.head, sent.position))
+        head = range(min(prepared.history.head_length, sent.position))
         assert {*head, *range(newest, sent.position), asked} <= set(places)
-        starts = {tape.history.starts[place] for place in places}
+        starts = {prepared.history.unit_starts[place] for place in places}
         assert all(
-            tape.history.starts[p] not in starts for p in range(sent.position) if p not in places
+            prepared.history.unit_starts[p] not in starts
+            for p in range(sent.position)
+            if p not in places
         )
 
 
@@ -283,12 +285,14 @@ def test_what_fills_a_session_is_counted_in_it(counter: TokenCounter) -> None:
 def test_a_new_session_shares_the_head_with_the_last_one_and_a_continued_one_all_of_it(
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of(RUN, counter)
-    trace, sent = run(tape, parse("file_sessions(carry=0)"), 10**6)
-    head = tape.history.before[2]
-    assert trace.unchanged[3] == trace.unchanged[5] == head + 0 * len(sent)
+    prepared = prepare_messages(RUN, counter)
+    trace, sent = run(prepared, parse_strategy("file_sessions(carry=0)"), 10**6)
+    head = prepared.history.tokens_before[2]
+    assert (
+        trace.unchanged_prefix_tokens[3] == trace.unchanged_prefix_tokens[5] == head + 0 * len(sent)
+    )
     for i in (1, 2, 4):
-        assert trace.unchanged[i] == trace.tokens[i - 1] - tape.fixed
+        assert trace.unchanged_prefix_tokens[i] == trace.tokens[i - 1] - prepared.fixed_tokens
 
 
 def test_edits_that_fit_into_the_window_keep_a_switching_conversation_within_it(
@@ -304,22 +308,27 @@ def test_edits_that_fit_into_the_window_keep_a_switching_conversation_within_it(
         "panic()",
         "tool_stubs(keep=2) | panic()",
     ):
-        tape = tape_of(talk, counter)
-        trace = play(tape, parse(f"file_sessions() | {steps}"), tape.budget(2000))
+        prepared = prepare_messages(talk, counter)
+        trace = replay_trace(
+            prepared, parse_strategy(f"file_sessions() | {steps}"), prepared.make_budget(2000)
+        )
         assert max(trace.tokens) <= 2000
-        assert not any(trace.faults)
+        assert not any(trace.violation_counts)
 
 
+@pytest.mark.recordings(smoke=True)
 @pytest.mark.parametrize("folder", ["claude-code-entireio", "swe-agent"])
 def test_real_logs_are_routed_to_several_sessions_and_every_request_is_valid(
     folder: str, recorded: Path, counter: TokenCounter
 ) -> None:
     shares = []
     for recording in islice(load(str(recorded / folder), on_error="skip"), 12):
-        tape = Tape(recording, counter)
-        everything = play(tape, parse("full"), tape.budget(10**7))
-        routed = play(tape, parse("file_sessions(carry=0)"), tape.budget(10**7))
-        assert sum(routed.faults) <= sum(everything.faults)
+        prepared = PreparedRecording(recording, counter)
+        everything = replay_trace(prepared, parse_strategy("full"), prepared.make_budget(10**7))
+        routed = replay_trace(
+            prepared, parse_strategy("file_sessions(carry=0)"), prepared.make_budget(10**7)
+        )
+        assert sum(routed.violation_counts) <= sum(everything.violation_counts)
         assert all(few <= all_ for few, all_ in zip(routed.tokens, everything.tokens, strict=True))
         shares.append(sum(routed.tokens) / sum(everything.tokens))
     assert min(shares) < 0.98

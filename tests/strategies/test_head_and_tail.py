@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, tape_of
+from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -27,11 +27,13 @@ def test_a_step_at_either_end_is_kept_whole_or_not_at_all() -> None:
 def test_one_row_goes_between_two_safe_cuts(
     messages: tuple[Message, ...], first: int, most: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, f"first_and_last(first={first}, last={most})", 10**6)
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, f"first_and_last(first={first}, last={most})", 10**6)
     for sent in requests:
         cuts = [*safe_cuts(messages[: sent.position]), sent.position]
-        start = max(tape.history.head, max((cut for cut in cuts if cut <= first), default=0))
+        start = max(
+            prepared.history.head_length, max((cut for cut in cuts if cut <= first), default=0)
+        )
         newest = next(cut for cut in cuts if cut >= sent.position - most)
         stop = max(start, min(newest, max(cuts[:-1], default=0)))
         gone = range(start, stop) if sent.position > first else range(0)

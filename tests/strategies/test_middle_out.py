@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise, starmap
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 from small_talk import firsts, last, played, said, task
@@ -41,17 +41,22 @@ def test_the_task_and_the_newest_step_stay_though_they_do_not_fit() -> None:
 def test_it_drops_no_more_than_it_must(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    available = tape.budget(limit).available
-    trace, requests = run(tape, "middle_out()", limit)
+    prepared = prepare_messages(messages, counter)
+    available = prepared.make_budget(limit).available
+    trace, requests = run(prepared, "middle_out()", limit)
     for sent in requests:
-        cuts = [c for c in safe_cuts(messages[: sent.position]) if c >= tape.history.head]
+        cuts = [
+            c for c in safe_cuts(messages[: sent.position]) if c >= prepared.history.head_length
+        ]
         steps = list(starmap(range, pairwise([*cuts, sent.position])))
-        head = list(range(min(tape.history.head, sent.position)))
+        head = list(range(min(prepared.history.head_length, sent.position)))
         while True:
             kept = [*head, *(i for step in steps for i in step)]
-            if sum(counter.message(messages[i]) for i in kept) <= available or len(steps) <= 1:
+            if (
+                sum(counter.count_message(messages[i]) for i in kept) <= available
+                or len(steps) <= 1
+            ):
                 break
             steps.pop((len(steps) - 1) // 2)
         assert [entry.start for entry in sent.entries] == kept
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -20,7 +20,7 @@ from ctxlab.tokens.counter import TokenCounter
 def test_the_newest_results_stay_and_older_ones_are_a_line(
     messages: tuple[Message, ...], limit: int, keep: int, counter: TokenCounter
 ) -> None:
-    _, requests = run(tape_of(messages, counter), observation_mask(keep), limit)
+    _, requests = run(prepare_messages(messages, counter), observation_mask(keep), limit)
     for sent in requests:
         assert len(sent.messages) == sent.position
         results = [i for i in range(sent.position) if messages[i].role == "tool"]
@@ -42,7 +42,7 @@ def test_keep_says_how_many_results_stay(counter: TokenCounter) -> None:
         talk.append(Message("tool", f"output {step}\n" * 9, tool_call_id="c"))
     talk.append(Message("assistant", "done"))
     for keep in (0, 1, 10, 30):
-        _, sent = run(tape_of(talk, counter), observation_mask(keep), 10**6)
+        _, sent = run(prepare_messages(talk, counter), observation_mask(keep), 10**6)
         kept = [
             m.text[:9]
             for m in sent[-1].messages

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -43,7 +43,7 @@ def words(tokens: int) -> str:
 
 
 def test_ten_results_of_50000_characters_fit_into_a_window_of_8192() -> None:
-    trace, sent = run(tape_of(steps(*[HUGE] * 10), TokenCounter("gpt-4")), panic(), LIMIT)
+    trace, sent = run(prepare_messages(steps(*[HUGE] * 10), TokenCounter("gpt-4")), panic(), LIMIT)
     last = sent[-1].messages
     assert count_tokens(last, "gpt-4") < LIMIT
     assert count_tokens(last, "gpt-4") == trace.tokens[-1]
@@ -57,7 +57,7 @@ def test_large_results_in_the_middle_are_shortened_before_anything_is_dropped(
     counter: TokenCounter,
 ) -> None:
     talk = steps(HUGE, "small", HUGE, "fine", "fine", "fine")
-    _, sent = run(tape_of(talk, counter), panic(), 6000)
+    _, sent = run(prepare_messages(talk, counter), panic(), 6000)
     assert [m.text for m in sent[-1].messages] == [
         m.text if m.text != HUGE else SHORT for m in talk[:-1]
     ]
@@ -65,7 +65,7 @@ def test_large_results_in_the_middle_are_shortened_before_anything_is_dropped(
 
 def test_then_the_oldest_go_with_their_pairs(counter: TokenCounter) -> None:
     talk = steps(*(words(300) + str(i) for i in range(9)))
-    trace, sent = run(tape_of(talk, counter), panic(), 1500)
+    trace, sent = run(prepare_messages(talk, counter), panic(), 1500)
     kept = [m.text[-1] for m in sent[-1].messages if m.role == "tool"]
     assert kept == ["5", "6", "7", "8"]
     assert [m.role for m in sent[-1].messages[:2]] == ["system", "user"]
@@ -73,12 +73,14 @@ def test_then_the_oldest_go_with_their_pairs(counter: TokenCounter) -> None:
 
 
 def test_the_newest_are_never_dropped_but_shortened_at_last(counter: TokenCounter) -> None:
-    _, sent = run(tape_of(steps("fine", HUGE, HUGE), counter), panic(protect=4), 2000)
+    _, sent = run(prepare_messages(steps("fine", HUGE, HUGE), counter), panic(protect=4), 2000)
     assert [m.text for m in sent[-1].messages if m.role == "tool"] == ["fine", SHORT, SHORT]
 
 
 def test_what_is_protected_and_still_too_large_is_reported_as_stuck(counter: TokenCounter) -> None:
-    trace, sent = run(tape_of(steps(words(400), words(400)), counter), panic(protect=4), 500)
+    trace, sent = run(
+        prepare_messages(steps(words(400), words(400)), counter), panic(protect=4), 500
+    )
     assert (2, "stuck") in trace.context.events
     assert len(sent[-1].messages) == 6
 
@@ -89,7 +91,9 @@ def test_a_summary_is_never_dropped(counter: TokenCounter) -> None:
         for i in range(30)
         for m in (Message("user", words(60) + str(i)), Message("assistant", words(60)))
     ]
-    trace, sent = run(tape_of(talk, counter), rolling_summary(0.8, 0.7) | panic(protect=2), 900)
+    trace, sent = run(
+        prepare_messages(talk, counter), rolling_summary(0.8, 0.7) | panic(protect=2), 900
+    )
     assert any(event == "summary" for _, event in trace.context.events)
     stood = False
     for request in sent:
@@ -102,10 +106,10 @@ def test_a_summary_is_never_dropped(counter: TokenCounter) -> None:
 def test_a_panic_lasts_for_one_request_and_protects_both_ends(
     messages: tuple[Message, ...], limit: int, protect: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, requests = run(tape, panic(protect=protect), limit)
-    whole = play(tape, full(), tape.budget(limit))
-    assert trace.context.edited == []
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, panic(protect=protect), limit)
+    whole = replay_trace(prepared, full(), prepared.make_budget(limit))
+    assert trace.context.edited_entries == []
     assert trace.context.tokens == whole.context.tokens
     assert len(trace.context.entries) == len(messages)
     panicked = {turn for turn, event in trace.context.events if event == "panic"}
@@ -116,7 +120,7 @@ def test_a_panic_lasts_for_one_request_and_protects_both_ends(
             continue
         positions = [e.start for e in sent.entries]
         ends = {
-            *range(min(tape.history.head, sent.position)),
+            *range(min(prepared.history.head_length, sent.position)),
             *recorded_tail(sent.position, protect),
         }
         assert ends <= set(positions)
@@ -124,9 +128,9 @@ def test_a_panic_lasts_for_one_request_and_protects_both_ends(
         dropped = set(range(sent.position)) - set(positions)
         if dropped:  # the oldest that may go, and no more than needed
             assert dropped == set(range(min(dropped), max(dropped) + 1))
-            assert min(dropped) == tape.history.head
+            assert min(dropped) == prepared.history.head_length
             first = min(p for p in positions if p >= min(dropped))
-            assert tape.history.starts[first] == first
+            assert prepared.history.unit_starts[first] == first
 
 
 def recorded_tail(length: int, protect: int) -> range:
@@ -137,8 +141,8 @@ def recorded_tail(length: int, protect: int) -> range:
 def test_no_more_is_dropped_than_what_makes_it_fit(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, panic(protect=1), limit)
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, panic(protect=1), limit)
     for sent in requests:
         positions = {e.start for e in sent.entries}
         gone = [p for p in range(sent.position) if p not in positions]
@@ -146,21 +150,24 @@ def test_no_more_is_dropped_than_what_makes_it_fit(
             continue
         # With the newest unit that went put in again, every large result shortened, it would not fit.
         # Results of the last messages are shortened only where these alone are too large.
-        start, newest = tape.history.starts[gone[-1]], tape.history.starts[sent.position - 1]
-        ends = [*messages[: tape.history.head], *messages[newest : sent.position]]
-        stop = sent.position if counter.request(ends) > limit else newest
+        start, newest = (
+            prepared.history.unit_starts[gone[-1]],
+            prepared.history.unit_starts[sent.position - 1],
+        )
+        ends = [*messages[: prepared.history.head_length], *messages[newest : sent.position]]
+        stop = sent.position if counter.count_request(ends) > limit else newest
         back = [
             (p < stop and panic().shorten(message, None)) or message
             for p, message in enumerate(messages[: sent.position])
             if p not in gone or p >= start
         ]
-        assert tape.history.head <= start
+        assert prepared.history.head_length <= start
         assert gone[-1] < newest
-        assert counter.request(back) > limit
+        assert counter.count_request(back) > limit
 
 
 def test_after_a_cap_there_is_nothing_large_left_to_shorten(counter: TokenCounter) -> None:
-    tape = tape_of(steps(*[HUGE] * 6), counter)
-    trace, sent = run(tape, tool_result_cap(chars=1500) | panic(), 2000)
+    prepared = prepare_messages(steps(*[HUGE] * 6), counter)
+    trace, sent = run(prepared, tool_result_cap(chars=1500) | panic(), 2000)
     assert all(len(m.text) <= 1600 for m in sent[-1].messages)
     assert trace.tokens[-1] <= 2000

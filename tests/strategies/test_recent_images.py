@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from generated import conversations, limits, strange_conversations, tape_of
+from generated import conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -17,7 +17,7 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies import (
-    parse,
+    parse_strategy,
     recent_images,
     tool_stubs,
 )
@@ -45,7 +45,9 @@ def standing(messages: list[Message]) -> list[int]:
 
 def test_all_but_the_newest_are_lines_and_the_text_stays(counter: TokenCounter) -> None:
     _, sent = run(
-        tape_of([*clicks(5), Message("assistant", "done")], counter), recent_images(), 10**6
+        prepare_messages([*clicks(5), Message("assistant", "done")], counter),
+        recent_images(),
+        10**6,
     )
     assert standing(sent[-1].messages) == [0, 0, 0, 1, 1, 1]
     assert sent[-1].messages[2].text == "clicked 0\n[image left out]"
@@ -55,34 +57,34 @@ def test_all_but_the_newest_are_lines_and_the_text_stays(counter: TokenCounter) 
 
 def test_of_a_message_with_several_the_first_go_first(counter: TokenCounter) -> None:
     said = [*clicks(2, images=3), Message("assistant", "done")]
-    _, sent = run(tape_of(said, counter), recent_images(keep=4), 10**6)
+    _, sent = run(prepare_messages(said, counter), recent_images(keep=4), 10**6)
     assert standing(sent[-1].messages) == [0, 1, 3]
     assert sent[-1].messages[2].text == "clicked 0\n[image left out]\n[image left out]"
 
 
 def test_a_chunk_goes_at_a_time_and_between_chunks_the_cache_lives(counter: TokenCounter) -> None:
     said = [*clicks(40), Message("assistant", "done")]
-    trace, sent = run(tape_of(said, counter), recent_images(keep=3, chunk=5), 10**6)
+    trace, sent = run(prepare_messages(said, counter), recent_images(keep=3, chunk=5), 10**6)
     counts = [sum(standing(request.messages)) for request in sent]
     assert max(counts) == 7
     assert set(counts[5:]) == {3, 4, 5, 6, 7}
     broken = [
         i
         for i in range(1, len(sent))
-        if trace.unchanged[i] < sum(entry.tokens for entry in sent[i - 1].entries)
+        if trace.unchanged_prefix_tokens[i] < sum(entry.tokens for entry in sent[i - 1].entries)
     ]
     assert len(broken) == 7
 
 
 def test_what_has_no_image_any_more_is_left_alone(counter: TokenCounter) -> None:
     said = [*clicks(4), Message("user", "and?"), Message("assistant", "done")]
-    _, sent = run(tape_of(said, counter), tool_stubs() | recent_images(keep=0), 10**6)
+    _, sent = run(prepare_messages(said, counter), tool_stubs() | recent_images(keep=0), 10**6)
     assert sum(standing(sent[-1].messages)) == 0
 
 
 def test_a_chunk_holds_an_image() -> None:
     with pytest.raises(SpecError, match="at least one image"):
-        parse("recent_images(chunk=0)")
+        parse_strategy("recent_images(chunk=0)")
 
 
 @given(
@@ -98,7 +100,7 @@ def test_how_many_stand_follows_from_how_many_there_were(
         parts = [p for m in some if isinstance(m.content, tuple) for p in m.content]
         return sum(part.get("type") == "image_url" for part in parts)
 
-    _, sent = run(tape_of(messages, counter), recent_images(keep, chunk), limit)
+    _, sent = run(prepare_messages(messages, counter), recent_images(keep, chunk), limit)
     for request in sent:
         there = count(messages[: request.position])
         gone = max(0, there - keep)

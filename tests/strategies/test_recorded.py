@@ -13,12 +13,12 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.formats import load
 from ctxlab.messages.types import (
-    CLEARED,
+    CLEARED_RESULT_TEXT,
     Compaction,
     Message,
     Recording,
@@ -26,10 +26,10 @@ from ctxlab.messages.types import (
     Usage,
 )
 from ctxlab.strategies import (
-    parse,
+    parse_strategy,
     recorded,
 )
-from ctxlab.tokens.billing import in_view
+from ctxlab.tokens.billing import sum_recorded_context
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -52,8 +52,8 @@ CHAT = (
 
 def sent(*compactions: Compaction, counter: TokenCounter) -> list[list[str]]:
     """The texts of each request."""
-    tape = Tape(Recording("r", CHAT, compactions=compactions), counter)
-    return [[m.text for m in request.messages] for request in run(tape, "recorded", 10_000)[1]]
+    prepared = PreparedRecording(Recording("r", CHAT, compactions=compactions), counter)
+    return [[m.text for m in request.messages] for request in run(prepared, "recorded", 10_000)[1]]
 
 
 def test_a_summary_stands_where_what_it_replaced_had_stood(counter: TokenCounter) -> None:
@@ -86,13 +86,13 @@ def test_a_summary_that_dropped_nothing_stands_first(counter: TokenCounter) -> N
 
 
 def test_cleared_results_are_stubs_and_their_calls_stay(counter: TokenCounter) -> None:
-    tape = Tape(
+    prepared = PreparedRecording(
         Recording("r", CHAT, compactions=(Compaction(4, "clear", cleared=("c",)),)), counter
     )
-    trace, requests = run(tape, "recorded", 10_000)
-    assert requests[1].messages[3].text == CLEARED
-    assert [entry.form for entry in trace.context.edited] == [Form.STUB]
-    assert not any(trace.faults)
+    trace, requests = run(prepared, "recorded", 10_000)
+    assert requests[1].messages[3].text == CLEARED_RESULT_TEXT
+    assert [entry.form for entry in trace.context.edited_entries] == [Form.STUB]
+    assert not any(trace.violation_counts)
 
 
 def test_a_recording_without_compactions_is_sent_whole(counter: TokenCounter) -> None:
@@ -100,8 +100,12 @@ def test_a_recording_without_compactions_is_sent_whole(counter: TokenCounter) ->
 
 
 def test_a_kept_result_without_its_call_is_an_invalid_request(counter: TokenCounter) -> None:
-    tape = Tape(Recording("r", CHAT, compactions=(Compaction(4, kept=(1, 3)),)), counter)
-    assert play(tape, recorded(), tape.budget(10_000)).faults[1:] == [1, 1]
+    prepared = PreparedRecording(
+        Recording("r", CHAT, compactions=(Compaction(4, kept=(1, 3)),)), counter
+    )
+    assert replay_trace(prepared, recorded(), prepared.make_budget(10_000)).violation_counts[
+        1:
+    ] == [1, 1]
 
 
 @st.composite
@@ -134,6 +138,7 @@ def test_what_it_sends_is_what_bills_are_compared_with(
     agree(recording, counter)
 
 
+@pytest.mark.recordings(smoke=True)
 @pytest.mark.parametrize("folder", ["claude-code-entireio", "pi-mono"])
 def test_real_sessions_send_what_bills_are_compared_with(recorded: Path, folder: str) -> None:
     if not (recorded / folder).is_dir():
@@ -147,13 +152,15 @@ def test_real_sessions_send_what_bills_are_compared_with(recorded: Path, folder:
 
 
 def agree(recording: Recording, counter: TokenCounter) -> None:
-    tape = Tape(recording, counter)
-    trace = play(tape, parse("recorded"), tape.budget(10**9))
-    amounts = np.array([[counter.message(m)] for m in recording.messages], np.float64)
-    totals, _ = in_view(recording, amounts, lambda message: [counter.message(message)])
+    prepared = PreparedRecording(recording, counter)
+    trace = replay_trace(prepared, parse_strategy("recorded"), prepared.make_budget(10**9))
+    amounts = np.array([[counter.count_message(m)] for m in recording.messages], np.float64)
+    totals, _ = sum_recorded_context(
+        recording, amounts, lambda message: [counter.count_message(message)]
+    )
     billed = [
-        tokens - tape.fixed
-        for tokens, position in zip(trace.tokens, tape.requests, strict=True)
+        tokens - prepared.fixed_tokens
+        for tokens, position in zip(trace.tokens, prepared.request_positions, strict=True)
         if recording.messages[position].usage is not None
     ]
     assert [int(total) for total in totals[:, 0]] == billed

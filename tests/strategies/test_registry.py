@@ -15,31 +15,31 @@ from ctxlab.errors import (
 )
 from ctxlab.strategies import (
     STRATEGIES,
-    Function,
+    FunctionStrategy,
     chunked_window,
     full,
-    models_asked,
+    models_used,
     observation_mask,
     panic,
-    parse,
+    parse_strategy,
     random_drop,
-    register,
+    register_strategy,
     rolling_summary,
     sliding_window,
     tool_result_cap,
     tool_stubs,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.introspection import about
+from ctxlab.strategies.introspection import strategy_info
 from ctxlab.strategies.registry import (
     CONTROLS,
-    LINEUP,
+    DEFAULT_LINEUP,
 )
 
 SIZES = st.integers(0, 10**9)
 SHARES = st.floats(0, 2)
-MADE: st.SearchStrategy[Base] = st.one_of(
+MADE: st.SearchStrategy[BaseStrategy] = st.one_of(
     st.builds(sliding_window, st.none() | SIZES, st.none() | SIZES),
     st.builds(chunked_window, st.integers(1, 10**6)),
     st.builds(tool_result_cap, SIZES, st.text()),
@@ -53,38 +53,42 @@ MADE: st.SearchStrategy[Base] = st.one_of(
 
 
 @given(st.lists(MADE, min_size=1, max_size=4))
-def test_what_is_printed_is_read_back_as_the_same(steps: list[Base]) -> None:
+def test_what_is_printed_is_read_back_as_the_same(steps: list[BaseStrategy]) -> None:
     strategy = steps[0]
     for step in steps[1:]:
         strategy = strategy | step
-    assert parse(repr(strategy)) == strategy
-    assert parse(repr(strategy).replace(" | ", "|")) == strategy
+    assert parse_strategy(repr(strategy)) == strategy
+    assert parse_strategy(repr(strategy).replace(" | ", "|")) == strategy
 
 
 AROUND = {"clear_at_least", "hysteresis", "when_it_pays"}
 WRITTEN = [f"{name}(panic())" if name in AROUND else name for name in STRATEGIES]
 
 
-@pytest.mark.parametrize("text", [*WRITTEN, *LINEUP])
+@pytest.mark.parametrize("text", [*WRITTEN, *DEFAULT_LINEUP])
 def test_every_name_and_the_lineup_can_be_written(text: str) -> None:
-    strategy = parse(text)
-    assert parse(f"  {text} ") == strategy
-    assert parse(repr(strategy)) == strategy
+    strategy = parse_strategy(text)
+    assert parse_strategy(f"  {text} ") == strategy
+    assert parse_strategy(repr(strategy)) == strategy
 
 
 def test_the_lineup_holds_known_strategies_once_and_every_control_but_what_was_recorded() -> None:
-    named = {name for text in LINEUP for name in re.findall(r"[a-z_]+(?=\(|$)", text)}
+    named = {name for text in DEFAULT_LINEUP for name in re.findall(r"[a-z_]+(?=\(|$)", text)}
     # Most recordings have no compactions; where some do, describe names the strategy.
     assert set(STRATEGIES) > named > CONTROLS - {"recorded"}
     assert set(STRATEGIES) >= CONTROLS
-    assert len(set(map(parse, LINEUP))) == len(LINEUP)
-    assert not any(models_asked(parse(text)) for text in LINEUP)
+    assert len(set(map(parse_strategy, DEFAULT_LINEUP))) == len(DEFAULT_LINEUP)
+    assert not any(models_used(parse_strategy(text)) for text in DEFAULT_LINEUP)
 
 
 def test_names_parameters_by_place_and_by_name_mean_the_same() -> None:
-    assert parse("tool_stubs(3)") == parse("tool_stubs(keep=3)") == tool_stubs(keep=3)
-    assert parse("full") == parse("full()") == full()
-    assert parse("panic(large=1_000)") == panic(large=1000)
+    assert (
+        parse_strategy("tool_stubs(3)")
+        == parse_strategy("tool_stubs(keep=3)")
+        == tool_stubs(keep=3)
+    )
+    assert parse_strategy("full") == parse_strategy("full()") == full()
+    assert parse_strategy("panic(large=1_000)") == panic(large=1000)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +119,14 @@ def test_names_parameters_by_place_and_by_name_mean_the_same() -> None:
 )
 def test_what_cannot_be_read_raises_one_type_of_error(text: str) -> None:
     with pytest.raises(SpecError):
-        parse(text)
+        parse_strategy(text)
 
 
 @given(st.text(alphabet=string.printable, max_size=30) | st.text(max_size=12))
 def test_no_text_at_all_raises_anything_else(text: str) -> None:
     try:
-        parse("panic(" + text + ")")
-        parse(text)
+        parse_strategy("panic(" + text + ")")
+        parse_strategy(text)
     except SpecError:
         pass
 
@@ -138,45 +142,47 @@ def test_no_text_at_all_raises_anything_else(text: str) -> None:
 )
 def test_a_parameter_of_another_kind_is_refused_by_name(text: str, what: str) -> None:
     with pytest.raises(SpecError, match=what):
-        parse(text)
+        parse_strategy(text)
 
 
 def test_a_name_that_is_close_is_offered() -> None:
     with pytest.raises(UnknownName, match="did you mean tool_stubs") as caught:
-        parse("tool_stub()")
+        parse_strategy("tool_stub()")
     assert set(caught.value.known) == {*STRATEGIES, *BASELINES}
     with pytest.raises(SpecError, match="unexpected keyword argument 'kep'"):
-        parse("tool_stubs(kep=3)")
+        parse_strategy("tool_stubs(kep=3)")
 
 
 def test_a_dotted_path_finds_a_function_or_a_class() -> None:
-    assert parse("ctxlab.strategies.full.full") == full()
-    assert parse("ctxlab.strategies.full.full()") == full()
-    assert isinstance(parse("ctxlab.messages.validation.safe_cuts | panic()").steps[0], Function)  # type: ignore[attr-defined]
+    assert parse_strategy("ctxlab.strategies.full.full") == full()
+    assert parse_strategy("ctxlab.strategies.full.full()") == full()
+    assert isinstance(
+        parse_strategy("ctxlab.messages.validation.safe_cuts | panic()").steps[0], FunctionStrategy
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("tables")
 def test_a_name_is_given_once() -> None:
-    register("mine", tool_stubs)
-    assert parse("mine(keep=2)") == tool_stubs(2)
+    register_strategy("mine", tool_stubs)
+    assert parse_strategy("mine(keep=2)") == tool_stubs(2)
     with pytest.raises(SpecError, match="already called 'mine'"):
-        register("mine", panic)
+        register_strategy("mine", panic)
     with pytest.raises(SpecError):
-        register("panic", panic)
+        register_strategy("panic", panic)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_says_where_it_is_from_and_shows_what_it_does(name: str) -> None:
-    known = about(name)
+    known = strategy_info(name)
     assert known.source
-    assert ">>> " in known.text
-    assert all(parameter.meaning for parameter in known.parameters)
+    assert ">>> " in known.docstring
+    assert all(parameter.description for parameter in known.parameters)
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_says_what_it_imitates_and_where_that_can_be_read(name: str) -> None:
-    known = about(name)
+    known = strategy_info(name)
     assert known.source
-    assert known.link.startswith("https://")
-    assert known.claim
-    assert all(parameter.meaning for parameter in known.parameters)
+    assert known.url.startswith("https://")
+    assert known.summary
+    assert all(parameter.description for parameter in known.parameters)

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from generated import RESULTS, TEXTS, conversations, history_of, limits, tape_of
+from generated import RESULTS, TEXTS, conversations, history_of, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm.base import Request
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.messages.types import (
@@ -24,8 +23,8 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.strategies import rolling_summary
-from ctxlab.strategies.summaries.extractive import extract
-from ctxlab.strategies.summaries.fold import HEADER
+from ctxlab.strategies.summaries.extractive import extract_summary
+from ctxlab.strategies.summaries.fold import SUMMARY_HEADER
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -39,7 +38,7 @@ def test_a_compaction_goes_down_to_its_target_its_own_summary_counted(
     messages: tuple[Message, ...], limit: int, target: float, keep: int, counter: TokenCounter
 ) -> None:
     strategy = rolling_summary(trigger=0.8, target=target, keep_recent=keep)
-    trace, requests = run(tape_of(messages, counter), strategy, limit)
+    trace, requests = run(prepare_messages(messages, counter), strategy, limit)
     for turn, event in trace.context.events:
         sent, available = requests[turn], trace.budget.available
         if event == "summary":
@@ -60,13 +59,15 @@ def test_the_target_holds_in_every_script(letter: str, counter: TokenCounter) ->
     talk = [
         Message(role, f"{i} " + letter * 90) for i in range(99) for role in ("user", "assistant")
     ]
-    tape = tape_of(talk, counter)
-    trace, requests = run(tape, rolling_summary(keep_recent=99), tape.length // 3)
+    prepared = prepare_messages(talk, counter)
+    trace, requests = run(
+        prepared, rolling_summary(keep_recent=99), prepared.longest_request_tokens // 3
+    )
     compacted = [turn for turn, event in trace.context.events if event == "summary"]
     assert compacted
     for turn in compacted:
         assert requests[turn].context is trace.context
-        assert trace.tokens[turn] - tape.fixed <= 0.5 * trace.budget.available
+        assert trace.tokens[turn] - prepared.fixed_tokens <= 0.5 * trace.budget.available
     # A compaction makes room for a while: none follows at the very next request.
     assert all(later - turn > 1 for turn, later in pairwise(compacted))
 
@@ -89,25 +90,27 @@ def test_a_summary_is_bounded_and_shorter_than_what_it_stands_for(
     messages: tuple[Message, ...], limit: int, tokens: int, prompt: str, counter: TokenCounter
 ) -> None:
     strategy = rolling_summary(tokens=tokens, prompt=prompt)
-    trace, requests = run(tape_of(messages, counter), strategy, limit)
-    for entry in trace.context.edited:
-        assert counter.text(entry.message.text.removeprefix(HEADER)) <= tokens
-        assert entry.message.text.startswith(HEADER)
-        assert entry.tokens < sum(map(counter.message, messages[entry.start : entry.stop]))
+    trace, requests = run(prepare_messages(messages, counter), strategy, limit)
+    for entry in trace.context.edited_entries:
+        assert counter.count_text(entry.message.text.removeprefix(SUMMARY_HEADER)) <= tokens
+        assert entry.message.text.startswith(SUMMARY_HEADER)
+        assert entry.tokens < sum(map(counter.count_message, messages[entry.start : entry.stop]))
     for sent in requests:
         assert sum(e.form is Form.SUMMARY for e in sent.entries) <= 1
 
 
 def test_nothing_happens_below_the_trigger(counter: TokenCounter) -> None:
     talk = [Message(role, "words " * 40) for _ in range(9) for role in ("user", "assistant")]
-    tape = tape_of(talk, counter)
-    trace, requests = run(tape, rolling_summary(trigger=0.8), int(tape.length / 0.8) + 20)
-    assert trace.context.edited == []
+    prepared = prepare_messages(talk, counter)
+    trace, requests = run(
+        prepared, rolling_summary(trigger=0.8), int(prepared.longest_request_tokens / 0.8) + 20
+    )
+    assert trace.context.edited_entries == []
     assert requests[-1].messages == talk[:-1]
 
 
 def test_the_next_summary_extends_the_one_before(counter: TokenCounter) -> None:
-    def scribe(request: Request) -> str:
+    def write_summary(request: Request) -> str:
         body = request.messages[1].text
         return " ".join(re.findall(r"marker\d+", body))
 
@@ -116,28 +119,30 @@ def test_the_next_summary_extends_the_one_before(counter: TokenCounter) -> None:
         for i in range(12)
         for role in ("user", "assistant")
     ]
-    client = ScriptedClient(scribe)
+    client = ScriptedClient(write_summary)
     strategy = rolling_summary(keep_recent=2, model="gpt-4o")
-    tape = Tape(Recording("r", tuple(talk)), counter, client)
-    trace, _ = run(tape, strategy, 600)
-    assert len(client.asked) > 2
-    bodies = [request.messages[1].text for request in client.asked]
+    prepared = PreparedRecording(Recording("r", tuple(talk)), counter, client)
+    trace, _ = run(prepared, strategy, 600)
+    assert len(client.requests) > 2
+    bodies = [request.messages[1].text for request in client.requests]
     said = [m for body in bodies for m in re.findall(r"marker\d+[ua]", body)]
     assert said == [m.text.split()[0] for m in talk[1 : 1 + len(said)]]
-    summaries = [entry.message.text.removeprefix(HEADER) for entry in trace.context.edited]
+    summaries = [
+        entry.message.text.removeprefix(SUMMARY_HEADER) for entry in trace.context.edited_entries
+    ]
     for before, body in zip(summaries, bodies[1:], strict=False):
         assert body.startswith(f"<summary_so_far>\n{before}\n</summary_so_far>\n")
-    spans = [(e.start, e.stop) for e in trace.context.edited]
+    spans = [(e.start, e.stop) for e in trace.context.edited_entries]
     assert all(start == 1 for start, _ in spans)
     assert [stop for _, stop in spans] == sorted(stop for _, stop in spans)
-    assert len(trace.context.spent) == len(client.asked)
+    assert len(trace.context.model_calls) == len(client.requests)
 
 
 def test_a_summary_that_saves_nothing_is_rejected_and_reported(counter: TokenCounter) -> None:
     said = [("user", "word " * 90), ("assistant", "hi"), ("user", "yes"), ("assistant", "ok")]
     talk = [Message(role, text) for role, text in said]  # type: ignore[arg-type]
-    trace, requests = run(tape_of(talk, counter), rolling_summary(), 110)
-    assert trace.context.edited == []
+    trace, requests = run(prepare_messages(talk, counter), rolling_summary(), 110)
+    assert trace.context.edited_entries == []
     assert trace.context.events == [(1, "summary rejected: longer than what it stands for")]
     assert requests[-1].messages == talk[:-1]
 
@@ -156,7 +161,7 @@ def test_what_was_rejected_is_not_asked_for_again_until_there_is_twice_as_much(
         context.advance(length)
         strategy(context)
     rejected = [event for _, event in context.events if event.startswith("summary rejected")]
-    assert len(client.asked) < 4
+    assert len(client.requests) < 4
     assert len(rejected) < 4
 
 
@@ -171,10 +176,12 @@ def test_seed_004_a_summary_is_capped_and_condensed_when_it_grows_beyond_the_cap
     ]
     for prompt in ("summary", "structured"):
         strategy = rolling_summary(tokens=150, keep_recent=4, prompt=prompt)
-        trace, _ = run(tape_of(talk, counter), strategy, 1500)
-        summaries = [e.message.text.removeprefix(HEADER) for e in trace.context.edited]
+        trace, _ = run(prepare_messages(talk, counter), strategy, 1500)
+        summaries = [
+            e.message.text.removeprefix(SUMMARY_HEADER) for e in trace.context.edited_entries
+        ]
         assert len(summaries) > 5
-        assert all(counter.text(summary) <= 150 for summary in summaries)
+        assert all(counter.count_text(summary) <= 150 for summary in summaries)
         # It says how much it left out, and that grows.
         left = [sum(map(int, re.findall(r"… (\d+) ", summary))) for summary in summaries]
         assert left[-1] > left[2] > 0
@@ -199,16 +206,16 @@ SAYS = st.lists(
 def test_an_extract_is_never_longer_than_allowed_and_is_deterministic(
     first: list[Message], then: list[Message], limit: int
 ) -> None:
-    summary = extract(extract("", first, limit), then, limit)
+    summary = extract_summary(extract_summary("", first, limit), then, limit)
     assert len(summary) <= limit
-    assert summary == extract(extract("", first, limit), then, limit)
+    assert summary == extract_summary(extract_summary("", first, limit), then, limit)
 
 
 def test_an_extract_counts_what_it_left_out_in_earlier_rounds_too() -> None:
     talk = [Message("user", f"question number {i} of the conversation") for i in range(90)]
     summary = ""
     for start in range(0, 90, 10):
-        summary = extract(summary, talk[start : start + 10], 900)
+        summary = extract_summary(summary, talk[start : start + 10], 900)
     kept = [line for line in summary.splitlines() if line.startswith("- user: ")]
     assert f"[… {90 - len(kept)} lines left out]" in summary
     assert kept[-1].endswith("number 89 of the conversation")
@@ -217,4 +224,4 @@ def test_an_extract_counts_what_it_left_out_in_earlier_rounds_too() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n ", None])
 def test_an_extract_has_no_line_for_what_says_nothing(text: str | None) -> None:
-    assert extract("", [Message("user", text), Message("tool", text)], 400) == ""
+    assert extract_summary("", [Message("user", text), Message("tool", text)], 400) == ""

@@ -6,21 +6,21 @@ import json
 from typing import Any
 
 import pytest
-from generated import conversations, limits, strange_conversations, tape_of
+from generated import conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.file_access import failed
+from ctxlab.messages.file_access import is_tool_error
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
 from ctxlab.strategies import (
     observation_mask,
-    parse,
+    parse_strategy,
     stale_results,
     tool_result_cap,
 )
@@ -41,7 +41,7 @@ def steps(*calls: tuple[str, dict[str, Any], Any]) -> list[Message]:
 
 
 def results(messages: list[Message], strategy: Any, counter: TokenCounter) -> list[str]:
-    _, sent = run(tape_of(messages, counter), strategy, 10**6)
+    _, sent = run(prepare_messages(messages, counter), strategy, 10**6)
     return [m.text for m in sent[-1].messages if m.role == "tool"]
 
 
@@ -99,14 +99,14 @@ def test_edits_can_be_left_out(counter: TokenCounter) -> None:
 def test_a_picture_that_is_read_again_goes(counter: TokenCounter) -> None:
     shot = ({"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}},)
     messages = [m.replace(content=shot) if m.role == "tool" else m for m in steps(read(), read())]
-    _, sent = run(tape_of(messages, counter), stale_results(), 10**6)
+    _, sent = run(prepare_messages(messages, counter), stale_results(), 10**6)
     assert [m.content for m in sent[-1].messages if m.role == "tool"] == [READ_AGAIN, shot]
 
 
 def test_an_earlier_copy_stays_where_the_later_is_only_a_stub(counter: TokenCounter) -> None:
     messages = steps(read(), read(FILE + "more"))
-    tape = tape_of(messages, counter)
-    context = Context(tape.budget(10**6), tape.history)
+    prepared = prepare_messages(messages, counter)
+    context = Context(prepared.make_budget(10**6), prepared.history)
     context.advance(5)
     context.replace(4, context.messages[4].replace(content="[gone]"), Form.STUB)
     assert stale_results()(context).messages[2].text == FILE
@@ -124,10 +124,10 @@ def test_a_stub_stays_as_it_is(counter: TokenCounter) -> None:
 
 def test_asked_late_it_does_the_same(counter: TokenCounter) -> None:
     calls = [read(), EDIT, read(FILE + "1"), OTHER, read(FILE + "2"), read(FILE + "3"), EDIT]
-    tape = tape_of(steps(*calls), counter)
-    once = Context(tape.budget(10**6), tape.history)
-    once.advance(tape.requests[-1])
-    _, sent = run(tape, stale_results(), 10**6)
+    prepared = prepare_messages(steps(*calls), counter)
+    once = Context(prepared.make_budget(10**6), prepared.history)
+    once.advance(prepared.request_positions[-1])
+    _, sent = run(prepared, stale_results(), 10**6)
     assert stale_results()(once).messages == sent[-1].messages
     assert [m.text for m in once.messages].count(EDITED) == 2
 
@@ -139,7 +139,7 @@ def test_behind_sessions_a_copy_that_is_in_another_session_is_no_copy(
     messages = steps(read(), read(FILE + "1"), read(FILE + "2"))
     files = ["a.py"] * 3 + ["b.py"] * 2 + ["a.py"] * 3
     talk = [m.replace(file=file) for m, file in zip(messages, files, strict=True)]
-    assert results(talk, parse("file_sessions(carry=0) | stale_results()"), counter) == [
+    assert results(talk, parse_strategy("file_sessions(carry=0) | stale_results()"), counter) == [
         READ_AGAIN,
         FILE + "2",
     ]
@@ -182,10 +182,10 @@ def test_only_what_something_later_made_stale_is_a_stub_and_the_newest_read_stay
 def test_what_goes_was_no_failure_and_gets_shorter(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, _ = run(tape, stale_results(), limit)
-    for entry in trace.context.edited:
-        was = tape.history.entries[entry.start]
+    prepared = prepare_messages(messages, counter)
+    trace, _ = run(prepared, stale_results(), limit)
+    for entry in trace.context.edited_entries:
+        was = prepared.history.entries[entry.start]
         assert entry.form is Form.STUB
-        assert not failed(was.message)
+        assert not is_tool_error(was.message)
         assert was.message.role == "tool"

@@ -1,4 +1,4 @@
-"""A rolling summary by a model that misbehaves finishes and loses nothing; its account is true."""
+"""A rolling summary by a model that misbehaves finishes and loses nothing; its calls are recorded."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from talking import (
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.formats import load
 from ctxlab.llm import LiteLLMClient
-from ctxlab.llm.base import Spending
+from ctxlab.llm.base import ModelCall
 from ctxlab.messages.types import Recording
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import (
     panic,
     rolling_summary,
 )
-from ctxlab.strategies.summaries.fold import HEADER
+from ctxlab.strategies.summaries.fold import SUMMARY_HEADER
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 
@@ -85,58 +85,62 @@ class Requests:
 
     summaries: int = 0
     events: tuple[str, ...] = ()
-    spent: tuple[Spending, ...] = ()
+    spent: tuple[ModelCall, ...] = ()
 
 
-def replayed(tape: Tape, limit: int, prompt: str) -> Requests:
+def replayed(prepared: PreparedRecording, limit: int, prompt: str) -> Requests:
     """Replays ``rolling_summary | panic`` and holds every request to the rules."""
     strategy = rolling_summary(tokens=600, model=MODEL, prompt=prompt)
-    context = Context(tape.budget(limit), tape.history)
+    context = Context(prepared.make_budget(limit), prepared.history)
     summaries = 0
-    for position in tape.requests:
+    for position in prepared.request_positions:
         context.advance(position)
         assert strategy(context) is context
         summaries += nothing_is_lost(context)
         sent = panic()(context)
-        assert not check(sent.messages)
-        assert sent.tokens == sum(map(tape.counter.message, sent.messages))
+        assert not find_violations(sent.messages)
+        assert sent.tokens == sum(map(prepared.counter.count_message, sent.messages))
         assert sent.excess <= 0
-        context.settle(sent)
-    return Requests(summaries, tuple(e for _, e in context.events), tuple(context.spent))
+        context.commit_request(sent)
+    return Requests(summaries, tuple(e for _, e in context.events), tuple(context.model_calls))
 
 
 def nothing_is_lost(context: Context) -> bool:
     """Each message is there word for word or stood for by the one summary; says whether there is one."""
     history, entries = context.history, context.entries
     covered = [place for entry in entries for place in range(entry.start, entry.stop)]
-    assert covered == list(range(context.length))
+    assert covered == list(range(context.history_length))
     summaries = [entry for entry in entries if entry.form is Form.SUMMARY]
     assert len(summaries) <= 1
     for entry in summaries:
-        assert entry.start == history.head
-        assert entry.stop <= history.starts[context.length - 1]
-        said = entry.message.text.removeprefix(HEADER)
+        assert entry.start == history.head_length
+        assert entry.stop <= history.unit_starts[context.history_length - 1]
+        said = entry.message.text.removeprefix(SUMMARY_HEADER)
         assert len(said) < len(entry.message.text)
         assert said.strip()
-        assert context.history.counter.text(said) <= 600
-        assert entry.tokens < history.before[entry.stop] - history.before[entry.start]
+        assert context.history.counter.count_text(said) <= 600
+        assert entry.tokens < history.tokens_before[entry.stop] - history.tokens_before[entry.start]
     verbatim = [entry for entry in entries if entry.form is not Form.SUMMARY]
-    assert all(entry.message is history[entry.start] and not entry.wide for entry in verbatim)
+    assert all(
+        entry.message is history[entry.start] and not entry.is_aggregate for entry in verbatim
+    )
     return bool(summaries)
 
 
-def fitting(recordings: Iterable[Recording], counter: TokenCounter, limit: int) -> Iterator[Tape]:
+def fitting(
+    recordings: Iterable[Recording], counter: TokenCounter, limit: int
+) -> Iterator[PreparedRecording]:
     """Those that do not fit into the limit, so that there is something to be summarized."""
     for recording in recordings:
-        tape = Tape(Recording(recording.id, recording.messages[:LONGEST]), counter)
-        if tape.valid and tape.length > limit:
-            yield tape
+        prepared = PreparedRecording(Recording(recording.id, recording.messages[:LONGEST]), counter)
+        if prepared.valid and prepared.longest_request_tokens > limit:
+            yield prepared
 
 
-def the_account_is_the_servers(server: Talker, spent: list[Spending]) -> None:
+def the_account_is_the_servers(server: Talker, spent: list[ModelCall]) -> None:
     assert sum(each.attempts for each in spent) == server.attempts
-    assert sum(each.prompt for each in spent) == server.prompt
-    assert sum(each.completion for each in spent) == server.completion
+    assert sum(each.prompt_tokens for each in spent) == server.prompt
+    assert sum(each.completion_tokens for each in spent) == server.completion
     assert server.attempts == server.answered + server.failed + server.interrupted
 
 
@@ -147,16 +151,16 @@ def no_request_was_the_clients_fault(server: Talker) -> None:
         assert call.status != 400
 
 
-def hold(tapes: list[tuple[Tape, int]]) -> None:
+def hold(prepared_recordings: list[tuple[PreparedRecording, int]]) -> None:
     """Everything that is said at the top of this file, on recordings with their limits."""
     with talking(answer, window=WINDOW) as server:
         client = LiteLLMClient(
             server.address, "sk-test", timeout=TIMEOUT, retries=2, delay=0.001, backoff=1.0
         )
         done = []
-        for number, (tape, limit) in enumerate(tapes):
-            tape.history.client = client
-            done.append(replayed(tape, limit, ("summary", "structured")[number % 2]))
+        for number, (prepared, limit) in enumerate(prepared_recordings):
+            prepared.history.client = client
+            done.append(replayed(prepared, limit, ("summary", "structured")[number % 2]))
     spent = [each for requests in done for each in requests.spent]
     the_account_is_the_servers(server, spent)
     no_request_was_the_clients_fault(server)
@@ -172,19 +176,21 @@ def hold(tapes: list[tuple[Tape, int]]) -> None:
     assert any("<summaries>" in call.text for call in server.calls if call.outcome == "answered")
 
 
+@pytest.mark.properties
 @pytest.mark.filterwarnings("ignore::ctxlab.strategies.summaries.llm.SummaryWarning")
 def test_on_bundled_recordings(counter: TokenCounter) -> None:
     coding = fitting(load("bundled:coding-agent"), counter, 14_000)
     support = fitting(load("bundled:support-desk"), counter, 5_000)
-    tapes = [*islice(coding, 3), *islice(support, 2)]
-    hold(list(zip(tapes, (7_000, 14_000, 14_000, 5_000, 5_000), strict=True)))
+    prepared_recordings = [*islice(coding, 3), *islice(support, 2)]
+    hold(list(zip(prepared_recordings, (7_000, 14_000, 14_000, 5_000, 5_000), strict=True)))
 
 
+@pytest.mark.recordings
 @pytest.mark.filterwarnings("ignore::ctxlab.strategies.summaries.llm.SummaryWarning")
 def test_on_real_recordings(recorded: Path, counter: TokenCounter) -> None:
-    tapes = []
+    prepared_recordings = []
     for folder, (few, limit) in FOLDERS.items():
         found = fitting(load(str(recorded / folder), on_error="skip"), counter, limit)
-        tapes += [(tape, limit) for tape in islice(found, few)]
-    assert len(tapes) == sum(few for few, _ in FOLDERS.values())
-    hold(tapes)
+        prepared_recordings += [(prepared, limit) for prepared in islice(found, few)]
+    assert len(prepared_recordings) == sum(few for few, _ in FOLDERS.values())
+    hold(prepared_recordings)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Sent, run
@@ -17,21 +17,21 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.context.turns import (
-    LINE,
+    MAX_HEADLINE_CHARS,
     turn_at,
     turn_span,
 )
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     SpecError,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play,
+    replay_trace,
 )
-from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.llm.base import Request
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.messages.types import (
@@ -40,7 +40,7 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies import contents
-from ctxlab.strategies.base import models_asked
+from ctxlab.strategies.base import models_used
 from ctxlab.tokens.counter import TokenCounter
 
 LINES = re.compile(r"(\d+)\. (.+)")
@@ -70,36 +70,36 @@ def listed(entry: Entry) -> dict[int, str]:
 def test_a_block_lists_each_turn_that_it_stands_for_in_a_line_of_at_most_100_characters(
     messages: tuple[Message, ...], limit: int, share: float, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, contents(0.3, share, share), limit)
-    history = tape.history
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, contents(0.3, share, share), limit)
+    history = prepared.history
     for sent in requests:
         for entry in blocks(sent):
             lines = listed(entry)
             turns = [max(1, turn_at(history, at)) for at in (entry.start, entry.stop - 1)]
             assert list(lines) == list(range(turns[0], turns[1] + 1))
-            assert all(len(line) <= LINE for line in lines.values())
+            assert all(len(line) <= MAX_HEADLINE_CHARS for line in lines.values())
 
 
 @given(messages=conversations(turns=6), limit=limits())
 def test_it_acts_only_when_the_context_is_full_and_only_on_what_is_older_than_the_newest_unit(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    budget = tape.budget(limit)
-    trace, requests = run(tape, contents(0.6, 0.4, 0.2), budget)
-    fired = {entry.since for entry in trace.context.edited}
+    prepared = prepare_messages(messages, counter)
+    budget = prepared.make_budget(limit)
+    trace, requests = run(prepared, contents(0.6, 0.4, 0.2), budget)
+    fired = {entry.since for entry in trace.context.edited_entries}
     for turn, sent in enumerate(requests):
-        newest = tape.history.starts[sent.position - 1] if sent.position else 0
+        newest = prepared.history.unit_starts[sent.position - 1] if sent.position else 0
         assert [e.start for e in sent.entries if e.start >= newest] == [
             *range(newest, sent.position)
         ]
-        head = [e.start for e in sent.entries[: tape.history.head]]
-        assert head == [*range(min(tape.history.head, sent.position))]
+        head = [e.start for e in sent.entries[: prepared.history.head_length]]
+        assert head == [*range(min(prepared.history.head_length, sent.position))]
         if turn in fired:
             before = requests[turn - 1].entries if turn else []
             grown = sum(e.tokens for e in before) + sum(
-                tape.history.entries[i].tokens
+                prepared.history.entries[i].tokens
                 for i in range(requests[turn - 1].position if turn else 0, sent.position)
             )
             assert grown > 0.6 * budget.available
@@ -108,13 +108,15 @@ def test_it_acts_only_when_the_context_is_full_and_only_on_what_is_older_than_th
 def test_a_block_is_not_touched_again_and_the_next_one_stands_behind_it(
     counter: TokenCounter,
 ) -> None:
-    trace, requests = run(tape_of(talk(110), counter), contents(share=0.4), 4000)
+    trace, requests = run(prepare_messages(talk(110), counter), contents(share=0.4), 4000)
     seen = [[entry.message for entry in blocks(sent)] for sent in requests]
     assert len(seen[-1]) > 3
     for less, more in pairwise(seen):
         assert more[: len(less)] == less
     # The request before a compaction and the one after share everything up to the new block.
-    for (before, after), unchanged in zip(pairwise(requests), trace.unchanged[1:], strict=True):
+    for (before, after), unchanged in zip(
+        pairwise(requests), trace.unchanged_prefix_tokens[1:], strict=True
+    ):
         kept = [*before.entries[:2], *blocks(before)]
         assert unchanged >= sum(entry.tokens for entry in kept)
         assert after.entries[: len(kept)] == kept
@@ -123,8 +125,8 @@ def test_a_block_is_not_touched_again_and_the_next_one_stands_behind_it(
 def test_the_oldest_blocks_leave_a_line_that_says_how_far_nothing_is_listed_and_is_no_pointer(
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of(talk(200), counter)
-    _, requests = run(tape, contents(share=0.1), 3000)
+    prepared = prepare_messages(talk(200), counter)
+    _, requests = run(prepared, contents(share=0.1), 3000)
     sent = requests[-1]
     gone = sent.entries[2]
     assert gone.form is Form.SUMMARY
@@ -132,7 +134,7 @@ def test_the_oldest_blocks_leave_a_line_that_says_how_far_nothing_is_listed_and_
         r"Earlier turns that are no longer listed: 1 to (\d+)\.", gone.message.text
     )
     assert match
-    assert gone.stop == turn_span(tape.history, int(match[1]))[1]
+    assert gone.stop == turn_span(prepared.history, int(match[1]))[1]
     assert next(iter(listed(sent.entries[3]))) == int(match[1]) + 1
     assert sum(e.tokens for e in [gone, *blocks(sent)]) <= 0.1 * 3000
     assert not any(entry.form.fetchable for entry in sent.entries if entry.start < gone.stop)
@@ -147,12 +149,14 @@ def test_what_is_listed_can_be_fetched_and_what_is_not_is_lost(counter: TokenCou
     for n in range(60):
         facts += [Message("user", f"Look {n}\nin src/file_{n:04}.py"), Message("assistant", "Yes")]
         facts.append(Message("user", "word " * 60))
-    old, new = (tape_of([*facts, *asks(f"src/file_{n}.py")], counter) for n in ("0001", "0045"))
-    for tape, there in ((old, False), (new, True)):
-        trace = play(tape, contents(share=0.2), tape.budget(1500))
-        found = tiers(tape.needs, [trace])
-        assert not found.seen.any()
-        assert found.pointer.all() == found.pointer.any() == there
+    old, new = (
+        prepare_messages([*facts, *asks(f"src/file_{n}.py")], counter) for n in ("0001", "0045")
+    )
+    for prepared, there in ((old, False), (new, True)):
+        trace = replay_trace(prepared, contents(share=0.2), prepared.make_budget(1500))
+        found = measure_need_visibility(prepared.needs, [trace])
+        assert not found.in_view.any()
+        assert found.fetchable.all() == found.fetchable.any() == there
 
 
 def test_contents_that_are_longer_than_what_they_stand_for_are_rejected(
@@ -161,12 +165,12 @@ def test_contents_that_are_longer_than_what_they_stand_for_are_rejected(
     short = [Message("user", "go")]
     for _ in range(200):
         short += [Message("user", "ok"), Message("assistant", "a")]
-    trace, requests = run(tape_of(short, counter), contents(0.9, 0.88, 0.4), 300)
+    trace, requests = run(prepare_messages(short, counter), contents(0.9, 0.88, 0.4), 300)
     assert "contents rejected: longer than what they stand for" in {
         event for _, event in trace.context.events
     }
     assert all(
-        entry.tokens < tokens_of(trace.context.history.before, entry)
+        entry.tokens < tokens_of(trace.context.history.tokens_before, entry)
         for sent in requests
         for entry in blocks(sent)
     )
@@ -184,8 +188,8 @@ def asked_for(request: Request) -> list[int]:
 
 
 def replay(client: ScriptedClient, counter: TokenCounter) -> tuple[Trace, Sequence[Sent]]:
-    tape = Tape(Recording("r", tuple(talk(90))), counter, client)
-    return run(tape, contents(model="gpt-4o", share=0.3), 4000)
+    prepared = PreparedRecording(Recording("r", tuple(talk(90))), counter, client)
+    return run(prepared, contents(model="gpt-4o", share=0.3), 4000)
 
 
 def test_a_model_is_asked_once_a_block_for_all_of_its_lines(counter: TokenCounter) -> None:
@@ -194,12 +198,12 @@ def test_a_model_is_asked_once_a_block_for_all_of_its_lines(counter: TokenCounte
     )
     trace, requests = replay(client, counter)
     standing = blocks(requests[-1])
-    assert len(client.asked) == len(standing) > 1
-    for request, entry in zip(client.asked, standing, strict=True):
+    assert len(client.requests) == len(standing) > 1
+    for request, entry in zip(client.requests, standing, strict=True):
         assert listed(entry) == {n: f"model's line {n}" for n in asked_for(request)}
         assert request.messages[0].text.startswith("You write the table of contents")
-    assert len(trace.context.spent) == len(client.asked)
-    assert models_asked(contents(model="gpt-4o")) == ("gpt-4o",)
+    assert len(trace.context.model_calls) == len(client.requests)
+    assert models_used(contents(model="gpt-4o")) == ("gpt-4o",)
 
 
 def test_lines_that_are_missing_or_too_long_are_extracted_and_that_is_reported(
@@ -214,7 +218,7 @@ def test_lines_that_are_missing_or_too_long_are_extracted_and_that_is_reported(
 
     client = ScriptedClient(answer)
     trace, requests = replay(client, counter)
-    entry, numbers = blocks(requests[-1])[1], asked_for(client.asked[1])
+    entry, numbers = blocks(requests[-1])[1], asked_for(client.requests[1])
     lines = listed(entry)
     assert lines[numbers[0]] == "short"
     assert lines[numbers[1]] == f"Task {numbers[1]}: look at file_{numbers[1]:04}.py"
@@ -229,23 +233,23 @@ def test_without_an_answer_the_lines_are_extracted_and_the_reason_is_reported(
 ) -> None:
     client = ScriptedClient(lambda request: ModelUnavailable("busy"))
     trace, requests = replay(client, counter)
-    plain = run(tape_of(talk(90), counter), contents(share=0.3), 4000)[1]
+    plain = run(prepare_messages(talk(90), counter), contents(share=0.3), 4000)[1]
     assert [s.messages for s in requests] == [s.messages for s in plain]
     assert "contents fallback: busy" in [event for _, event in trace.context.events]
 
 
 def test_a_refusal_is_raised(counter: TokenCounter) -> None:
-    with pytest.raises(ModelRefused, match="wrong key"):
-        replay(ScriptedClient(lambda request: ModelRefused("wrong key")), counter)
+    with pytest.raises(ModelRequestRejected, match="wrong key"):
+        replay(ScriptedClient(lambda request: ModelRequestRejected("wrong key")), counter)
 
 
 def test_what_a_model_is_asked_fits_into_four_fifths_of_its_window(counter: TokenCounter) -> None:
     client = ScriptedClient(lambda request: "")
-    tape = Tape(Recording("r", tuple(talk(900, words=300))), counter, client)
-    play(tape, contents(model="gpt-4"), tape.budget(100_000))
-    assert client.asked
-    for request in client.asked:
-        assert counter.request(request.messages) + (request.max_tokens or 0) <= 0.8 * 8192
+    prepared = PreparedRecording(Recording("r", tuple(talk(900, words=300))), counter, client)
+    replay_trace(prepared, contents(model="gpt-4"), prepared.make_budget(100_000))
+    assert client.requests
+    for request in client.requests:
+        assert counter.count_request(request.messages) + (request.max_tokens or 0) <= 0.8 * 8192
 
 
 def test_a_prompt_that_is_nowhere_is_refused() -> None:

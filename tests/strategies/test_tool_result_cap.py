@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -33,7 +33,9 @@ def test_a_result_is_cut_beyond_4000_characters(
 ) -> None:
     text = "".join(chr(97 + i % 26) for i in range(size))
     _, sent = run(
-        tape_of(talk(Message("tool", text, tool_call_id="c1")), counter), tool_result_cap(), 10**6
+        prepare_messages(talk(Message("tool", text, tool_call_id="c1")), counter),
+        tool_result_cap(),
+        10**6,
     )
     assert sent[-1].messages[2].content == (text[:4000] + MARK if cut else text)
     assert sent[-1].messages[2].tool_call_id == "c1"
@@ -43,7 +45,7 @@ def test_a_result_is_cut_beyond_4000_characters(
 def test_only_results_are_cut_and_only_their_text(
     messages: tuple[Message, ...], limit: int, chars: int, counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), tool_result_cap(chars), limit)
+    trace, requests = run(prepare_messages(messages, counter), tool_result_cap(chars), limit)
     for sent in requests:
         for recorded, now in zip(messages, sent.messages, strict=False):
             if recorded.role != "tool" or len(recorded.text) <= chars:
@@ -51,14 +53,18 @@ def test_only_results_are_cut_and_only_their_text(
             else:
                 assert now.text == recorded.text[:chars] + MARK
         assert len(sent.messages) == sent.position
-    assert all(e.form is Form.TRUNCATED for e in trace.context.edited)
+    assert all(e.form is Form.TRUNCATED for e in trace.context.edited_entries)
 
 
 @given(messages=conversations(), limit=limits(), chars=st.sampled_from([0, 50]))
 def test_cutting_at_arrival_keeps_the_prefix_of_the_request_before(
     messages: tuple[Message, ...], limit: int, chars: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace = play(tape, tool_result_cap(chars), tape.budget(limit))
-    assert trace.unchanged[1:] == [tokens - tape.fixed for tokens in trace.tokens[:-1]]
-    assert len({entry.start for entry in trace.context.edited}) == len(trace.context.edited)
+    prepared = prepare_messages(messages, counter)
+    trace = replay_trace(prepared, tool_result_cap(chars), prepared.make_budget(limit))
+    assert trace.unchanged_prefix_tokens[1:] == [
+        tokens - prepared.fixed_tokens for tokens in trace.tokens[:-1]
+    ]
+    assert len({entry.start for entry in trace.context.edited_entries}) == len(
+        trace.context.edited_entries
+    )

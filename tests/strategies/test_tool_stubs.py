@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from generated import conversations, limits, strange_conversations, tape_of
+from generated import conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -21,8 +21,8 @@ from ctxlab.strategies import (
     tool_stubs,
 )
 from ctxlab.strategies.tool_stubs import (
-    MARKER,
-    stub_of,
+    STUB_KEY,
+    make_stub,
 )
 from ctxlab.tokens.counter import TokenCounter
 
@@ -32,7 +32,7 @@ PAD = " " * 400
 
 def stub(content: Any, **fields: Any) -> dict[str, Any]:
     text = content if isinstance(content, str) else json.dumps(content) + PAD
-    made = stub_of(Message("tool", text, tool_call_id="c1", **fields), CALL)
+    made = make_stub(Message("tool", text, tool_call_id="c1", **fields), CALL)
     assert made is not None
     value: dict[str, Any] = json.loads(made.text)
     return value
@@ -84,17 +84,17 @@ def test_a_text_keeps_about_200_characters_and_its_failure(fails: str) -> None:
 
 
 def test_what_a_stub_would_not_shorten_stays() -> None:
-    assert stub_of(Message("tool", "42", tool_call_id="c1"), CALL) is None
-    assert stub_of(Message("tool", None, tool_call_id="c1"), CALL) is None
+    assert make_stub(Message("tool", "42", tool_call_id="c1"), CALL) is None
+    assert make_stub(Message("tool", None, tool_call_id="c1"), CALL) is None
 
 
 def test_a_picture_does_not_outlive_the_stub_of_its_result(counter: TokenCounter) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}
     shot = Message("tool", ({"type": "text", "text": "done"}, picture), tool_call_id="c1")
-    for made in (stub_of(shot, CALL), observation_mask().mask(shot, CALL)):
+    for made in (make_stub(shot, CALL), observation_mask().mask(shot, CALL)):
         assert made is not None
         assert isinstance(made.content, str)
-        assert counter.message(made) < counter.message(shot)
+        assert counter.count_message(made) < counter.count_message(shot)
 
 
 def test_one_message_that_answers_two_tools_gets_a_stub_of_each(counter: TokenCounter) -> None:
@@ -103,7 +103,7 @@ def test_one_message_that_answers_two_tools_gets_a_stub_of_each(counter: TokenCo
     for name in ("read", "grep"):
         talk += [Message("assistant", None, tool_calls=(ToolCall("c1", name),)), huge]
     talk += [Message("user", "and?"), Message("assistant", "done")]
-    _, sent = run(tape_of(talk, counter), tool_stubs(), 10**6)
+    _, sent = run(prepare_messages(talk, counter), tool_stubs(), 10**6)
     assert [json.loads(m.text)["tool"] for m in sent[-1].messages if m.role == "tool"] == [
         "read",
         "grep",
@@ -114,14 +114,14 @@ def test_one_message_that_answers_two_tools_gets_a_stub_of_each(counter: TokenCo
 def test_stubs_come_once_the_agents_turn_is_over(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, tool_stubs(), limit)
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, tool_stubs(), limit)
     for sent in requests:
         turn = max((i for i in range(sent.position) if messages[i].role == "user"), default=0)
         for i, entry in enumerate(sent.entries):
             expected = None
             if messages[i].role == "tool" and i < turn:
-                expected = stub_of(messages[i], tape.history.calls.get(i))
+                expected = make_stub(messages[i], prepared.history.calls_by_result.get(i))
             assert entry.message == (expected or messages[i])
 
 
@@ -129,7 +129,7 @@ def test_stubs_come_once_the_agents_turn_is_over(
 def test_keep_leaves_the_newest_results(
     messages: tuple[Message, ...], limit: int, keep: int, counter: TokenCounter
 ) -> None:
-    _, requests = run(tape_of(messages, counter), tool_stubs(keep), limit)
+    _, requests = run(prepare_messages(messages, counter), tool_stubs(keep), limit)
     for sent in requests:
         results = [e for e in sent.entries if e.message.role == "tool"]
         assert all(e.form is Form.VERBATIM for e in results[max(0, len(results) - keep) :])
@@ -137,7 +137,7 @@ def test_keep_leaves_the_newest_results(
             was = messages[entry.start]
             assert (entry.form is Form.STUB) == (entry.message is not was)
             assert (
-                entry.form is Form.STUB or stub_of(was, CALL.__class__("c", "parse_args")) is None
+                entry.form is Form.STUB or make_stub(was, CALL.__class__("c", "parse_args")) is None
             )
 
 
@@ -145,11 +145,11 @@ def test_keep_leaves_the_newest_results(
 def test_the_mark_is_kept_beside_the_message_and_never_sent(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), tool_stubs(0) | tool_stubs(), limit)
+    trace, requests = run(prepare_messages(messages, counter), tool_stubs(0) | tool_stubs(), limit)
     for sent in requests:
         for entry in sent.entries:
-            assert (MARKER in entry.message.extra) == (entry.form is Form.STUB)
-            assert MARKER not in json.dumps(entry.message.to_dict(), default=str)
+            assert (STUB_KEY in entry.message.extra) == (entry.form is Form.STUB)
+            assert STUB_KEY not in json.dumps(entry.message.to_dict(), default=str)
             assert entry.form is not Form.STUB or json.loads(entry.message.text)["tool"]
-    stubbed = [entry.start for entry in trace.context.edited]
+    stubbed = [entry.start for entry in trace.context.edited_entries]
     assert len(set(stubbed)) == len(stubbed)

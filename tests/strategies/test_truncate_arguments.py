@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from generated import conversations, limits, strange_conversations, tape_of
+from generated import conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -18,7 +18,7 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies import (
-    parse,
+    parse_strategy,
     shorten_arguments,
 )
 from ctxlab.tokens.counter import TokenCounter
@@ -58,7 +58,7 @@ def test_only_the_tools_that_are_named_where_some_are() -> None:
     assert cut(strategy, arguments, "write") is None
     assert cut(strategy, arguments, "edit_file") is not None
     with pytest.raises(SpecError, match="tuple of names"):
-        parse("shorten_arguments(tools='write_file')")
+        parse_strategy("shorten_arguments(tools='write_file')")
 
 
 @given(
@@ -98,7 +98,7 @@ def test_calls_keep_id_and_name_and_the_newest_messages_stay(
     messages: tuple[Message, ...], limit: int, keep: int, counter: TokenCounter
 ) -> None:
     strategy = shorten_arguments(keep=keep, limit=10, chars=3, mark="…")
-    _, sent = run(tape_of(messages, counter), strategy, limit)
+    _, sent = run(prepare_messages(messages, counter), strategy, limit)
     for request in sent:
         for i, entry in enumerate(request.entries):
             was, now = messages[i], entry.message

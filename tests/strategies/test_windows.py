@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import History
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import safe_cuts
 from ctxlab.strategies import (
     chunked_window,
-    parse,
+    parse_strategy,
     sliding_window,
 )
 from ctxlab.tokens.counter import TokenCounter
@@ -29,7 +29,7 @@ def head_of(messages: Sequence[Message]) -> int:
 
 def longest_suffix(history: History, length: int, room: int, most: int | None) -> int:
     """The earliest safe cut whose suffix fits beside the head; else the newest unit."""
-    head, before = history.head, history.before
+    head, before = history.head_length, history.tokens_before
     cuts = [c for c in safe_cuts(list(history)[:length]) if c >= head]
     for cut in cuts:
         tokens = before[head] + before[length] - before[cut]
@@ -51,14 +51,14 @@ def test_a_sliding_window_keeps_the_longest_safe_suffix_that_fits(
     most: int | None,
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of(messages, counter)
-    budget = tape.budget(limit)
-    _, requests = run(tape, sliding_window(tokens, most), budget)
+    prepared = prepare_messages(messages, counter)
+    budget = prepared.make_budget(limit)
+    _, requests = run(prepared, sliding_window(tokens, most), budget)
     room = budget.available if tokens is None else min(tokens, budget.available)
-    history = tape.history
+    history = prepared.history
     for sent in requests:
         cut = longest_suffix(history, sent.position, room, most)
-        head = list(range(min(history.head, sent.position)))
+        head = list(range(min(history.head_length, sent.position)))
         assert [e.start for e in sent.entries] == [
             *head,
             *range(max(cut, len(head)), sent.position),
@@ -69,8 +69,8 @@ def test_a_sliding_window_keeps_the_longest_safe_suffix_that_fits(
 def test_a_chunked_window_cuts_at_chunk_boundaries_only(
     messages: tuple[Message, ...], size: int, limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, chunked_window(size), limit)
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, chunked_window(size), limit)
     cuts, head = safe_cuts(messages), head_of(messages)
     for sent in requests:
         length = sent.position
@@ -89,19 +89,21 @@ def test_a_chunked_window_cuts_at_chunk_boundaries_only(
 
 def test_between_two_cuts_the_request_only_grows(counter: TokenCounter) -> None:
     talk = [Message(role, f"message {i}") for i in range(60) for role in ("user", "assistant")]
-    tape = tape_of(talk, counter)
-    chunked = play(tape, chunked_window(10), tape.budget(10**6))
-    sliding = play(tape, sliding_window(messages=10), tape.budget(10**6))
-    fixed = tape.fixed
+    prepared = prepare_messages(talk, counter)
+    chunked = replay_trace(prepared, chunked_window(10), prepared.make_budget(10**6))
+    sliding = replay_trace(prepared, sliding_window(messages=10), prepared.make_budget(10**6))
+    fixed = prepared.fixed_tokens
     grown = [
         unchanged == tokens - fixed
-        for unchanged, tokens in zip(chunked.unchanged[1:], chunked.tokens, strict=False)
+        for unchanged, tokens in zip(
+            chunked.unchanged_prefix_tokens[1:], chunked.tokens, strict=False
+        )
     ]
     assert sum(grown) > 0.75 * len(grown)
-    assert max(chunked.messages) <= 1 + 20
-    assert sum(chunked.unchanged) / sum(chunked.tokens) > 2 * sum(sliding.unchanged) / sum(
-        sliding.tokens
-    )
+    assert max(chunked.message_counts) <= 1 + 20
+    assert sum(chunked.unchanged_prefix_tokens) / sum(chunked.tokens) > 2 * sum(
+        sliding.unchanged_prefix_tokens
+    ) / sum(sliding.tokens)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +117,4 @@ def test_between_two_cuts_the_request_only_grows(counter: TokenCounter) -> None:
 )
 def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match=text.split("(")[0]):
-        parse(text)
+        parse_strategy(text)

@@ -15,10 +15,10 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.tokens.encodings import (
-    _build,
-    encoding,
-    encoding_for,
+    _build_encoding,
+    find_encoding_name,
     litellm_folder,
+    load_encoding,
 )
 
 O200K = "fb374d419588a4632f3f557e76b4b70aebbca790"
@@ -57,24 +57,24 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
 )
 def test_a_vocabulary_gives_the_published_ids(name: str, ids: list[int], carried: Path) -> None:
-    assert encoding(name).encode_ordinary("hello world") == ids
-    assert encoding(name).name == name
+    assert load_encoding(name).encode_ordinary("hello world") == ids
+    assert load_encoding(name).name == name
 
 
 def test_special_tokens_and_size_come_from_tiktokens_definition(carried: Path) -> None:
-    o200k = encoding("o200k_base")
+    o200k = load_encoding("o200k_base")
     assert o200k.eot_token == 199999
     assert o200k.n_vocab == 200019
     assert o200k.encode("<|endoftext|>", allowed_special="all") == [199999]
 
 
 def test_an_encoding_is_made_once(carried: Path) -> None:
-    assert encoding("o200k_base") is encoding("o200k_base")
+    assert load_encoding("o200k_base") is load_encoding("o200k_base")
 
 
 def test_an_unknown_name_is_answered_with_similar_ones() -> None:
     with pytest.raises(UnknownName, match="o200k_base"):
-        encoding("o200k_bas")
+        load_encoding("o200k_bas")
 
 
 def test_a_wrong_hash_falls_back_to_tiktoken_and_leaves_the_file(
@@ -85,7 +85,7 @@ def test_a_wrong_hash_falls_back_to_tiktoken_and_leaves_the_file(
     content = (carried / P50K).read_bytes()[:-1]
     (broken / P50K).write_bytes(content)
     shutil.copy(carried / P50K, no_network / P50K)
-    assert _build("p50k_base", broken).encode_ordinary("hello world") == [31373, 995]
+    assert _build_encoding("p50k_base", broken).encode_ordinary("hello world") == [31373, 995]
     assert (broken / P50K).read_bytes() == content
 
 
@@ -98,20 +98,21 @@ def test_data_that_is_nowhere_says_what_to_do(
     for name, content in files.items():
         (folder / name).write_bytes(content)
     with pytest.raises(DataMissing, match=r"p50k_base.*install litellm"):
-        _build("p50k_base", folder)
+        _build_encoding("p50k_base", folder)
     with pytest.raises(DataMissing, match="TIKTOKEN_CACHE_DIR"):
-        _build("p50k_base", None)
+        _build_encoding("p50k_base", None)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == files
 
 
+@pytest.mark.properties
 def test_no_network_and_no_litellm_is_needed_to_count(carried: Path) -> None:
     program = """
 import socket, sys
 def refuse(*args, **kwargs): raise OSError("the network is closed")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from ctxlab.tokens.encodings import encoding, encoding_for
-name, _ = encoding_for("gpt-4o")
-assert encoding(name).encode_ordinary("hello world") == [24912, 2375]
+from ctxlab.tokens.encodings import find_encoding_name, load_encoding
+name, _ = find_encoding_name("gpt-4o")
+assert load_encoding(name).encode_ordinary("hello world") == [24912, 2375]
 assert not [m for m in sys.modules if m.split(".")[0] == "litellm"]
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -125,7 +126,7 @@ def test_importing_the_module_loads_no_tokenizer() -> None:
 def test_tiktokens_own_loader_stays_as_it_is(carried: Path) -> None:
     from tiktoken.load import load_tiktoken_bpe
 
-    encoding("cl100k_base")
+    load_encoding("cl100k_base")
     public = importlib.import_module("tiktoken_ext.openai_public")
     assert public.load_tiktoken_bpe is load_tiktoken_bpe
 
@@ -154,7 +155,7 @@ def test_tiktokens_own_loader_stays_as_it_is(carried: Path) -> None:
     ],
 )
 def test_openai_models_count_with_their_own_vocabulary(model: str, name: str) -> None:
-    assert encoding_for(model) == (name, True)
+    assert find_encoding_name(model) == (name, True)
 
 
 @pytest.mark.parametrize(
@@ -170,4 +171,4 @@ def test_openai_models_count_with_their_own_vocabulary(model: str, name: str) ->
     ],
 )
 def test_other_models_count_with_o200k_and_say_that_it_is_an_estimate(model: str) -> None:
-    assert encoding_for(model) == ("o200k_base", False)
+    assert find_encoding_name(model) == ("o200k_base", False)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ctxlab.tokens.images import (
-    family_of,
-    image_tokens,
+    count_image_tokens,
+    model_family,
 )
 
 FAMILIES = ("openai", "anthropic", "gemini", "other")
@@ -54,17 +54,17 @@ def part(url: Any, detail: str = "auto") -> dict[str, Any]:
 def test_a_size_counts_by_the_providers_rule(
     family: str, width: int, height: int, tokens: int
 ) -> None:
-    assert image_tokens(part(picture(width, height)), family) == tokens
+    assert count_image_tokens(part(picture(width, height)), family) == tokens
 
 
 def test_low_detail_is_85_tokens_at_openai() -> None:
-    assert image_tokens(part(picture(3000, 3000), "low"), "openai") == 85
-    assert image_tokens(part("https://example.org/a.png", "low"), "openai") == 85
+    assert count_image_tokens(part(picture(3000, 3000), "low"), "openai") == 85
+    assert count_image_tokens(part("https://example.org/a.png", "low"), "openai") == 85
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
 def test_every_accepted_format_is_read(kind: str) -> None:
-    assert image_tokens(part(picture(300, 300, kind)), "anthropic") == 120
+    assert count_image_tokens(part(picture(300, 300, kind)), "anthropic") == 120
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -82,12 +82,16 @@ def test_every_accepted_format_is_read(kind: str) -> None:
     ],
 )
 def test_an_unknown_size_counts_as_1024_by_1024(url: Any, family: str) -> None:
-    assert image_tokens(part(url), family) == image_tokens(part(picture(1024, 1024)), family)
+    assert count_image_tokens(part(url), family) == count_image_tokens(
+        part(picture(1024, 1024)), family
+    )
 
 
 def test_only_the_header_of_a_picture_is_needed() -> None:
     whole = picture(640, 480)
-    assert image_tokens(part(whole[:102]), "anthropic") == image_tokens(part(whole), "anthropic")
+    assert count_image_tokens(part(whole[:102]), "anthropic") == count_image_tokens(
+        part(whole), "anthropic"
+    )
 
 
 def test_the_shapes_of_other_interfaces_count_alike() -> None:
@@ -98,17 +102,20 @@ def test_the_shapes_of_other_interfaces_count_alike() -> None:
         {"type": "image", "source": {"type": "base64", "data": url.partition(",")[2]}},
     ]
     for family in FAMILIES:
-        assert {image_tokens(shape, family) for shape in shapes} == {
-            image_tokens(part(url), family)
+        assert {count_image_tokens(shape, family) for shape in shapes} == {
+            count_image_tokens(part(url), family)
         }
-    assert image_tokens({"type": "input_image", "image_url": url, "detail": "low"}, "openai") == 85
+    assert (
+        count_image_tokens({"type": "input_image", "image_url": url, "detail": "low"}, "openai")
+        == 85
+    )
 
 
 @given(st.binary(max_size=200), st.sampled_from(FAMILIES))
 def test_no_data_is_refused(data: bytes, family: str) -> None:
     for header in (b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF0000WEBP"):
         url = "data:image/png;base64," + base64.b64encode(header + data).decode()
-        assert image_tokens(part(url), family) >= 1
+        assert count_image_tokens(part(url), family) >= 1
 
 
 @given(
@@ -117,7 +124,7 @@ def test_no_data_is_refused(data: bytes, family: str) -> None:
     )
 )
 def test_no_part_is_refused(value: dict[str, Any]) -> None:
-    assert image_tokens(value, "openai") in (85, 765)
+    assert count_image_tokens(value, "openai") in (85, 765)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +145,7 @@ def test_no_part_is_refused(value: dict[str, Any]) -> None:
     ],
 )
 def test_a_models_name_points_to_its_family(model: str, family: str) -> None:
-    assert family_of(model) == family
+    assert model_family(model) == family
 
 
 def test_importing_the_module_loads_no_imaging_library() -> None:

@@ -27,7 +27,7 @@ from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import ModelWarning
 from ctxlab.tokens.profiles import (
     UNCALIBRATED,
-    Profile,
+    TokenProfile,
 )
 
 MODELS = ("claude-opus-4-5", "gpt-5.1-codex", "deepseek/deepseek-chat", None, "nobody/knows-it")
@@ -92,19 +92,20 @@ def test_an_empty_model_is_none() -> None:
     results = evaluate([claude, nameless], "full", 0.5, "", workers=1)
     counted = [facts["counted_as"] for facts in results.manifest["recordings"]]
     assert counted == ["claude-opus-4-5", "gpt-5"]
-    assert "1 recording that names no model" in results.models
+    assert "1 recording that names no model" in results.model_note
 
 
 def test_a_notebook_says_by_which_models(mixed: Path) -> None:
     results = evaluate(load(mixed), "full", 0.5, workers=1)
-    assert results.models == (
+    assert results.model_note == (
         "Counted and priced by their own models: claude-opus-4-5 (1), gpt-5.1-codex (1), "
         "deepseek/deepseek-chat (1) and 1 more; as gpt-5: 1 recording that names no model; no price is "
         "known for nobody/knows-it, so that the cost of all recordings is not known."
     )
-    assert results.models in results._repr_html_()
+    assert results.model_note in results._repr_html_()
 
 
+@pytest.mark.properties
 def test_a_request_is_judged_by_the_rules_of_the_recordings_provider() -> None:
     # Anthropic's alone: the user speaks first. tau2-bench begins with a greeting.
     greeting = (
@@ -122,12 +123,12 @@ def test_a_request_is_judged_by_the_rules_of_the_recordings_provider() -> None:
 
 
 def test_a_profile_counts_the_models_of_its_family_alone() -> None:
-    twice = Profile(family="anthropic", ratio=2.0)
+    twice = TokenProfile(family="anthropic", ratio=2.0)
     claude, gpt = (Recording("r", (), model=model) for model in ("claude-opus-4-5", "gpt-4o"))
-    given = ModelChoice.of(None, twice)
+    given = ModelChoice.from_options(None, twice)
     assert given.counter_for(claude).profile == twice
     assert given.counter_for(gpt).profile == UNCALIBRATED
-    assert ModelChoice.of(None, UNCALIBRATED).counter_for(claude).profile == UNCALIBRATED
+    assert ModelChoice.from_options(None, UNCALIBRATED).counter_for(claude).profile == UNCALIBRATED
 
 
 def test_the_calibration_of_the_current_folder_counts_in_python_too(
@@ -141,9 +142,9 @@ def test_the_calibration_of_the_current_folder_counts_in_python_too(
     elsewhere = evaluate([claude], "full", 1.0, workers=1).requests["tokens"]
     monkeypatch.chdir(tmp_path)
     here = evaluate([claude], "full", 1.0, workers=1).requests["tokens"]
-    plain = TokenCounter("claude-opus-4-5", Profile(ratio=3.0))
-    position = claude.requests[-1]
-    assert here.iloc[-1] == plain.request(claude.messages[:position], claude.tools)
+    plain = TokenCounter("claude-opus-4-5", TokenProfile(ratio=3.0))
+    position = claude.request_positions[-1]
+    assert here.iloc[-1] == plain.count_request(claude.messages[:position], claude.tools)
     assert here.iloc[-1] > 2 * elsewhere.iloc[-1]
 
 

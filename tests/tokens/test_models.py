@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.model_families import (
-    CACHES,
-    FAMILIES,
+    CACHE_RULES,
+    MODEL_FAMILIES,
 )
 from ctxlab.tokens.models import (
     CachePolicy,
     Model,
     ModelWarning,
     _from_table,
-    _table,
+    _load_price_table,
     find_model,
 )
 from ctxlab.tokens.prices import (
     Prices,
-    Tier,
+    PriceTier,
 )
 
 needs_litellm = pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
@@ -133,7 +133,7 @@ def listed(tmp_path: Path) -> Callable[[str], Model]:
     )
 
     def find(name: str) -> Model:
-        model = _from_table(name, _table(tmp_path))
+        model = _from_table(name, _load_price_table(tmp_path))
         assert model is not None, name
         return model
 
@@ -192,7 +192,7 @@ def test_a_written_token_is_never_cheaper_than_an_input_token(
 def test_prices_by_range_start_with_that_of_the_shortest_prompts(
     listed: Callable[[str], Model],
 ) -> None:
-    dearer = Tier(3e-6, 0.0, 3e-6, 3e-6, start=10)
+    dearer = PriceTier(3e-6, 0.0, 3e-6, 3e-6, start=10)
     assert listed("tiered").prices == Prices(2e-6, 4e-6, 2e-6, 2e-6, above=(dearer,))
     assert listed("untold").prices == listed("plain").prices
 
@@ -201,15 +201,15 @@ def test_what_a_price_for_long_prompts_leaves_out_is_that_of_shorter_ones(
     listed: Callable[[str], Model],
 ) -> None:
     assert listed("stepped").prices.above == (
-        Tier(3e-6, 4e-6, 1e-6, 3e-6, start=128_001),
-        Tier(3e-6, 9e-6, 1e-6, 3e-6, start=256_001),
+        PriceTier(3e-6, 4e-6, 1e-6, 3e-6, start=128_001),
+        PriceTier(3e-6, 9e-6, 1e-6, 3e-6, start=256_001),
     )
     assert [tier.start for tier in listed("inclusive").prices.above] == [200_000]
 
 
 def test_a_family_that_is_known_to_ask_more_for_long_prompts_does_so() -> None:
     (dearer,) = find_model("my/gemini-9-ultra").prices.above
-    assert dearer == Tier(2.5e-6, 15e-6, 0.25e-6, 2.5e-6, start=200_001)
+    assert dearer == PriceTier(2.5e-6, 15e-6, 0.25e-6, 2.5e-6, start=200_001)
     assert find_model("my/gemini-9-flash").prices.above == ()
 
 
@@ -312,11 +312,11 @@ def test_a_prompt_cache_works_as_its_provider_publishes(name: str, policy: Cache
 
 @given(st.integers(0, 10**7))
 def test_a_cache_serves_whole_units_of_a_long_enough_prefix(prefix: int) -> None:
-    for _, kind, minimum, granularity, lifetime in CACHES:
-        served = CachePolicy(kind, minimum, granularity, lifetime).served(prefix)
+    for _, kind, minimum, granularity, lifetime in CACHE_RULES:
+        served = CachePolicy(kind, minimum, granularity, lifetime).cached_tokens(prefix)
         assert served % granularity == 0
         assert (served == 0) if prefix < minimum else (prefix - granularity < served <= prefix)
-    assert CachePolicy().served(prefix) == 0
+    assert CachePolicy().cached_tokens(prefix) == 0
 
 
 @given(st.text())
@@ -342,7 +342,7 @@ def test_any_name_made_of_the_usual_pieces_is_answered(name: str) -> None:
 
 
 def test_the_built_in_families_are_well_formed() -> None:
-    for pattern, provider, limit, output, plain, reply, read, write in FAMILIES:
+    for pattern, provider, limit, output, plain, reply, read, write in MODEL_FAMILIES:
         re.compile(pattern)
         assert provider
         assert 0 < output <= limit

@@ -13,13 +13,17 @@ from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.models import find_model
 from ctxlab.tokens.prices import (
     Prices,
+    PriceTier,
     Rates,
-    Tier,
 )
 
 needs_litellm = pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
 STEPS = Prices(
-    1.0, 8.0, 0.5, 1.0, above=(Tier(2.0, 16.0, 1.0, 2.0, 100), Tier(3.0, 9.0, 0.75, 4.0, 200))
+    1.0,
+    8.0,
+    0.5,
+    1.0,
+    above=(PriceTier(2.0, 16.0, 1.0, 2.0, 100), PriceTier(3.0, 9.0, 0.75, 4.0, 200)),
 )
 
 
@@ -72,7 +76,7 @@ def test_all_tokens_of_a_request_have_the_prices_of_its_prompt(
     held: Rates = STEPS
     for tier in STEPS.above:
         held = tier if prompt >= tier.start else held
-    assert STEPS.at(prompt) is held
+    assert STEPS.rates_for(prompt) is held
     assert STEPS.cost(Usage(plain, read, written, output)) == pytest.approx(
         plain * held.input
         + read * held.cache_read

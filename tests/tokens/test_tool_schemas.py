@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.tokens.encodings import encoding
+from ctxlab.tokens.encodings import load_encoding
 from ctxlab.tokens.tool_schemas import render_tools
 
 TEXT = {"type": "string"}
@@ -76,7 +76,7 @@ def test_the_text_is_three_tokens_less_than_gpt_3_5_turbo_billed(
     tool: dict[str, Any], billed: int
 ) -> None:
     # Measured by openai-chat-tokens (tests/token-counts.test.ts), less the 8 tokens of its message.
-    assert len(encoding("cl100k_base").encode(render_tools([tool]))) + 3 == billed
+    assert len(load_encoding("cl100k_base").encode(render_tools([tool]))) + 3 == billed
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from inspect import cleandoc
 
-__all__ = ["described"]
+__all__ = ["parse_docstring"]
 
 _SECTION = re.compile(
     r"(args|arguments|parameters|params|returns?|raises|yields?|examples?|notes?|see also)\s*:?\s*"
@@ -16,12 +16,12 @@ _NUMPY = re.compile(r"(\w+)\s*(?::.*)?")
 _SPHINX = re.compile(r":param(?:\s+[^:]*?)?\s+(\w+)\s*:\s*(.*)")
 
 
-def described(docstring: str | None) -> tuple[str, dict[str, str]]:
+def parse_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     """What stands before the sections, and a description for each parameter that has one.
 
     Understood are Google's ``Args:``, NumPy's ``Parameters`` with a line under it, and ``:param x:``.
 
-    >>> described("Reads a file.\\n\\nArgs:\\n    path: from the root,\\n        with slashes\\n")
+    >>> parse_docstring("Reads a file.\\n\\nArgs:\\n    path: from the root,\\n        with slashes\\n")
     ('Reads a file.', {'path': 'from the root, with slashes'})
     """
     about: list[str] = []

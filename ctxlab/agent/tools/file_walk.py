@@ -10,103 +10,106 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.agent.tools.safe_paths import (
-    DEEPEST,
-    Entry,
-    entries,
-    opened_folder,
+    MAX_DEPTH,
+    DirectoryEntry,
+    list_entries,
+    open_folder_at,
 )
 
-__all__ = ["Walk", "matches"]
+__all__ = ["FileWalker", "matches_glob"]
 
 
 @dataclass
-class Walk:
+class FileWalker:
     """Goes through a folder and what is below it, and counts what it leaves out.
 
     Hidden entries (``.git`` and ``.ctxlab`` are) are left out, links are not followed, and folders that
     may not be opened are counted.
     """
 
-    depth: int = DEEPEST
-    "levels below the folder, ``DEEPEST`` of them at most; 1: what lies in it"
-    until: float = float("inf")
-    "``time.monotonic`` after which it ends, which it says in ``late``"
-    hidden: int = 0
-    closed: int = 0
+    max_depth: int = MAX_DEPTH
+    "levels below the folder, ``MAX_DEPTH`` of them at most; 1: what lies in it"
+    deadline: float = float("inf")
+    "``time.monotonic`` after which it ends, which it says in ``timed_out``"
+    hidden_count: int = 0
+    unreadable_count: int = 0
     "folders that could not be opened"
-    deeper: int = 0
-    "folders that lie below ``depth``"
-    late: bool = field(default=False)
+    too_deep_count: int = 0
+    "folders that lie below ``max_depth``"
+    timed_out: bool = field(default=False)
 
     def __post_init__(self) -> None:
-        self.depth = min(self.depth, DEEPEST)
+        self.max_depth = min(self.max_depth, MAX_DEPTH)
 
-    def through(
-        self, folder: int, at: str = "", level: int = 1
-    ) -> Generator[tuple[str, int, Entry], None, None]:
+    def walk(
+        self, folder_fd: int, prefix: str = "", level: int = 1
+    ) -> Generator[tuple[str, int, DirectoryEntry], None, None]:
         """Path, open folder and entry of each; a folder before what is in it."""
-        for entry in entries(folder):
-            if time.monotonic() > self.until:
-                self.late = True
-            if self.late:
+        for entry in list_entries(folder_fd):
+            if time.monotonic() > self.deadline:
+                self.timed_out = True
+            if self.timed_out:
                 return
             if entry.name.startswith("."):
-                self.hidden += 1
+                self.hidden_count += 1
                 continue
-            path = f"{at}{entry.name}"
-            yield path, folder, entry
+            path = f"{prefix}{entry.name}"
+            yield path, folder_fd, entry
             if entry.kind != "folder":
                 continue
-            if level >= self.depth:
-                self.deeper += 1
+            if level >= self.max_depth:
+                self.too_deep_count += 1
                 continue
             try:
-                number = opened_folder(folder, entry.name, path)
+                number = open_folder_at(folder_fd, entry.name, path)
             except OSError:
-                self.closed += 1
+                self.unreadable_count += 1
                 continue
             try:
                 with suppress(FileNotFoundError):
-                    yield from self.through(number, f"{path}/", level + 1)
+                    yield from self.walk(number, f"{path}/", level + 1)
             finally:
                 os.close(number)
 
-    def said(self) -> list[str]:
+    def omission_notes(self) -> list[str]:
         """What was left out, as a reader is told."""
         notes = []
-        if self.hidden:
-            notes.append(f"{many(self.hidden, 'hidden name')} (beginning with a dot) left out")
-        if self.deeper:
+        if self.hidden_count:
             notes.append(
-                f"{many(self.deeper, 'folder')} not entered: deeper than {self.depth} levels"
+                f"{pluralize(self.hidden_count, 'hidden name')} (beginning with a dot) left out"
             )
-        if self.closed:
-            notes.append(f"{many(self.closed, 'folder')} could not be opened")
-        if self.late:
+        if self.too_deep_count:
+            notes.append(
+                f"{pluralize(self.too_deep_count, 'folder')} not entered: "
+                f"deeper than {self.max_depth} levels"
+            )
+        if self.unreadable_count:
+            notes.append(f"{pluralize(self.unreadable_count, 'folder')} could not be opened")
+        if self.timed_out:
             notes.append("stopped because the time was up: there may be more")
         return notes
 
 
-def matches(path: str, glob: str) -> bool:
+def matches_glob(path: str, glob: str) -> bool:
     """Whether a path is meant by a pattern; one without ``/`` means names at any depth.
 
     ``**`` stands for any number of folders.
 
-    >>> [matches("src/sub/a.py", glob) for glob in ("*.py", "src/*.py", "src/**/*.py", "**")]
+    >>> [matches_glob("src/sub/a.py", glob) for glob in ("*.py", "src/*.py", "src/**/*.py", "**")]
     [True, False, True, True]
     """
     parts = tuple(path.split("/"))
     if "/" not in glob:
         return glob == "**" or fnmatchcase(parts[-1], glob)
-    return _fits(parts, tuple(part for part in glob.split("/") if part not in ("", ".")))
+    return _match_parts(parts, tuple(part for part in glob.split("/") if part not in ("", ".")))
 
 
 @lru_cache(maxsize=4096)
-def _fits(parts: tuple[str, ...], globs: tuple[str, ...]) -> bool:
+def _match_parts(parts: tuple[str, ...], globs: tuple[str, ...]) -> bool:
     if not globs:
         return not parts
     if globs[0] == "**":
-        return _fits(parts, globs[1:]) or (bool(parts) and _fits(parts[1:], globs))
-    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _fits(parts[1:], globs[1:])
+        return _match_parts(parts, globs[1:]) or (bool(parts) and _match_parts(parts[1:], globs))
+    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _match_parts(parts[1:], globs[1:])

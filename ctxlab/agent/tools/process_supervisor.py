@@ -1,11 +1,11 @@
-"""A keeper stands between us and a command, so that nothing the command began outlives it.
+"""A supervisor stands between us and a command, so that nothing the command began outlives it.
 
-It is a small program of its own (``python keeper.py PARENT REPORT PSUTIL COMMAND``), which imports
-nothing of ctxlab. It starts the command in a shell with a session of its own, and stays until nothing
-is left of what the command began. To the file descriptor REPORT it writes ``pid N`` and, when the shell
-has ended, ``exit N``, before it ``alone 1`` where that left nothing. Its standard input is a leash: when
-that ends, because we closed it or were killed ourselves, it ends everything. On Linux it adopts whatever
-loses its parent, so that daemons with a session of their own are found too.
+It is a small program of its own (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``), which
+imports nothing of ctxlab. It starts the command in a shell with a session of its own, and stays until
+nothing is left of what the command began. To the file descriptor REPORT it writes ``pid N`` and, when
+the shell has ended, ``exit N``, before it ``alone 1`` where that left nothing. Its standard input is a
+leash: when that ends, because we closed it or were killed ourselves, it ends everything. On Linux it
+adopts whatever loses its parent, so that daemons with a session of their own are found too.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-__all__ = ["keep"]
+__all__ = ["supervise"]
 
-_ASKED = 0.5
+_TERMINATE_GRACE = 0.5
 "seconds between asking a process to end and ending it"
-_GIVEN_UP = 5.0
+_KILL_TIMEOUT = 5.0
 "seconds after which what cannot be killed, since it waits for a broken disk, is left alone"
-_LOOK = 1.0
+_POLL_INTERVAL = 1.0
 "seconds between looks at whether we are still there, and at groups that only looks can see"
-_SUBREAPER, _DEATHSIG = 36, 1
+_PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 
 
-def keep(parent: int, report: int, psutil: str, command: str) -> None:
+def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str) -> None:
     """Runs a command, and returns once nothing of it is left.
 
-    ``parent``: our process, whose end is the command's. ``psutil``: the folder that it lies in.
+    ``parent_pid``: our process, whose end is the command's. ``psutil_folder``: where psutil lies.
     """
-    os.set_inheritable(report, False)
+    os.set_inheritable(report_fd, False)
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # only the leash ends the keeper
-    _prctl(_SUBREAPER, 1)
-    shell = _started(command)
-    os.write(report, f"pid {shell}\n".encode())
+        signal.signal(ignored, signal.SIG_IGN)  # only the leash ends the supervisor
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    shell = _start_shell(command)
+    os.write(report_fd, f"pid {shell}\n".encode())
     nothing = os.open(os.devnull, os.O_RDWR)
     for output in (1, 2):
         os.dup2(nothing, output)  # else the pipe would never end
 
-    while _left(shell, report):
-        ready, _, _ = select.select([0, woken], [], [], _LOOK)
+    while _reap_children(shell, report_fd):
+        ready, _, _ = select.select([0, woken], [], [], _POLL_INTERVAL)
         if woken in ready:
             with suppress(BlockingIOError):
                 os.read(woken, 4096)
-        if 0 in ready or os.getppid() != parent:
-            return _end(shell, report, psutil)
+        if 0 in ready or os.getppid() != parent_pid:
+            return _terminate_all(shell, report_fd, psutil_folder)
     return None
 
 
-def _started(command: str) -> int:
+def _start_shell(command: str) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -69,7 +69,7 @@ def _started(command: str) -> int:
         for number in range(1, signal.NSIG):
             with suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
-        _prctl(_DEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv("/bin/sh", ["sh", "-c", command])
     except BaseException as error:
@@ -78,7 +78,7 @@ def _started(command: str) -> int:
         os._exit(127)
 
 
-def _left(shell: int, report: int) -> bool:
+def _reap_children(shell: int, report: int) -> bool:
     """Whether anything is left; reaps what ended, and reports the end of the shell."""
     told, left = "", False
     with suppress(ChildProcessError):
@@ -87,7 +87,7 @@ def _left(shell: int, report: int) -> bool:
             left = pid == 0
             if pid == shell:
                 told = f"exit {os.waitstatus_to_exitcode(status)}\n"
-    left = left or _signalled(shell, 0)
+    left = left or _signal_group(shell, 0)
     if told:
         alone = "" if left else "alone 1\n"
         with suppress(BrokenPipeError):
@@ -95,7 +95,7 @@ def _left(shell: int, report: int) -> bool:
     return left
 
 
-def _signalled(group: int, number: int) -> bool:
+def _signal_group(group: int, number: int) -> bool:
     """Whether the group of the shell still has members; they get the signal."""
     try:
         os.killpg(group, number)
@@ -104,7 +104,7 @@ def _signalled(group: int, number: int) -> bool:
     return True
 
 
-def _end(shell: int, report: int, folder: str) -> None:
+def _terminate_all(shell: int, report: int, folder: str) -> None:
     """Asks everything to end, waits a moment, and ends it."""
     sys.path.append(folder)
     psutil: Any = None  # then only the group is found
@@ -112,21 +112,21 @@ def _end(shell: int, report: int, folder: str) -> None:
         psutil = import_module("psutil")
     started = time.monotonic()
     number: int = signal.SIGTERM
-    while _left(shell, report) and time.monotonic() - started < _GIVEN_UP:
-        _signalled(shell, number)
-        _tell_children(psutil, number)
+    while _reap_children(shell, report) and time.monotonic() - started < _KILL_TIMEOUT:
+        _signal_group(shell, number)
+        _signal_children(psutil, number)
         if number == signal.SIGTERM:
             # What is stopped hears nothing else.
-            _signalled(shell, signal.SIGCONT)
+            _signal_group(shell, signal.SIGCONT)
             asked = time.monotonic()
-            while _left(shell, report) and time.monotonic() - asked < _ASKED:
+            while _reap_children(shell, report) and time.monotonic() - asked < _TERMINATE_GRACE:
                 time.sleep(0.01)
             number = signal.SIGKILL
         else:
             time.sleep(0.01)
 
 
-def _tell_children(psutil: Any, number: int) -> None:
+def _signal_children(psutil: Any, number: int) -> None:
     if psutil is None:
         return
     with suppress(psutil.Error):
@@ -144,4 +144,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    supervise(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,8 +1,8 @@
 """Commands run as child processes that never outlive their time, an interruption, or the program.
 
-Each has a keeper (``ctxlab.agent.tools.process_supervisor``), a small process that ends the command
-with all that it
-began: when the time is up, when it is told to, and when this program ends, be it by ``kill -9``.
+Each has a supervisor (``ctxlab.agent.tools.process_supervisor``), a small process that ends the command
+with all that it began: when the time is up, when it is told to, and when this program ends, be it by
+``kill -9``.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from ctxlab.agent.tools.environment import (
 )
 from ctxlab.errors import CtxlabError
 
-__all__ = ["Finished", "Processes", "Running"]
+__all__ = ["CommandResult", "ProcessManager", "RunningCommand"]
 
-_KEEPER = Path(__file__).with_name("process_supervisor.py")
-_MARK = "CTXLAB_COMMAND"
-_SILENCE, _DRAIN = 0.1, 0.5
+_SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
+_MARKER_VARIABLE = "CTXLAB_COMMAND"
+_SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
 "seconds of silence, and seconds at most, after which the output of a shell that ended is complete"
-_OVERDUE = 8.0
-"seconds that a keeper has for ending everything; one that takes longer was stopped by somebody"
+_SUPERVISOR_TIMEOUT = 8.0
+"seconds that a supervisor has for ending everything; one that takes longer was stopped by somebody"
 
 
 @dataclass(frozen=True)
-class Finished:
+class CommandResult:
     """What became of a command."""
 
     exit_code: int | None
-    "as the shell gives it; ``-n``: ended by signal n; None: nobody knows, the keeper was killed"
+    "as the shell gives it; ``-n``: ended by signal n; None: nobody knows, the supervisor was killed"
     output: str
     "of stdout and stderr as they came; where it was too long, beginning and end"
     timed_out: bool
     "it was ended because its time was up"
     process_id: str
     "ours, such as ``p1``"
-    running: bool = False
+    still_running: bool = False
     "the shell ended and left processes in the background, which go on"
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningCommand:
     """A command of which something still runs."""
 
     process_id: str
@@ -68,7 +68,7 @@ class Running:
     "seconds since 1970"
 
 
-class Processes:
+class ProcessManager:
     """Runs shell commands, several at once where several threads ask, and ends all it began.
 
     A command runs in ``/bin/sh`` with a session of its own, without a terminal or standard input. It
@@ -76,34 +76,35 @@ class Processes:
     ``ctxlab.agent.tools.environment``, which says what that does not stop); ``keep_env``: names of
     variables that it inherits nevertheless, such as ``["GITHUB_TOKEN"]``.
 
-    It is over when its shell is. What it left in the background goes on, is listed by ``running`` and
-    ended by ``kill_all``, which leaving the ``with`` block, the end of the program and the death of it
-    (``kill -9`` too) do as well. Processes are first asked to end (SIGTERM) and after half a second
+    It is over when its shell is. What it left in the background goes on, is listed by ``list_running``
+    and ended by ``kill_all``, which leaving the ``with`` block, the end of the program and the death of
+    it (``kill -9`` too) do as well. Processes are first asked to end (SIGTERM) and after half a second
     ended (SIGKILL). On Linux those that made a session of their own are found too; elsewhere only as
     long as their parents live. Out of reach are those that another program started on request (a
     container engine, ``systemd-run``, ``at``).
 
-    >>> with Processes() as processes:
-    ...     processes.run("echo out; echo err >&2; exit 3", timeout=5.0)
-    Finished(exit_code=3, output='out\\nerr\\n', timed_out=False, process_id='p1', running=False)
+    >>> with ProcessManager() as processes:
+    ...     result = processes.run("echo out; echo err >&2; exit 3", timeout=5.0)
+    >>> result.exit_code, result.output, result.timed_out, result.still_running
+    (3, 'out\\nerr\\n', False, False)
     """
 
     def __init__(self, *, keep_env: Iterable[str] = ()) -> None:
         self.keep_env = names_to_keep(keep_env)
         self._numbers = count(1)
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, _ChildProcess] = {}
         self._lock = threading.Lock()
-        self._owner = os.getpid()
-        weakref.finalize(self, _end_all, self._children, self._lock, self._owner)
+        self._owner_pid = os.getpid()
+        weakref.finalize(self, _terminate_all, self._children, self._lock, self._owner_pid)
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> ProcessManager:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill_all()
 
     def __repr__(self) -> str:
-        return f"<Processes: {len(self.running())} running>"
+        return f"<ProcessManager: {len(self.list_running())} running>"
 
     def run(
         self,
@@ -112,7 +113,7 @@ class Processes:
         cwd: str | Path | None = None,
         timeout: float = 60.0,
         limit_chars: int = 30_000,
-    ) -> Finished:
+    ) -> CommandResult:
         """Runs a command to its end, or for ``timeout`` seconds.
 
         ``limit_chars``: of output kept; the middle of a longer one is left out, which is said. An
@@ -125,32 +126,32 @@ class Processes:
         if "\0" in command:
             raise ValueError("a command holds no null bytes")
         environ = without_secrets(os.environ, self.keep_env)
-        child = _Child(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
+        child = _ChildProcess(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
         with self._lock:
-            for name in [name for name, each in self._children.items() if each.gone.is_set()]:
+            for name in [name for name, each in self._children.items() if each.all_gone.is_set()]:
                 del self._children[name]
-            self._children[child.name] = child
+            self._children[child.process_id] = child
         try:
             child.start()
-            over = child.over.wait(max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+            over = child.shell_ended.wait(max(0.0, min(timeout, threading.TIMEOUT_MAX)))
             if not over:
-                child.end()
+                child.terminate()
         except BaseException:
-            child.end()
+            child.terminate()
             raise
         if child.error is not None:
             raise child.error
-        left = not (child.alone or child.gone.wait(_SILENCE / 10))
-        return Finished(child.exit_code, child.output.text(), not over, child.name, left)
+        left = not (child.left_nothing or child.all_gone.wait(_SILENCE_SECONDS / 10))
+        return CommandResult(child.exit_code, child.output.text(), not over, child.process_id, left)
 
-    def running(self) -> list[Running]:
+    def list_running(self) -> list[RunningCommand]:
         """The commands of which something runs, the oldest first."""
         with self._lock:
             children = list(self._children.values())
         return [
-            Running(each.name, each.command, each.pid, each.started)
+            RunningCommand(each.process_id, each.command, each.pid, each.started)
             for each in children
-            if not (each.alone or each.gone.is_set())
+            if not (each.left_nothing or each.all_gone.is_set())
         ]
 
     def kill_all(self) -> None:
@@ -158,102 +159,104 @@ class Processes:
 
         A ``run`` that waits in another thread returns, with the exit code of a killed process.
         """
-        _end_all(self._children, self._lock, self._owner)
+        _terminate_all(self._children, self._lock, self._owner_pid)
 
 
-def _end_all(children: dict[str, _Child], lock: threading.Lock, owner: int) -> None:
+def _terminate_all(children: dict[str, _ChildProcess], lock: threading.Lock, owner: int) -> None:
     if os.getpid() != owner:  # a fork holds a copy, and the children are not its own
         return
     with lock:
         mine = list(children.values())
     for child in mine:
-        child.let_go()
+        child.request_stop()
     for child in mine:
-        child.end()
+        child.terminate()
 
 
 @dataclass(eq=False)
-class _Child:
-    """One command, its keeper, and the thread that listens to both.
+class _ChildProcess:
+    """One command, its supervisor, and the thread that listens to both.
 
-    The keeper is started by that thread too: no signal interrupts it between the start of a process
+    The supervisor is started by that thread too: no signal interrupts it between the start of a process
     and the note of it.
     """
 
-    name: str
+    process_id: str
     command: str
     cwd: str | Path | None
-    limit: int
+    limit_chars: int
     environ: dict[str, str]
-    "of the keeper and of the command: what the keeper inherits, its children can read"
+    "of the supervisor and of the command: what the supervisor inherits, its children can read"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None
     error: Exception | None = None
     "it could not be started"
-    over: threading.Event = field(default_factory=threading.Event)
+    shell_ended: threading.Event = field(default_factory=threading.Event)
     "the shell has ended and its output is there"
-    gone: threading.Event = field(default_factory=threading.Event)
-    "nothing of it runs, nor its keeper"
-    alone: bool = False
+    all_gone: threading.Event = field(default_factory=threading.Event)
+    "nothing of it runs, nor its supervisor"
+    left_nothing: bool = False
     "nothing of it ran any more when its shell ended"
 
     def __post_init__(self) -> None:
-        self.output = _Shortened(self.limit)
-        self._unwanted, self._leash = False, -1
+        self.output = _TruncatedOutput(self.limit_chars)
+        self._stop_requested, self._supervisor_stdin = False, -1
         self._lock = threading.Lock()
-        self._keeper: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._listen, name="ctxlab-process", daemon=True)
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(
+            target=self._run_in_thread, name="ctxlab-process", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()
 
-    def let_go(self) -> None:
-        """Tells the keeper to end everything."""
+    def request_stop(self) -> None:
+        """Tells the supervisor to end everything."""
         with self._lock:
-            self._unwanted = True
-            if self._leash != -1:
-                os.close(self._leash)
-                self._leash = -1
+            self._stop_requested = True
+            if self._supervisor_stdin != -1:
+                os.close(self._supervisor_stdin)
+                self._supervisor_stdin = -1
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         """Ends everything, and returns once it is gone."""
-        self.let_go()
+        self.request_stop()
         if self._thread.ident is None:  # interrupted before it began
-            self.gone.set()
-        elif not self.gone.wait(_OVERDUE):
+            self.all_gone.set()
+        elif not self.all_gone.wait(_SUPERVISOR_TIMEOUT):
             with self._lock:
-                if self._keeper is not None and not self.gone.is_set():
-                    self._keeper.kill()  # and the shell, whose parent it is, with it
-            self.gone.wait(_OVERDUE)
+                if self._supervisor is not None and not self.all_gone.is_set():
+                    self._supervisor.kill()  # and the shell, whose parent it is, with it
+            self.all_gone.wait(_SUPERVISOR_TIMEOUT)
 
-    def _listen(self) -> None:
+    def _run_in_thread(self) -> None:
         try:
-            self._run()
+            self._run_supervisor()
         except Exception as error:  # it is raised where it is awaited
             self.error = error
         finally:
             self.output.close()
-            self.let_go()
-            self.over.set()
-            self.gone.set()
+            self.request_stop()
+            self.shell_ended.set()
+            self.all_gone.set()
 
-    def _run(self) -> None:
+    def _run_supervisor(self) -> None:
         with self._lock:
-            if self._unwanted:
+            if self._stop_requested:
                 return
-            held, self._leash = os.pipe()
+            held, self._supervisor_stdin = os.pipe()
         report, reporting = os.pipe()
         output, written = os.pipe()
         try:
             spec = find_spec("psutil")
             folder = str(Path(spec.origin).parents[1]) if spec and spec.origin else ""
             arguments = [str(os.getpid()), str(reporting), folder, self.command]
-            mark = os.urandom(8).hex()
-            keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER), *arguments],
+            marker = os.urandom(8).hex()
+            supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR_SCRIPT), *arguments],
                 stdin=held, stdout=written, stderr=written, pass_fds=(reporting,),
-                cwd=self.cwd, env={**self.environ, _MARK: mark}, start_new_session=True,
+                cwd=self.cwd, env={**self.environ, _MARKER_VARIABLE: marker}, start_new_session=True,
             )  # fmt: skip
         except BaseException:
             for each in (report, output):
@@ -263,26 +266,26 @@ class _Child:
             for each in (reporting, written, held):
                 os.close(each)
         with self._lock:
-            self._keeper = keeper
+            self._supervisor = supervisor
         try:
-            self._pump(report, output)
+            self._read_output(report, output)
         finally:
             for each in (report, output):
                 os.close(each)
-            keeper.wait()
-            if keeper.returncode < 0:  # somebody killed it, so it ended nothing
-                _kill_marked(mark)
+            supervisor.wait()
+            if supervisor.returncode < 0:  # somebody killed it, so it ended nothing
+                _kill_by_marker(marker)
 
-    def _pump(self, report: int, output: int) -> None:
-        """Reads until the keeper is gone and the output has ended, or is held by who escaped it."""
+    def _read_output(self, report: int, output: int) -> None:
+        """Reads until the supervisor is gone and the output has ended, or is held by who escaped it."""
         reading = select.poll()
         reading.register(report, select.POLLIN)
         reading.register(output, select.POLLIN)
         lines, kept, flows, until = b"", True, True, 0.0
         while kept or flows:
             # What comes long after the shell's end is not the shell's: somebody else holds the pipe.
-            last = not kept or (self.exit_code is not None and not self.over.is_set())
-            ready = [each for each, _ in reading.poll(_SILENCE * 1000 if last else None)]
+            last = not kept or (self.exit_code is not None and not self.shell_ended.is_set())
+            ready = [each for each, _ in reading.poll(_SILENCE_SECONDS * 1000 if last else None)]
             if output in ready:
                 if piece := os.read(output, 1 << 16):
                     self.output.add(piece)
@@ -293,15 +296,15 @@ class _Child:
                 if not (piece := os.read(report, 4096)):
                     reading.unregister(report)
                     kept = False
-                lines = self._reported(lines + piece)
-                until = time.monotonic() + _DRAIN
+                lines = self._parse_report(lines + piece)
+                until = time.monotonic() + _DRAIN_SECONDS
             if last and (not ready or not flows or time.monotonic() > until):
-                self.over.set()
+                self.shell_ended.set()
                 if not kept:
                     return
 
-    def _reported(self, lines: bytes) -> bytes:
-        """Notes what the keeper says; returns the line that is not whole yet."""
+    def _parse_report(self, lines: bytes) -> bytes:
+        """Notes what the supervisor says; returns the line that is not whole yet."""
         *whole, rest = lines.split(b"\n")
         for line in whole:
             # A command can write here too, through /proc, and then fools nobody but itself.
@@ -310,26 +313,26 @@ class _Child:
                 if what == b"pid" and self.pid is None:
                     self.pid = int(number)
                 elif what == b"alone":
-                    self.alone = True
+                    self.left_nothing = True
                 elif what == b"exit":
                     self.exit_code = int(number)
         return rest[:99]
 
 
-def _kill_marked(mark: str) -> None:
+def _kill_by_marker(marker: str) -> None:
     """Kills what has a mark in its environment, as all has that a command began."""
     psutil: Any = import_module("psutil")
-    latest, found = time.monotonic() + _OVERDUE / 4, True
+    latest, found = time.monotonic() + _SUPERVISOR_TIMEOUT / 4, True
     while found and time.monotonic() < latest:
         found = False
         for each in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if each.environ().get(_MARK) == mark:
+                if each.environ().get(_MARKER_VARIABLE) == marker:
                     found = True
                     each.kill()
 
 
-class _Shortened:
+class _TruncatedOutput:
     """Text that comes in pieces, of which beginning and end are kept."""
 
     def __init__(self, limit: int) -> None:
@@ -338,26 +341,26 @@ class _Shortened:
         self._head = ""
         self._tail: list[str] = []
         self._tail_size = 0
-        self._all = 0
+        self._total_chars = 0
         self._lock = threading.Lock()
 
     def add(self, piece: bytes) -> None:
-        self._take(self._decoder.decode(piece))
+        self._append(self._decoder.decode(piece))
 
     def close(self) -> None:
-        self._take(self._decoder.decode(b"", final=True))
+        self._append(self._decoder.decode(b"", final=True))
 
     def text(self) -> str:
         with self._lock:
             tail = "".join(self._tail)[-(self._limit - self._limit // 2) :]
-            left_out = self._all - len(self._head) - len(tail)
+            left_out = self._total_chars - len(self._head) - len(tail)
             if left_out <= 0:
                 return self._head + tail
             return f"{self._head}\n[… {left_out:,} characters left out …]\n{tail}"
 
-    def _take(self, text: str) -> None:
+    def _append(self, text: str) -> None:
         with self._lock:
-            self._all += len(text)
+            self._total_chars += len(text)
             room = self._limit // 2 - len(self._head)
             self._head += text[:room]
             if rest := text[room:]:

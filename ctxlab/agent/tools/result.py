@@ -12,10 +12,17 @@ from pydantic_core import to_jsonable_python
 
 from ctxlab._utils.jsonio import (
     dump_json,
-    well_formed,
+    repair_surrogates,
 )
 
-__all__ = ["CANCELLED", "ERROR_TYPES", "LONGEST", "ToolResult", "cancelled", "plain_data"]
+__all__ = [
+    "CANCELLED",
+    "ERROR_TYPES",
+    "MAX_RESULT_CHARS",
+    "ToolResult",
+    "cancelled_result",
+    "to_json_data",
+]
 
 ERROR_TYPES: dict[str, str] = {
     "invalid_args": "bad arguments from the model: it may try again with others",
@@ -31,7 +38,7 @@ ERROR_TYPES: dict[str, str] = {
 CANCELLED = "cancelled"
 """The kind of a call that the user interrupted; no tool answers so by itself."""
 
-LONGEST = 200_000
+MAX_RESULT_CHARS = 200_000
 """Characters of one tool result at most, where it is made.
 
 A conversation keeps what a tool said as it was said, and strategies cut what is sent of it; a result
@@ -62,34 +69,34 @@ class ToolResult(BaseModel):
     def to_llm_content(self) -> str:
         """What the model reads: a text as it is, other data as JSON, an error with its kind.
 
-        At most about ``LONGEST`` characters: what is longer loses its end and says so. Lone surrogates,
-        which no request can carry, become replacement characters.
+        At most about ``MAX_RESULT_CHARS`` characters: what is longer loses its end and says so.
+        Lone surrogates, which no request can carry, become replacement characters.
         """
         if not self.ok:
-            return _bounded(dump_json({"error": self.error, "error_type": self.error_type}))
+            return _truncate(dump_json({"error": self.error, "error_type": self.error_type}))
         if isinstance(self.data, str):
-            return _bounded(self.data)
-        return "" if self.data is None else _bounded(dump_json(plain_data(self.data)))
+            return _truncate(self.data)
+        return "" if self.data is None else _truncate(dump_json(to_json_data(self.data)))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it that is set, the execution's figures included, as plain JSON data."""
         known = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: plain_data(value) for name, value in known.items() if value is not None}
+        return {name: to_json_data(value) for name, value in known.items() if value is not None}
 
 
-def cancelled(tool_name: str | None = None) -> ToolResult:
+def cancelled_result(tool_name: str | None = None) -> ToolResult:
     """The result of a call that the user interrupted, or that was never begun because of it."""
     error = "Cancelled by the user before it was done; it may have had effects."
     return ToolResult(ok=False, error=error, error_type=CANCELLED, tool_name=tool_name)
 
 
-def plain_data(value: Any) -> Any:
+def to_json_data(value: Any) -> Any:
     """A value as JSON data: models, dataclasses, paths, times and sets in their usual form.
 
     What has no such form stands as its text. Never raises.
 
     >>> from pathlib import PurePosixPath
-    >>> plain_data({"path": PurePosixPath("a.py"), "found": {1}})
+    >>> to_json_data({"path": PurePosixPath("a.py"), "found": {1}})
     {'path': 'a.py', 'found': [1]}
     """
     try:
@@ -101,7 +108,7 @@ def plain_data(value: Any) -> Any:
             return f"<{type(value).__name__}>"
 
 
-def _bounded(text: str) -> str:
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}\n\n[cut: the result had {len(text):,} characters]"
-    return well_formed(text)
+def _truncate(text: str) -> str:
+    if len(text) > MAX_RESULT_CHARS:
+        text = f"{text[:MAX_RESULT_CHARS]}\n\n[cut: the result had {len(text):,} characters]"
+    return repair_surrogates(text)

@@ -1,10 +1,9 @@
 """The tools of an agent that works in a folder: list, search, read, write, run.
 
 The tools for files reach nothing outside of the folder (``ctxlab.agent.tools.safe_paths``).
-``run_command`` is
-another matter: it begins in the folder and inherits no keys and tokens of the environment
-(``ctxlab.agent.tools.environment``), but a shell can reach whatever the user can. Whoever wants it
-confined runs the agent in a container, or leaves the tool out.
+``run_command`` is another matter: it begins in the folder and inherits no keys and tokens of the
+environment (``ctxlab.agent.tools.environment``), but a shell can reach whatever the user can. Whoever
+wants it confined runs the agent in a container, or leaves the tool out.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ctxlab.agent.tools.file_walk import (
-    Walk,
-    matches,
+    FileWalker,
+    matches_glob,
 )
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.result import ToolResult
-from ctxlab.agent.tools.safe_paths import Root
+from ctxlab.agent.tools.safe_paths import SafeRoot
 from ctxlab.agent.tools.text_files import (
-    NotText,
-    found_in,
-    lines_of,
+    UnreadableText,
+    make_line_finder,
+    read_lines,
 )
 from ctxlab.agent.tools.tool import (
     Tool,
-    tool_of,
+    tool_from_function,
 )
 
 __all__ = ["workspace_tools"]
 
-_ENTRIES, _MATCHES, _LINES = 500, 200, 2000
+_MAX_ENTRIES, _MAX_MATCHES, _MAX_LINES = 500, 200, 2000
 "as many a result holds at most"
-_SEARCHING = 10.0
+_SEARCH_TIMEOUT = 10.0
 "seconds for going through files"
-_WRONG = {errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL}
+_INVALID_PATH_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL}
 
 
 def workspace_tools(
-    root: str | Path, processes: Processes, *, timeout: float = 60.0, writable: bool = True
+    root: str | Path, processes: ProcessManager, *, timeout: float = 60.0, writable: bool = True
 ) -> tuple[Tool, ...]:
     """The five tools, or without ``writable`` the three that only read.
 
@@ -58,19 +57,19 @@ def workspace_tools(
     for tests that fail are an answer; the code is in the result.
 
     >>> import tempfile
-    >>> from ctxlab.agent.tools.tool import call
-    >>> with tempfile.TemporaryDirectory() as folder, Processes() as processes:
+    >>> from ctxlab.agent.tools.tool import call_tool
+    >>> with tempfile.TemporaryDirectory() as folder, ProcessManager() as processes:
     ...     tools = {tool.name: tool for tool in workspace_tools(folder, processes)}
-    ...     call(tools["write_file"], '{"path": "a.txt", "content": "one\\\\ntwo\\\\n"}').data
-    ...     call(tools["run_command"], '{"command": "cat a.txt"}').data
-    ...     call(tools["read_file"], '{"path": "../a.txt"}').error_type
+    ...     call_tool(tools["write_file"], '{"path": "a.txt", "content": "one\\\\ntwo\\\\n"}').data
+    ...     call_tool(tools["run_command"], '{"command": "cat a.txt"}').data
+    ...     call_tool(tools["read_file"], '{"path": "../a.txt"}').error_type
     'wrote a.txt: 8 bytes, a new file'
     'one\\ntwo\\n[exit code 0]'
     'permission_denied'
     """
-    opened = Root(root)
+    opened = SafeRoot(root)
 
-    @_told
+    @_errors_as_results
     def list_files(
         folder: str = ".",
         glob: Annotated[str, Field(max_length=500)] = "",
@@ -83,23 +82,23 @@ def workspace_tools(
             glob: only files that match, such as "*.py" or "src/**/*.md"
             depth: levels of folders to go down
         """
-        walk, more = Walk(depth, time.monotonic() + _SEARCHING), False
+        walk, more = FileWalker(depth, time.monotonic() + _SEARCH_TIMEOUT), False
         shown: list[str] = []
-        with opened.folder(folder) as number, closing(walk.through(number)) as below:
+        with opened.open_folder(folder) as number, closing(walk.walk(number)) as below:
             for path, _, entry in below:
-                if glob and (entry.kind == "folder" or not matches(path, glob)):
+                if glob and (entry.kind == "folder" or not matches_glob(path, glob)):
                     continue
-                if len(shown) == _ENTRIES:
+                if len(shown) == _MAX_ENTRIES:
                     more = True
                     break
                 mark = {"folder": "/", "link": " (link)", "other": " (no regular file)"}
-                shown.append(_line(path) + mark.get(entry.kind, ""))
-        notes = walk.said()
+                shown.append(_printable_path(path) + mark.get(entry.kind, ""))
+        notes = walk.omission_notes()
         if more:
-            notes.insert(0, f"only the first {_ENTRIES}: name a folder, a glob or less depth")
+            notes.insert(0, f"only the first {_MAX_ENTRIES}: name a folder, a glob or less depth")
         return _with_notes(shown or ["nothing found"], notes)
 
-    @_told
+    @_errors_as_results
     def search_files(
         text: Annotated[str, Field(min_length=1)],
         folder: str = ".",
@@ -116,32 +115,32 @@ def workspace_tools(
             regex: text is a regular expression
             ignore_case: capital and small letters are the same
         """
-        until = time.monotonic() + _SEARCHING
-        find = found_in(text, regex, ignore_case, until)
-        walk, left_out = Walk(until=until), dict[str, int]()
+        until = time.monotonic() + _SEARCH_TIMEOUT
+        find = make_line_finder(text, regex, ignore_case, until)
+        walk, left_out = FileWalker(deadline=until), dict[str, int]()
         shown: list[str] = []
-        with opened.folder(folder) as number, closing(walk.through(number)) as below:
+        with opened.open_folder(folder) as number, closing(walk.walk(number)) as below:
             for path, where, entry in below:
-                if entry.kind != "file" or (glob and not matches(path, glob)):
+                if entry.kind != "file" or (glob and not matches_glob(path, glob)):
                     continue
-                if len(shown) >= _MATCHES:
+                if len(shown) >= _MAX_MATCHES:
                     break
                 try:
                     with closing(find(where, entry.name)) as lines:
-                        for count, line in islice(lines, _MATCHES - len(shown)):
-                            shown.append(f"{_line(path)}:{count}: {line}")
-                except NotText as error:
+                        for count, line in islice(lines, _MAX_MATCHES - len(shown)):
+                            shown.append(f"{_printable_path(path)}:{count}: {line}")
+                except UnreadableText as error:
                     left_out[str(error)] = left_out.get(str(error), 0) + 1
                 except OSError as error:
                     if isinstance(error, TimeoutError):
                         raise
                     left_out["could not be read"] = left_out.get("could not be read", 0) + 1
         notes = [f"{count} files left out: {why}" for why, count in left_out.items()]
-        if len(shown) >= _MATCHES:
-            notes.insert(0, f"only the first {_MATCHES}: there may be more")
-        return _with_notes(shown or ["nothing found"], notes + walk.said())
+        if len(shown) >= _MAX_MATCHES:
+            notes.insert(0, f"only the first {_MAX_MATCHES}: there may be more")
+        return _with_notes(shown or ["nothing found"], notes + walk.omission_notes())
 
-    @_told
+    @_errors_as_results
     def read_file(
         path: str,
         start: Annotated[int, Field(ge=1)] = 1,
@@ -158,14 +157,14 @@ def workspace_tools(
         """
         if end is not None and end < start:
             raise ValueError(f"end is {end} and start is {start}: lines run from start to end")
-        stop = min(end or start + _LINES - 1, start + _LINES - 1)
-        with opened.file(path) as number:
-            lines, note = lines_of(number, start, stop, last=end)
+        stop = min(end or start + _MAX_LINES - 1, start + _MAX_LINES - 1)
+        with opened.open_file(path) as number:
+            lines, note = read_lines(number, start, stop, requested_end=end)
         if numbered:
             lines = [f"{start + place:>6}\t{line}" for place, line in enumerate(lines)]
         return _with_notes(["".join(lines)] if lines else [], [note] if note else [])
 
-    @_told
+    @_errors_as_results
     def write_file(path: str, content: str) -> str:
         """Writes a whole file of the workspace, in place of what was there; makes folders.
 
@@ -174,10 +173,10 @@ def workspace_tools(
             content: all of the new content
         """
         blob = content.encode()
-        replaced = opened.write(path, blob)
+        replaced = opened.write_file(path, blob)
         return f"wrote {path}: {len(blob):,} bytes, {'replaced' if replaced else 'a new file'}"
 
-    @_told
+    @_errors_as_results
     def run_command(
         command: Annotated[str, Field(min_length=1)],
         timeout: Annotated[float | None, Field(gt=0)] = None,
@@ -199,7 +198,7 @@ def workspace_tools(
             )
         code = done.exit_code
         ended = f"exit code {code}" if code is None or code >= 0 else f"ended by signal {-code}"
-        if done.running:
+        if done.still_running:
             ended += f"; processes in the background go on as {done.process_id}"
         return ToolResult(
             ok=True, data=_with_notes([done.output], [ended]), process_id=done.process_id
@@ -207,40 +206,42 @@ def workspace_tools(
 
     longest = timeout
     reading = (list_files, search_files, read_file)
-    return tuple(map(tool_of, (*reading, write_file, run_command) if writable else reading))
+    return tuple(
+        map(tool_from_function, (*reading, write_file, run_command) if writable else reading)
+    )
 
 
-def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
     """A tool whose failures are named by their kind."""
 
     @functools.wraps(function)
-    def told(**arguments: Any) -> Any:
+    def wrapper(**arguments: Any) -> Any:
         try:
             return function(**arguments)
         except TimeoutError as error:
             kind, said = "timeout", str(error)
         except PermissionError as error:
-            kind, said = "permission_denied", _said(error)
+            kind, said = "permission_denied", _os_error_text(error)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            kind, said = "invalid_args", _said(error)
+            kind, said = "invalid_args", _os_error_text(error)
         except OSError as error:
-            kind = "invalid_args" if error.errno in _WRONG else "execution_error"
-            said = _said(error)
-        except (ValueError, NotText) as error:
+            kind = "invalid_args" if error.errno in _INVALID_PATH_ERRNOS else "execution_error"
+            said = _os_error_text(error)
+        except (ValueError, UnreadableText) as error:
             kind, said = "invalid_args", str(error)
         return ToolResult(ok=False, error=said, error_type=kind)
 
-    return told
+    return wrapper
 
 
-def _said(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     reason = error.strerror[:1].lower() + error.strerror[1:]
     return f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason
 
 
-def _line(path: str) -> str:
+def _printable_path(path: str) -> str:
     """A path on one line."""
     return path if path.isprintable() else path.encode("unicode_escape", "replace").decode()
 

@@ -9,182 +9,184 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render.transcript import (
-    argument_of,
-    clean,
+    main_argument_text,
+    strip_control_characters,
 )
 
 if TYPE_CHECKING:
     from ctxlab.agent.events import (
-        Event,
-        Outcome,
+        AgentEvent,
+        TurnResult,
     )
     from ctxlab.agent.tools.result import ToolResult
     from ctxlab.messages.types import ToolCall
 
-__all__ = ["Teller", "in_few_words"]
+__all__ = ["EventPrinter", "describe_tool_result"]
 
-_WAITING = "…"
-_WELL = "exit code 0"
-_AT_ONCE = 0.1  # seconds, of which nothing is said
-_NOTE = re.compile(
+_WAITING_SIGN = "…"
+_EXIT_CODE_OK = "exit code 0"
+_MIN_SHOWN_SECONDS = 0.1  # seconds, of which nothing is said
+_RESULT_NOTE_PATTERN = re.compile(
     r"\[(.{1,80})\]"
 )  # what the tools of a workspace say of a result, in its last line
 
 
-class Teller(logging.Handler):
+class EventPrinter(logging.Handler):
     """Shows the events of turns, and what ``ctxlab`` logs meanwhile.
 
     On a terminal the text comes piece by piece, and a call stands there before its outcome does; in a
     pipe standard output gets the answer alone, once it is whole. What is logged by a thread in the
-    background while somebody types waits for ``flush_remarks``.
+    background while somebody types waits for ``flush_log_lines``.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._live = sys.stdout.isatty()
-        self._seen = sys.stderr.isatty()
-        self._dim = self._seen and not os.environ.get("NO_COLOR")
-        self._said = ""  # since the last call of a tool
-        self._open = ""  # what stands on a line that is not ended: text, call, waiting
-        self._call = ""
-        self._busy = False
-        self._remarks: list[str] = []
-        self._writing = threading.RLock()
+        self._stdout_is_tty = sys.stdout.isatty()
+        self._stderr_is_tty = sys.stderr.isatty()
+        self._dim = self._stderr_is_tty and not os.environ.get("NO_COLOR")
+        self._text_since_call = ""  # since the last call of a tool
+        self._open_line = ""  # what stands on a line that is not ended: text, call, waiting
+        self._open_call_id = ""
+        self._in_turn = False
+        self._pending_log_lines: list[str] = []
+        self._write_lock = threading.RLock()
 
-    def begin(self) -> None:
+    def start_turn(self) -> None:
         """A turn begins: something is shown until its first event."""
-        self._said, self._busy = "", True
-        if self._live and self._seen:
-            self._aside(_WAITING, end="")
-            self._open = "waiting"
+        self._text_since_call, self._in_turn = "", True
+        if self._stdout_is_tty and self._stderr_is_tty:
+            self._print_status(_WAITING_SIGN, end="")
+            self._open_line = "waiting"
 
-    def tell(self, event: Event) -> None:
+    def print_event(self, event: AgentEvent) -> None:
         """Shows an event."""
         from ctxlab.agent.events import (
-            Called,
-            Done,
-            Returned,
-            TextPiece,
+            TextDelta,
+            ToolCallFinished,
+            ToolCallStarted,
+            TurnFinished,
         )
 
-        with self._writing:
-            if isinstance(event, TextPiece):
-                self._text(event.text)
-            elif isinstance(event, Called):
-                self._calling(event.call)
-            elif isinstance(event, Returned):
-                self._returned(event.call, event.result)
-            elif isinstance(event, Done):
-                self._done(event.outcome)
+        with self._write_lock:
+            if isinstance(event, TextDelta):
+                self._print_text(event.text)
+            elif isinstance(event, ToolCallStarted):
+                self._print_call(event.call)
+            elif isinstance(event, ToolCallFinished):
+                self._print_call_result(event.call, event.result)
+            elif isinstance(event, TurnFinished):
+                self._print_done(event.result)
 
-    def end(self) -> None:
+    def end_turn(self) -> None:
         """A turn is over, however it ended."""
-        with self._writing:
+        with self._write_lock:
             self._end_line()
-            self._busy = False
-        self.flush_remarks()
+            self._in_turn = False
+        self.flush_log_lines()
 
-    def aside(self, text: str) -> None:
+    def print_status_line(self, text: str) -> None:
         """A line that is no answer."""
-        with self._writing:
+        with self._write_lock:
             self._end_line()
-            self._aside(text)
+            self._print_status(text)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Shows what was logged, or keeps it while somebody types."""
         said = one_line(record.getMessage())
-        if self._busy:
-            self.aside(f"  {said}")
+        if self._in_turn:
+            self.print_status_line(f"  {said}")
         else:
-            self._remarks.append(said)
+            self._pending_log_lines.append(said)
 
-    def flush_remarks(self) -> None:
+    def flush_log_lines(self) -> None:
         """Shows what was logged since."""
-        waiting, self._remarks = self._remarks, []
-        for remark in waiting:
-            self.aside(f"  {remark}")
+        waiting, self._pending_log_lines = self._pending_log_lines, []
+        for line in waiting:
+            self.print_status_line(f"  {line}")
 
-    def _text(self, text: str) -> None:
-        self._said += text
-        if not self._live:
+    def _print_text(self, text: str) -> None:
+        self._text_since_call += text
+        if not self._stdout_is_tty:
             return
-        if self._open != "text":
+        if self._open_line != "text":
             self._end_line()
-            text = text.lstrip("\n") if self._said == text else text
+            text = text.lstrip("\n") if self._text_since_call == text else text
         if text:
-            sys.stdout.write(clean(text))
+            sys.stdout.write(strip_control_characters(text))
             sys.stdout.flush()
-            self._open = "" if text.endswith("\n") else "text"
+            self._open_line = "" if text.endswith("\n") else "text"
 
-    def _calling(self, call: ToolCall) -> None:
+    def _print_call(self, call: ToolCall) -> None:
         self._end_line()
-        self._said = ""
-        if self._seen:
-            self._aside(f"  {_named(call)}", end="")
-            self._open, self._call = "call", call.id
+        self._text_since_call = ""
+        if self._stderr_is_tty:
+            self._print_status(f"  {_call_label(call)}", end="")
+            self._open_line, self._open_call_id = "call", call.id
 
-    def _returned(self, call: ToolCall, result: ToolResult) -> None:
-        said = in_few_words(result)
-        if self._open == "call" and self._call == call.id:
-            self._open = ""
-            self._aside(f" · {said}")
+    def _print_call_result(self, call: ToolCall, result: ToolResult) -> None:
+        said = describe_tool_result(result)
+        if self._open_line == "call" and self._open_call_id == call.id:
+            self._open_line = ""
+            self._print_status(f" · {said}")
         else:
             self._end_line()
-            self._aside(f"  {_named(call)} · {said}")
+            self._print_status(f"  {_call_label(call)} · {said}")
 
-    def _done(self, outcome: Outcome) -> None:
-        if not self._live:
+    def _print_done(self, outcome: TurnResult) -> None:
+        if not self._stdout_is_tty:
             sys.stdout.write(f"{outcome.text}\n")
             sys.stdout.flush()
         if outcome.finish == "limit":
-            calls = many(outcome.iterations, "call")
-            self.aside(f"  stopped after {calls} of the model; --max-iterations allows more")
+            calls = pluralize(outcome.iterations, "call")
+            self.print_status_line(
+                f"  stopped after {calls} of the model; --max-iterations allows more"
+            )
 
     def _end_line(self) -> None:
-        if self._open == "waiting":
+        if self._open_line == "waiting":
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-        elif self._open == "text":
+        elif self._open_line == "text":
             sys.stdout.write("\n")
             sys.stdout.flush()
-        elif self._open == "call":
-            self._aside("")
-        self._open = ""
+        elif self._open_line == "call":
+            self._print_status("")
+        self._open_line = ""
 
-    def _aside(self, text: str, end: str = "\n") -> None:
-        text = clean(text)
+    def _print_status(self, text: str, end: str = "\n") -> None:
+        text = strip_control_characters(text)
         sys.stderr.write(f"\x1b[2m{text}\x1b[0m{end}" if self._dim and text else f"{text}{end}")
         sys.stderr.flush()
 
 
-def in_few_words(result: ToolResult) -> str:
+def describe_tool_result(result: ToolResult) -> str:
     """What a tool gave, in a few words.
 
     >>> from ctxlab.agent.tools.result import ToolResult
-    >>> in_few_words(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
     '2 lines, 1.2 s'
-    >>> in_few_words(ToolResult(ok=True, data="one\\n[exit code 1]"))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\\n[exit code 1]"))
     '1 line, exit code 1'
-    >>> in_few_words(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
     '1 line'
-    >>> in_few_words(ToolResult(ok=False, error="no such file: b.py", error_type="execution_error"))
-    'execution_error: no such file: b.py'
+    >>> describe_tool_result(ToolResult(ok=False, error="no such file", error_type="execution_error"))
+    'execution_error: no such file'
     """
     seconds = (result.duration_ms or 0) / 1000
-    took = "" if seconds < _AT_ONCE else f", {seconds:.1f} s"
+    took = "" if seconds < _MIN_SHOWN_SECONDS else f", {seconds:.1f} s"
     if not result.ok:
         error = one_line(result.error or "")
         return f"{result.error_type}: {error if len(error) <= 120 else error[:119] + '…'}{took}"
     lines = result.to_llm_content().splitlines()
-    said = _NOTE.fullmatch(lines[-1]) if lines else None
+    said = _RESULT_NOTE_PATTERN.fullmatch(lines[-1]) if lines else None
     if said is None:
-        return f"{many(len(lines), 'line')}{took}"
-    note = "" if said[1] == _WELL else f", {one_line(said[1])}"
-    return f"{many(len(lines) - 1, 'line')}{note}{took}"
+        return f"{pluralize(len(lines), 'line')}{took}"
+    note = "" if said[1] == _EXIT_CODE_OK else f", {one_line(said[1])}"
+    return f"{pluralize(len(lines) - 1, 'line')}{note}{took}"
 
 
-def _named(call: ToolCall) -> str:
-    return f"{one_line(call.name)} {argument_of(call)}".rstrip()
+def _call_label(call: ToolCall) -> str:
+    return f"{one_line(call.name)} {main_argument_text(call)}".rstrip()

@@ -16,137 +16,140 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ctxlab.cli.chat.event_printer import Teller
+from ctxlab.cli.chat.event_printer import EventPrinter
 from ctxlab.cli.chat.prompt import (
-    Cleared,
-    Prompt,
+    LineCleared,
+    LineReader,
 )
 from ctxlab.cli.chat.slash_commands import (
-    obey,
-    split,
+    parse_slash_command,
+    run_slash_command,
 )
-from ctxlab.cli.output import note
+from ctxlab.cli.output import print_note
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.agent.session import Live
+    from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.base import (
         Session,
-        Store,
+        SessionStore,
     )
 
-__all__ = ["Chat"]
+__all__ = ["ChatRepl"]
 
-_TWICE = 1.0  # seconds
+_DOUBLE_PRESS_SECONDS = 1.0  # seconds
 
 
-class Chat:
-    """A conversation at the command line; ``begin`` makes its session once something is said.
+class ChatRepl:
+    """A conversation at the command line; ``start_session`` makes its session once something is said.
 
-    ``begin`` is given the title that was chosen before, or an empty text. Errors of ctxlab are one
-    sentence and lead back to the prompt; where lines come from a pipe they end the chat.
+    ``start_session`` is given the title that was chosen before, or an empty text. Errors of ctxlab
+    are one sentence and lead back to the prompt; where lines come from a pipe they end the chat.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: SessionStore,
         agent: Agent,
-        begin: Callable[[str], Live],
-        prompt: Prompt,
-        live: Live | None = None,
+        start_session: Callable[[str], AgentSession],
+        reader: LineReader,
+        agent_session: AgentSession | None = None,
     ) -> None:
-        self.store, self.agent, self.live = store, agent, live
+        self.store, self.agent, self.agent_session = store, agent, agent_session
         self.title = ""
-        self._begin = begin
-        self._prompt = prompt
-        self._teller = Teller()
-        self._cancelled = -_TWICE
+        self._start_session = start_session
+        self._reader = reader
+        self._printer = EventPrinter()
+        self._cancelled_at = -_DOUBLE_PRESS_SECONDS
         self._ending = False
 
     @property
     def interactive(self) -> bool:
         """Whether somebody types."""
-        return self._prompt.interactive
+        return self._reader.interactive
 
     @property
     def session(self) -> Session | None:
         """The session as it is stored now; None before anything was said."""
-        return None if self.live is None else self.store.get(self.live.id)
+        return None if self.agent_session is None else self.store.get(self.agent_session.id)
 
-    def entitle(self, title: str) -> str:
+    def set_title(self, title: str) -> str:
         """Gives the session a title, or the one that is to come; returns it."""
-        if self.live is None:
+        if self.agent_session is None:
             self.title = title
             return title
-        return self.store.retitle(self.live.id, title).title
+        return self.store.retitle(self.agent_session.id, title).title
 
     def run(self) -> None:
         """Goes on until the lines end, ``/quit``, or ``KeyboardInterrupt`` at an empty prompt."""
-        with self._heard(), self._ended_by_signals():
+        with self._show_log_records(), self._exit_on_signals():
             going = True
             while going:
                 try:
-                    line = self._line()
-                    going = line is not None and (not line.strip() or self._answer(line))
+                    line = self._read_line()
+                    going = line is not None and (not line.strip() or self._handle_line(line))
                 except KeyboardInterrupt:
-                    if self._ending or time.monotonic() - self._cancelled > _TWICE:
+                    if (
+                        self._ending
+                        or time.monotonic() - self._cancelled_at > _DOUBLE_PRESS_SECONDS
+                    ):
                         raise
 
-    def _line(self) -> str | None:
+    def _read_line(self) -> str | None:
         while True:
-            self._teller.flush_remarks()
+            self._printer.flush_log_lines()
             try:
-                return self._prompt.read()
+                return self._reader.read_line()
             except EOFError:
                 if self.interactive:
                     print(file=sys.stderr)
                 return None
-            except Cleared:
+            except LineCleared:
                 continue
 
-    def _answer(self, line: str) -> bool:
+    def _handle_line(self, line: str) -> bool:
         """Answers a line; False where the chat is to end."""
         try:
-            command = split(line)
+            command = parse_slash_command(line)
             if command is not None:
-                return obey(self, *command)
-            self._turn(line)
+                return run_slash_command(self, *command)
+            self._run_turn(line)
         except CtxlabError as error:
             if not self.interactive:
                 raise
-            note(str(error))
+            print_note(str(error))
         except KeyboardInterrupt:
             if self._ending or not self.interactive:
                 raise
-            self._cancelled = time.monotonic()
+            self._cancelled_at = time.monotonic()
             print("Cancelled", file=sys.stderr)
         return True
 
-    def _turn(self, text: str) -> None:
-        if self.live is None:
-            self.live = self._begin(self.title)
-        self._teller.begin()
+    def _run_turn(self, text: str) -> None:
+        if self.agent_session is None:
+            self.agent_session = self._start_session(self.title)
+        self._printer.start_turn()
         try:
             # Closed here, since an interruption may come between two events.
-            with closing(self.live.stream(text.strip())) as events:
+            with closing(self.agent_session.stream(text.strip())) as events:
                 for event in events:
-                    self._teller.tell(event)
+                    self._printer.print_event(event)
         finally:
-            self._teller.end()
+            self._printer.end_turn()
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _show_log_records(self) -> Iterator[None]:
         """What ctxlab logs is shown where it does no harm."""
         logger = logging.getLogger("ctxlab")
-        logger.addHandler(self._teller)
+        logger.addHandler(self._printer)
         try:
             yield
         finally:
-            logger.removeHandler(self._teller)
+            logger.removeHandler(self._printer)
 
     @contextmanager
-    def _ended_by_signals(self) -> Iterator[None]:
+    def _exit_on_signals(self) -> Iterator[None]:
         """SIGTERM, and SIGHUP of a terminal that is closed, end the chat and not only an answer."""
         if threading.current_thread() is not threading.main_thread():
             yield

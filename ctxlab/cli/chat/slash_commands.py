@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctxlab.cli.output import (
     one_line,
-    say,
+    print_result,
 )
 from ctxlab.errors import (
     SpecError,
@@ -16,39 +16,41 @@ from ctxlab.errors import (
 )
 
 if TYPE_CHECKING:
-    from ctxlab.cli.chat.repl import Chat
+    from ctxlab.cli.chat.repl import ChatRepl
 
-__all__ = ["COMMANDS", "obey", "split"]
+__all__ = ["SLASH_COMMANDS", "parse_slash_command", "run_slash_command"]
 
-_WRITTEN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
+_COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
 
-def split(line: str) -> tuple[str, str] | None:
+def parse_slash_command(line: str) -> tuple[str, str] | None:
     """The name of a command and what is said to it; None for what is meant for the model.
 
     A path is no command, and neither is what begins with a space.
 
-    >>> split("/title A better one"), split("/context"), split("/etc/hosts is what?"), split(" /help")
-    (('title', 'A better one'), ('context', ''), None, None)
+    >>> parse_slash_command("/title A better one"), parse_slash_command("/context")
+    (('title', 'A better one'), ('context', ''))
+    >>> parse_slash_command("/etc/hosts is what?"), parse_slash_command(" /help")
+    (None, None)
     """
-    found = _WRITTEN.fullmatch(line.rstrip())
+    found = _COMMAND_PATTERN.fullmatch(line.rstrip())
     return None if found is None else ((found[1] or "help").lower(), (found[2] or "").strip())
 
 
-def obey(chat: Chat, name: str, said: str) -> bool:
+def run_slash_command(chat: ChatRepl, name: str, argument: str) -> bool:
     """Does what a command says; False where the chat is to end. ``UnknownName`` for one that is none."""
-    name = _ALSO.get(name, name)
-    if name not in COMMANDS:
-        raise UnknownName("command", f"/{name}", [f"/{each}" for each in COMMANDS])
-    answer = COMMANDS[name][0](chat, said)
+    name = _ALIASES.get(name, name)
+    if name not in SLASH_COMMANDS:
+        raise UnknownName("command", f"/{name}", [f"/{each}" for each in SLASH_COMMANDS])
+    answer = SLASH_COMMANDS[name][0](chat, argument)
     if answer is None:
         return False
-    say(answer)
+    print_result(answer)
     return True
 
 
-def _help(chat: Chat, said: str) -> str:
-    lines = [f"/{name:<{_WIDTH}}  {meaning}" for name, (_, meaning) in COMMANDS.items()]
+def _help(chat: ChatRepl, argument: str) -> str:
+    lines = [f"/{name:<{_NAME_WIDTH}}  {meaning}" for name, (_, meaning) in SLASH_COMMANDS.items()]
     lines += [
         "",
         "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it leaves.",
@@ -57,60 +59,60 @@ def _help(chat: Chat, said: str) -> str:
     return "\n".join(lines)
 
 
-def _context(chat: Chat, said: str) -> str:
+def _context(chat: ChatRepl, argument: str) -> str:
     import shutil
 
-    from ctxlab.cli.render.context_bar import meter
+    from ctxlab.cli.render.context_bar import render_context_bar
     from ctxlab.cli.render.format import (
-        drawn,
-        fold,
+        fold_pipeline,
+        render_to_text,
     )
 
-    parts = chat.agent.parts()
+    parts = chat.agent.context_breakdown()
     columns = shutil.get_terminal_size((80, 24)).columns if chat.interactive else 80
-    strategy = fold(one_line(repr(chat.agent.manager.strategy)), columns)
+    strategy = fold_pipeline(one_line(repr(chat.agent.manager.strategy)), columns)
     title = f"{one_line(chat.agent.model)}\n{strategy}"
-    return drawn(meter(parts, columns, title))
+    return render_to_text(render_context_bar(parts, columns, title))
 
 
-def _toc(chat: Chat, said: str) -> str:
+def _toc(chat: ChatRepl, argument: str) -> str:
     from ctxlab.cli.render.sessions import contents_text
-    from ctxlab.cli.render.transcript import printed
-    from ctxlab.sessions.table_of_contents import contents
+    from ctxlab.cli.render.transcript import text_for_stdout
+    from ctxlab.sessions.table_of_contents import get_contents
 
     session = chat.session
     if session is None:
         return "(no turns yet)"
-    return printed(contents_text(contents(chat.store, session.id)))
+    return text_for_stdout(contents_text(get_contents(chat.store, session.id)))
 
 
-def _turn(chat: Chat, said: str) -> str:
-    from ctxlab.cli.render.sessions import turn_range
+def _turn(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.cli.render.sessions import parse_turn_range
     from ctxlab.cli.render.transcript import (
-        printed,
-        turn_texts,
+        render_turns,
+        text_for_stdout,
     )
-    from ctxlab.sessions.table_of_contents import turn
+    from ctxlab.sessions.table_of_contents import get_turn
 
     session = chat.session
     if session is None:
         raise SpecError("nothing was said yet")
-    numbers = turn_range(said, chat.store.turns(session.id))
-    turns = (turn(chat.store, session.id, number) for number in numbers)
-    return "\n".join(map(printed, turn_texts(turns)))
+    numbers = parse_turn_range(argument, chat.store.count_turns(session.id))
+    turns = (get_turn(chat.store, session.id, number) for number in numbers)
+    return "\n".join(map(text_for_stdout, render_turns(turns)))
 
 
-def _title(chat: Chat, said: str) -> str:
-    from ctxlab.cli.dates import when
-    from ctxlab.sessions.titles import tidy
+def _title(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.cli.dates import format_time
+    from ctxlab.sessions.titles import single_line
 
-    if said:
-        return f"titled: {one_line(chat.entitle(tidy(said)))}"
+    if argument:
+        return f"titled: {one_line(chat.set_title(single_line(argument)))}"
     session = chat.session
     if session is None:
         return one_line(chat.title) or "(no title yet)"
     older = [
-        f"  {when(each.changed_at)}  {f'turn {each.turn}' if each.turn else '–':<9} "
+        f"  {format_time(each.changed_at)}  {f'turn {each.turn}' if each.turn else '–':<9} "
         f"{one_line(each.title)}"
         for each in session.titles
         if each.title != session.title
@@ -118,11 +120,11 @@ def _title(chat: Chat, said: str) -> str:
     return "\n".join([one_line(session.title) or "(no title yet)", *older])
 
 
-def _quit(chat: Chat, said: str) -> None:
+def _quit(chat: ChatRepl, argument: str) -> None:
     return None
 
 
-COMMANDS: dict[str, tuple[Callable[[Chat, str], str | None], str]] = {
+SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
     "context": (_context, "tokens of the next request by part, as a bar"),
     "toc": (_toc, "the turns so far, a line each"),
     "turn": (_turn, "a turn in full: /turn 3, /turn 3-5"),
@@ -132,5 +134,5 @@ COMMANDS: dict[str, tuple[Callable[[Chat, str], str | None], str]] = {
 }
 """Name → what gives its answer, None to end the chat, and a line about it."""
 
-_ALSO = {"exit": "quit", "q": "quit"}
-_WIDTH = max(map(len, COMMANDS))
+_ALIASES = {"exit": "quit", "q": "quit"}
+_NAME_WIDTH = max(map(len, SLASH_COMMANDS))

@@ -14,12 +14,12 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    chosen,
+    make_spec,
 )
 from ctxlab.cli.output import (
-    note,
     one_line,
-    say,
+    print_note,
+    print_result,
 )
 
 __all__ = ["command"]
@@ -32,11 +32,11 @@ def command(
         typer.Option(
             "--model",
             "-m",
-            metavar="M",
+            metavar="MODEL",
             help="Whose bills teach: recordings of its provider's family.",
         ),
     ] = "claude-opus-4-5",
-    out: Annotated[
+    project: Annotated[
         Path, typer.Option(metavar="DIR", help="The project that keeps the profile.")
     ] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it and store nothing.")] = False,
@@ -63,35 +63,33 @@ def command(
 
     from ctxlab._utils.progress import track
     from ctxlab.cli.render.format import (
-        as_json,
-        compact,
-        drawn,
-        table,
+        format_count,
+        make_table,
+        render_to_text,
+        to_json_array,
     )
     from ctxlab.tokens.calibration import calibrate
 
-    spec = chosen(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")
+    spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")
     shown = track(spec.recordings(), "reading", None, False if no_progress else None)
     found = calibrate(shown, model, source=f"sessions in {', '.join(paths)}")
-    if found.passed_over:
-        why_not = ", ".join(
-            f"{count:,} × {one_line(why)}" for why, count in found.passed_over.items()
-        )
-        note(f"passed over: {why_not}")
+    if found.skipped:
+        why_not = ", ".join(f"{count:,} × {one_line(why)}" for why, count in found.skipped.items())
+        print_note(f"passed over: {why_not}")
     if not dry_run:
-        note(f"stored as {found.save(out)}")
+        print_note(f"stored as {found.save(project)}")
     sessions = sorted(found.sessions, key=lambda session: session.recording)
     if json:
-        say(as_json(vars(session) for session in sessions))
+        print_result(to_json_array(vars(session) for session in sessions))
         return
     rows = [
         (
             [
                 one_line(session.recording),
                 f"{session.requests:,}",
-                compact(session.billed),
-                compact(session.counted),
-                compact(session.fixed),
+                format_count(session.billed),
+                format_count(session.counted),
+                format_count(session.fixed),
                 f"{100 * session.error:.1f}",
                 str(len(session.unsaid) or ""),
             ],
@@ -100,21 +98,30 @@ def command(
         for session in sessions
     ]
     profile = found.profile
-    heads = ["session", "requests", "billed", "here", "unlogged", "off %", "unsaid"]
+    heads = [
+        "recording",
+        "requests",
+        "billed",
+        "counted",
+        "unlogged",
+        "error %",
+        "unrecorded\nchanges",
+    ]
     error = "off by an unknown amount, since there is only one cluster of them"
     if profile.error is not None and profile.error_90 is not None:
         error = (
             f"off by {profile.error:.1%} in the median and by {profile.error_90:.0%} in one of ten"
         )
-    said = (
+    legend = (
         f"A text is billed as {profile.ratio:.3f} for each token of o200k_base and "
         f"{profile.per_char:.3f} for each character, a tool call as {profile.per_call:.0f} more, "
         f"hidden reasoning that is sent back as {profile.reasoning:.2f} a token; {profile.fixed:,} "
         "tokens of each request are in no log.",
         f"{profile.sessions} sessions, {profile.requests:,} requests; on sessions left out of the fit "
         f"a request is {error}.",
-        "Billed, here: tokens of the largest request by the provider and by the profile. Unlogged: "
-        "system prompt and tools. Off: median of |here - billed| / billed, while the session was left "
-        "out, its unlogged part from its first bill. Unsaid: changes of context that no row records.",
+        "Billed, counted: tokens of the largest request by the provider and by the profile. Unlogged: "
+        "system prompt and tools. Error: median of |counted - billed| / billed, while the recording was "
+        "left out of the fit, its unlogged part taken from its first bill. Unrecorded changes: changes "
+        "of context that no row records.",
     )
-    say(drawn(table(heads, rows), Text(), *map(Text, said)))
+    print_result(render_to_text(make_table(heads, rows), Text(), *map(Text, legend)))

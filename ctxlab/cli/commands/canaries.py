@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.options import (
     AsJson,
     FormatName,
@@ -19,25 +19,25 @@ from ctxlab.cli.options import (
     Paths,
     Sample,
     Where,
-    chosen,
-    hint_at_skipping,
+    make_spec,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    left_out,
-    note,
-    say,
-    say_left_out,
+    note_skipped,
+    print_note,
+    print_result,
+    report_skipped,
 )
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from ctxlab.evaluation.canaries import Planting
+    from ctxlab.evaluation.canaries import CanaryPlanter
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
 
 __all__ = ["command"]
 
-_BY = ("kind", "depth", "round", "distance", "role")
+_BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
         typer.Option(
             "--strategy",
             "-s",
-            metavar="S",
+            metavar="STRATEGY",
             help="Such as 'tool_stubs(keep=3) | panic' [the lineup]. May be repeated, as all that "
             "follow with one value each.",
         ),
@@ -65,7 +65,7 @@ def command(
     depth: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="X",
+            metavar="SHARE",
             help="Where they are planted, as a share of the text before the last request "
             "[0.1, 0.3, 0.5, 0.7, 0.9].",
         ),
@@ -73,9 +73,8 @@ def command(
     by: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_BY),
-            help="What survival is taken apart by; round is the cliff: how often the context had been "
-            "cut since.",
+            metavar="|".join(_BREAKDOWNS),
+            help="What survival is broken down by; round: how often the context had been cut since.",
         ),
     ] = "kind",
     write: Annotated[
@@ -93,7 +92,7 @@ def command(
     where: Where = None,
     sample: Sample = None,
     seed: Annotated[
-        int, typer.Option(metavar="S", help="The same S plants, and draws, the same.")
+        int, typer.Option(metavar="N", help="The same N plants, and draws, the same.")
     ] = 0,
     format: FormatName = None,
     on_error: OnErrorPolicy = None,
@@ -104,24 +103,24 @@ def command(
 
     \b
     Examples:
-      ctxlab canaries ~/.claude/projects -l 50k -n 25          share in view at the end, by kind
-      ctxlab canaries logs/ -s rolling_summary -l 16k --by round    the cliff of compaction
-      ctxlab canaries logs/ --kind fact --depth 0.2 --json          figures and intervals
-      ctxlab canaries logs/ --write planted/                        to ask a model about them
+      ctxlab canaries ~/.claude/projects -l 50k -n 25        share in view at the end, by kind
+      ctxlab canaries logs/ -s rolling_summary --by round    what each compaction loses
+      ctxlab canaries logs/ --kind fact --depth 0.2 --json   figures and intervals
+      ctxlab canaries logs/ --write planted/                 to ask a model about them
 
     Values are ordinary words, so that nothing keeps them by their looks; only a path looks like one.
     """
     from ctxlab.errors import UnknownName
     from ctxlab.evaluation.canaries import (
-        DEPTHS,
-        KINDS,
-        planting,
+        CANARY_KINDS,
+        DEFAULT_DEPTHS,
+        make_planter,
     )
 
-    if by not in _BY:
-        raise UnknownName("breakdown of survival", by, _BY)
-    plan = planting(count, kind or tuple(KINDS), depth or DEPTHS, seed)
-    spec = chosen(
+    if by not in _BREAKDOWNS:
+        raise UnknownName("breakdown of survival", by, _BREAKDOWNS)
+    plan = make_planter(count, kind or tuple(CANARY_KINDS), depth or DEFAULT_DEPTHS, seed)
+    spec = make_spec(
         paths,
         strategies=strategy,
         limits=limit,
@@ -134,28 +133,30 @@ def command(
     )
     show_bar = False if no_progress else None
     if write is not None:
-        _write(spec, plan, write, force, show_bar)
+        _write_planted(spec, plan, write, force, show_bar)
     else:
-        _measure(spec, plan, by, json, show_bar)
+        _measure_survival(spec, plan, by, json, show_bar)
 
 
-def _measure(spec: Spec, plan: Planting, by: str, json: bool, show_bar: bool | None) -> None:
+def _measure_survival(
+    spec: Spec, plan: CanaryPlanter, by: str, json: bool, show_bar: bool | None
+) -> None:
     from ctxlab.cli.notices import (
-        say_of_which_model,
-        say_what_was_asked,
-        say_who_is_asked,
+        note_counting_model,
+        note_strategy_calls,
+        note_strategy_models,
     )
     from ctxlab.cli.render.survival import (
         survival_json,
         survival_text,
     )
-    from ctxlab.evaluation.survival import survival_of
+    from ctxlab.evaluation.survival import measure_survival
     from ctxlab.llm import default_client
 
-    if spec.asked:
-        say_who_is_asked(spec)
-    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
-        found = survival_of(
+    if spec.strategy_models:
+        note_strategy_models(spec)
+    with suggest_on_error_skip(spec.on_error), report_skipped() as (on_skip, rows):
+        found = measure_survival(
             spec.recordings(on_skip),
             spec.strategies,
             spec.limits,
@@ -164,18 +165,20 @@ def _measure(spec: Spec, plan: Planting, by: str, json: bool, show_bar: bool | N
             data=spec.data,
             progress=show_bar,
             profile=spec.profiles,
-            client=default_client(mode=spec.calls) if spec.asked else None,
+            client=default_client(mode=spec.calls) if spec.strategy_models else None,
         )
         recordings = found.results.manifest["recordings"]
         for recording in recordings:
             rows.update(recording["skipped"])
-    _say_without(found.left_out)
-    say_what_was_asked(found.results.manifest)
-    say_of_which_model(recordings, spec.model)
-    say(survival_json(found, by) if json else survival_text(found, by))
+    _note_without_canaries(found.skip_reasons)
+    note_strategy_calls(found.results.manifest)
+    note_counting_model(recordings, spec.model)
+    print_result(survival_json(found, by) if json else survival_text(found, by))
 
 
-def _write(spec: Spec, plan: Planting, to: str, force: bool, show_bar: bool | None) -> None:
+def _write_planted(
+    spec: Spec, plan: CanaryPlanter, to: str, force: bool, show_bar: bool | None
+) -> None:
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
 
@@ -184,33 +187,36 @@ def _write(spec: Spec, plan: Planting, to: str, force: bool, show_bar: bool | No
     files: Counter[str] = Counter()
     without: list[str] = []
     done: list[str] = []
-    with hint_at_skipping(spec.on_error):
+    with suggest_on_error_skip(spec.on_error):
         found = spec.recordings(lambda path, reason: files.update([reason]))
         shown = track(found, "planting", None, show_bar)
-        write(_planted(shown, plan, done, without), f"{to.rstrip('/')}/", force=force)
-    say_left_out(files, Counter())
-    _say_without(without)
+        write(_plant_canaries(shown, plan, done, without), f"{to.rstrip('/')}/", force=force)
+    note_skipped(files, Counter())
+    _note_without_canaries(without)
     each = "one canary" if plan.n == 1 else f"{plan.n} canaries"
-    note(f"{many(len(done), 'recording')} written to {to} with {each} in each")
+    print_note(f"{pluralize(len(done), 'recording')} written to {to} with {each} in each")
 
 
-def _planted(
-    recordings: Iterator[Recording], plan: Planting, done: list[str], without: list[str]
+def _plant_canaries(
+    recordings: Iterator[Recording],
+    plan: CanaryPlanter,
+    done: list[str],
+    skipped_reasons: list[str],
 ) -> Iterator[Recording]:
     """The recordings with their canaries; those that have no room are named and left out."""
     for recording in recordings:
         try:
             changed = plan(recording)
         except SpecError as error:
-            without.append(str(error))
+            skipped_reasons.append(str(error))
             continue
         done.append(recording.id)
         yield changed
     if not done:
-        raise SpecError(f"nothing could be planted: {without[0]}")
+        raise SpecError(f"nothing could be planted: {skipped_reasons[0]}")
 
 
-def _say_without(reasons: Sequence[str]) -> None:
+def _note_without_canaries(reasons: Sequence[str]) -> None:
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        note(f"left out: {many(len(reasons), 'recording')}: {reasons[0]}{more}")
+        print_note(f"left out: {pluralize(len(reasons), 'recording')}: {reasons[0]}{more}")

@@ -12,36 +12,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.agent_options import (
-    Answerer,
+    AgentLimit,
+    AgentModel,
+    AgentStrategy,
     KeepEnv,
-    ManagedBy,
     MaxIterations,
     NoTools,
     ReadOnly,
     SummaryModel,
-    Window,
-    a_workspace,
-    agent_of,
-    model_named,
-    no_model,
+    make_agent,
+    missing_model_error,
+    model_from_option_or_env,
+    resolve_workspace,
 )
 from ctxlab.cli.options import (
     Reserve,
-    reserved,
+    parse_reserve,
 )
 from ctxlab.cli.output import (
-    note,
     one_line,
+    print_note,
 )
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from ctxlab.cli.chat.prompt import Prompt
+    from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import (
         Session,
-        Store,
+        SessionStore,
     )
 
 __all__ = ["command"]
@@ -58,9 +58,9 @@ def command(
             "--session", metavar="ID", help="Go on with this one; the beginning of its id will do."
         ),
     ] = None,
-    model: Answerer = None,
-    strategy: ManagedBy = None,
-    limit: Window = None,
+    model: AgentModel = None,
+    strategy: AgentStrategy = None,
+    limit: AgentLimit = None,
     reserve: Reserve = None,
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
@@ -86,35 +86,35 @@ def command(
     there is none it leaves. Sessions lie in DIR/.ctxlab/sessions.db: ctxlab sessions shows them, and
     ctxlab eval takes that file as data.
     """
-    from ctxlab.agent.session import Live
-    from ctxlab.cli.chat.prompt import Prompt
-    from ctxlab.cli.chat.repl import Chat
+    from ctxlab.agent.session import AgentSession
+    from ctxlab.cli.chat.prompt import LineReader
+    from ctxlab.cli.chat.repl import ChatRepl
     from ctxlab.llm import LiteLLMClient
-    from ctxlab.sessions.background_summaries import Summaries
-    from ctxlab.sessions.sqlite.store import WorkspaceStore
+    from ctxlab.sessions.background_summaries import BackgroundSummarizer
+    from ctxlab.sessions.sqlite.store import SqliteStore
 
     # Else Python's last collection goes through all of litellm, which takes as long as its import.
     atexit.register(gc.freeze)
     if new and session is not None:
         raise SpecError("--new begins a session and --session goes on with one: take one of them")
-    folder, model = a_workspace(workspace), model_named(model)
-    prompt = Prompt(folder / ".ctxlab" / "chat_history")
+    folder, model = resolve_workspace(workspace), model_from_option_or_env(model)
+    reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
         client = LiteLLMClient()
         store = stack.enter_context(
-            closing(WorkspaceStore(folder, client=client, model=summary_model))
+            closing(SqliteStore(folder, client=client, model=summary_model))
         )
-        resumed = None if new else _resumed(store, session, prompt)
+        resumed = None if new else _session_to_resume(store, session, reader)
         model = model or (resumed.model if resumed else None)
         if model is None:
-            raise no_model()
-        agent = agent_of(
+            raise missing_model_error()
+        agent = make_agent(
             folder,
             model,
             client,
             strategy=strategy or (resumed.strategy if resumed else None),
             limit=limit,
-            reserve=reserved(reserve),
+            reserve=parse_reserve(reserve),
             max_iterations=max_iterations,
             read_only=read_only,
             no_tools=no_tools,
@@ -122,71 +122,72 @@ def command(
         )
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)
-        summaries = stack.enter_context(Summaries(store, client, summary_model))
-        live = None
+        summaries = stack.enter_context(BackgroundSummarizer(store, client, summary_model))
+        agent_session = None
         if resumed is not None:
-            live = Live.resume(store, resumed.id, agent, summaries=summaries)
+            agent_session = AgentSession.resume(store, resumed.id, agent, summarizer=summaries)
 
-        def begin(title: str) -> Live:
-            return Live.start(store, agent, title=title, summaries=summaries)
+        def begin(title: str) -> AgentSession:
+            return AgentSession.start(store, agent, title=title, summarizer=summaries)
 
-        chat = Chat(store, agent, begin, prompt, live)
+        chat = ChatRepl(store, agent, begin, reader, agent_session)
         try:
             if chat.interactive:
                 client.warm_up()  # while the first line is typed
-                _greet(chat.session, model)
+                _print_greeting(chat.session, model)
             chat.run()
         finally:
-            if chat.live is not None:
-                chat.live.close()
-                if resumed is None and not chat.live.session.messages:  # all was refused
-                    store.delete(chat.live.id)
+            if chat.agent_session is not None:
+                chat.agent_session.close()
+                if resumed is None and not chat.agent_session.session.messages:  # all was refused
+                    store.delete(chat.agent_session.id)
                 elif chat.interactive:
-                    prompt.keep()
-                    note(_farewell(store, chat.live.id, workspace))
+                    reader.save_history()
+                    print_note(_resume_hint(store, chat.agent_session.id, workspace))
 
 
-def _resumed(store: Store, wanted: str | None, prompt: Prompt) -> Session | None:
+def _session_to_resume(
+    store: SessionStore, wanted: str | None, reader: LineReader
+) -> Session | None:
     """The session to go on with, where one was named or is picked; Ctrl+D ends the command."""
     from ctxlab.cli.chat.session_picker import (
-        choose,
-        sessions_list,
+        choose_session,
+        session_choices_table,
     )
-    from ctxlab.cli.render.format import drawn
-    from ctxlab.cli.session_lookup import session_of
+    from ctxlab.cli.render.format import render_to_text
+    from ctxlab.cli.session_lookup import find_session
 
     if wanted is not None:
-        return session_of(store, wanted)
-    if not prompt.interactive:
+        return find_session(store, wanted)
+    if not reader.interactive:
         return None
     known = [session for session in store.sessions() if not session.system]
     if not known:
         return None
-    print(drawn(sessions_list(known)), file=sys.stderr)
+    print(render_to_text(session_choices_table(known)), file=sys.stderr)
     try:
-        return choose(known, prompt.ask, note)
+        return choose_session(known, reader.ask, print_note)
     except EOFError:
         raise typer.Exit from None
 
 
-def _greet(session: Session | None, model: str) -> None:
+def _print_greeting(session: Session | None, model: str) -> None:
     if session is None:
         said = "a new session"
     else:
-        said = (
-            f"{one_line(session.title) or session.id}, {many(session.messages, 'message')} so far"
-        )
-    note(f"{said}; {one_line(model)}; /help says what there is")
+        messages = pluralize(session.messages, "message")
+        said = f"{one_line(session.title) or session.id}, {messages} so far"
+    print_note(f"{said}; {one_line(model)}; /help says what there is")
 
 
-def _farewell(store: Store, id: str, workspace: Path) -> str:
+def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
     """Where a session was kept, and the command that goes on with it."""
     from ctxlab.cli.session_lookup import (
-        every,
+        list_all_sessions,
         short_ids,
     )
 
-    shown = short_ids(session.id for session in every(store)).get(id, id)
+    shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)
     where = [] if workspace == Path() else ["--workspace", str(workspace)]
     command = shlex.join(["ctxlab", "chat", *where, "--session", shown])
     return f"kept as {id}; {command} goes on with it"

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ctxlab._utils.humanize import quantity
+from ctxlab._utils.humanize import parse_quantity
 from ctxlab.cli.compare_plan import (
-    matched,
-    of_those,
-    planned,
-    written,
+    find_equal_token_limits,
+    format_choice,
+    plan_comparison,
+    select_choices,
 )
 from ctxlab.cli.notices import (
-    say_of_which_model,
-    say_what_was_asked,
-    say_who_is_asked,
+    note_counting_model,
+    note_strategy_calls,
+    note_strategy_models,
 )
 from ctxlab.cli.options import (
     AsJson,
@@ -32,18 +32,18 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    given,
-    hint_at_skipping,
-    reserved,
+    drop_unset,
+    parse_reserve,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    left_out,
-    say,
+    print_result,
+    report_skipped,
 )
 from ctxlab.cli.saving import (
-    a_folder,
-    check_out,
-    saving,
+    check_output_folder,
+    parse_out_folder,
+    save_then_print,
 )
 from ctxlab.errors import SpecError
 
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_LEAST = 1000
-"draws of the bootstrap below which the ends of an interval are noise"
+_MIN_RESAMPLES = 1000
+"resamples of the bootstrap below which the ends of an interval are noise"
 
 
 def command(
@@ -70,7 +70,7 @@ def command(
     strategies: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="S…",
+            metavar="STRATEGY…",
             help="Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' within a limit of its "
             "own. Every pair is compared; none named compares all of a run.",
             show_default=False,
@@ -94,17 +94,17 @@ def command(
     margin: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=X",
+            metavar="NAME=MARGIN",
             help="How much worse the first may be and still be no worse: recall_far=0.02, "
             "cost_usd=5%. May be repeated.",
         ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="FACT", help="Compare recordings apart by format, model or source."),
+        typer.Option(metavar="FIELD", help="Compare recordings apart by format, model or source."),
     ] = None,
-    draws: Annotated[
-        int, typer.Option(metavar="N", help="Draws of the bootstrap, 1000 at least.")
+    resamples: Annotated[
+        int, typer.Option(metavar="N", help="Resamples of the bootstrap, 1000 at least.")
     ] = 10_000,
     where: Where = None,
     sample: Sample = None,
@@ -113,7 +113,9 @@ def command(
     on_error: OnErrorPolicy = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", parser=a_folder, help="Save what was replayed as a run."),
+        typer.Option(
+            metavar="DIR", parser=parse_out_folder, help="Save what was replayed as a run."
+        ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX tabular.")] = False,
@@ -130,20 +132,22 @@ def command(
       ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
       ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
 
-    Whole clusters of recordings are drawn: trials of one task are one witness.
+    Whole clusters of recordings are resampled: trials of one task are one cluster.
     """
     from ctxlab.cli.render.comparison import comparison_text
-    from ctxlab.cli.render.format import as_json
-    from ctxlab.cli.render.leaderboard import basis
-    from ctxlab.evaluation.comparison.paired import compare
+    from ctxlab.cli.render.format import to_json_array
+    from ctxlab.cli.render.leaderboard import describe_counting
+    from ctxlab.evaluation.comparison.paired import compare_strategies
 
-    if draws < _LEAST:
-        raise SpecError(f"--draws: {_LEAST:,} at least, so that bounds hold, not {draws:,}")
-    margins = dict(map(_margin, margin or ()))
-    changes = given(
+    if resamples < _MIN_RESAMPLES:
+        raise SpecError(
+            f"--resamples: {_MIN_RESAMPLES:,} at least, so that bounds hold, not {resamples:,}"
+        )
+    margins = dict(map(_parse_margin, margin or ()))
+    changes = drop_unset(
         limits=limit,
         model=model,
-        reserve=reserved(reserve),
+        reserve=parse_reserve(reserve),
         where=where,
         sample=sample,
         seed=seed,
@@ -152,36 +156,40 @@ def command(
     )
     if sum([markdown, latex, json]) > 1:
         raise SpecError("--markdown, --latex or --json: one at a time")
-    ran, results, choices = _results(
+    ran, results, choices = _load_or_replay(
         path, strategies or [], changes, equal_tokens, out, no_progress
     )
     again = " ".join(shlex.quote(each) for each in (str(out), *choices))
     said = f"saved to {out}; ctxlab compare {again} compares it again"
-    with saving(out, ran.save, said):
-        found = compare(results, *choices, scores=score, margins=margins, by=by, samples=draws)
+    with save_then_print(out, ran.save, said):
+        found = compare_strategies(
+            results, *choices, scores=score, margins=margins, by=by, resamples=resamples
+        )
         if json:
             rows = zip(*(found.table[name] for name in found.table), strict=True)
-            say(as_json(dict(zip(map(str, found.table), row, strict=True)) for row in rows))
+            print_result(
+                to_json_array(dict(zip(map(str, found.table), row, strict=True)) for row in rows)
+            )
         elif markdown or latex:
-            say(found.markdown() if markdown else found.latex())
+            print_result(found.to_markdown() if markdown else found.to_latex())
         else:
             priced = "cost_usd" in set(found.table["score"])
-            say(comparison_text(found, basis(results.manifest, priced)))
+            print_result(comparison_text(found, describe_counting(results.manifest, priced)))
 
 
-def _results(
+def _load_or_replay(
     path: str,
-    choices: list[str],
+    strategies: list[str],
     changes: dict[str, Any],
-    equal: bool,
+    equal_tokens: bool,
     out: Path | None,
-    quiet: bool,
+    no_progress: bool,
 ) -> tuple[Results, Results, Sequence[str]]:
     """The run, saved earlier or replayed now; of it what is compared; names of the strategies."""
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import is_spec
 
-    if is_spec(path) and Path(path).suffix != ".toml" and not equal:
+    if is_spec(path) and Path(path).suffix != ".toml" and not equal_tokens:
         others = [*changes, *(["out"] if out is not None else [])]
         if others:
             raise SpecError(
@@ -190,41 +198,43 @@ def _results(
             )
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         saved = Results.load(folder)
-        return saved, saved, choices
-    if not choices:
+        return saved, saved, strategies
+    if not strategies:
         raise SpecError("name the strategies to compare, at least two of them")
-    plan = planned(path, choices, changes, equal)
-    with hint_at_skipping(plan.spec.on_error):
-        check_out(out, plan.spec.recordings, plan.spec.models)
-    if plan.spec.asked:
-        say_who_is_asked(plan.spec)
-    progress = False if quiet else None
-    with hint_at_skipping(plan.spec.on_error):
-        if equal:
-            plan = matched(plan, progress)
-        results = _replayed(plan.spec, progress)
-    say_what_was_asked(results.manifest)
-    say_of_which_model(results.manifest["recordings"], plan.spec.model)
-    names = [written(each) for each in plan.asked]
-    return results, of_those(results, plan), names
+    plan = plan_comparison(path, strategies, changes, equal_tokens)
+    with suggest_on_error_skip(plan.spec.on_error):
+        check_output_folder(out, plan.spec.recordings, plan.spec.model_choice)
+    if plan.spec.strategy_models:
+        note_strategy_models(plan.spec)
+    progress = False if no_progress else None
+    with suggest_on_error_skip(plan.spec.on_error):
+        if equal_tokens:
+            plan = find_equal_token_limits(plan, progress)
+        results = _replay(plan.spec, progress)
+    note_strategy_calls(results.manifest)
+    note_counting_model(results.manifest["recordings"], plan.spec.model)
+    names = [format_choice(each) for each in plan.choices]
+    return results, select_choices(results, plan), names
 
 
-def _replayed(spec: Spec, progress: bool | None) -> Results:
+def _replay(spec: Spec, progress: bool | None) -> Results:
     """The run, and what was left out of it, whether or not all goes well."""
-    from ctxlab.evaluation.spec import run
+    from ctxlab.evaluation.spec import run_experiment
 
-    with left_out() as (on_skip, rows):
-        results = run(spec, progress, on_skip)
+    with report_skipped() as (on_skip, rows):
+        results = run_experiment(spec, progress, on_skip)
         for recording in results.manifest["recordings"]:
             rows.update(recording["skipped"])
     return results
 
 
-def _margin(text: str) -> tuple[str, float]:
+def _parse_margin(text: str) -> tuple[str, float]:
     name, _, amount = (part.strip() for part in text.partition("="))
-    found = quantity(amount)
-    if found is None and amount[:1] in "-−" and quantity(amount[1:]):
+    found = parse_quantity(amount)
+    if found is None and amount[:1] in "-−" and parse_quantity(amount[1:]):
         raise SpecError(f"--margin: {name}: a margin is 0 or more, not {amount}")
     if found is None or not name:
-        raise SpecError(f"--margin: {text!r} is not NAME=X, such as recall_far=0.02 or cost_usd=5%")
+        raise SpecError(
+            f"--margin: {text!r} is not NAME=MARGIN, such as recall_far=0.02 or cost_usd=5%"
+        )
     return name, found[0] / 100 if found[1] else float(found[0])

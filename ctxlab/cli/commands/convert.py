@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.options import (
     FormatName,
     NoProgress,
@@ -18,12 +18,12 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    chosen,
-    hint_at_skipping,
+    make_spec,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    note,
-    say_left_out,
+    note_skipped,
+    print_note,
 )
 from ctxlab.errors import CtxlabError
 
@@ -72,11 +72,11 @@ def command(
     """
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
-    from ctxlab.formats.unsupported import counted
-    from ctxlab.formats.write import writer
+    from ctxlab.formats.unsupported import format_count
+    from ctxlab.formats.write import writable_format
 
-    writer(to)  # a name that is wrong is said before anything is read
-    spec = chosen(paths, where=where, sample=sample, seed=seed, format=format, on_error=on_error)
+    writable_format(to)  # a name that is wrong is said before anything is read
+    spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error=on_error)
     files: Counter[str] = Counter()
     rows: Counter[str] = Counter()
     formats: Counter[str] = Counter()
@@ -85,20 +85,20 @@ def command(
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     target = sys.stdout if out == "-" else out
     try:
-        with hint_at_skipping(spec.on_error):
+        with suggest_on_error_skip(spec.on_error):
             found = spec.recordings(lambda path, reason: files.update([reason]))
             shown = track(found, "converting", None, False if no_progress else None)
-            lost = write(_counting(shown, formats, rows), target, to, force=force)
+            lost = write(_count_recordings(shown, formats, rows), target, to, force=force)
     except CtxlabError:
-        say_left_out(files, rows)
+        note_skipped(files, rows)
         raise
-    told = ", ".join(counted(name, count) for name, count in lost.most_common())
-    done = f"{many(formats.total(), 'recording')} of {' and '.join(formats)} written as {to}"
-    note(f"{done}; lost: {told}" if told else done)
-    say_left_out(files, rows)
+    losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
+    done = f"{pluralize(formats.total(), 'recording')} of {' and '.join(formats)} written as {to}"
+    print_note(f"{done}; lost: {losses}" if losses else done)
+    note_skipped(files, rows)
 
 
-def _counting(
+def _count_recordings(
     recordings: Iterable[Recording], formats: Counter[str], rows: Counter[str]
 ) -> Iterator[Recording]:
     """The recordings, while it is counted what they are and what was left out of them."""

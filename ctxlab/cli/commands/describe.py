@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.options import (
     FormatName,
     NoProgress,
@@ -17,17 +17,17 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    chosen,
+    make_spec,
 )
 from ctxlab.cli.output import (
-    note,
-    say,
+    print_note,
+    print_result,
 )
 from ctxlab.errors import CtxlabError
 
 __all__ = ["command"]
 
-_NAMED = 3
+_MAX_NAMED_FILES = 3
 
 
 def command(
@@ -35,7 +35,10 @@ def command(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="M", help="Whose tokenizer counts [that of each recording]."
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Whose tokenizer counts [that of each recording].",
         ),
     ] = None,
     where: Where = None,
@@ -57,31 +60,36 @@ def command(
       ctxlab describe s3://bucket/runs --where 'messages>=50' --sample 100
     """
     from ctxlab.cli.render import format as show
-    from ctxlab.cli.render.describe import report
-    from ctxlab.evaluation.describe import survey
+    from ctxlab.cli.render.describe import description_text
+    from ctxlab.evaluation.describe import iter_descriptions
 
-    spec = chosen(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")
+    spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")
     left_out: list[tuple[Path | str, str]] = []
     recordings = spec.recordings(lambda path, reason: left_out.append((path, reason)))
     show_bar = False if no_progress else None
     try:
-        found = list(survey(recordings, model, project=Path(), progress=show_bar))
+        found = list(iter_descriptions(recordings, model, project=Path(), progress=show_bar))
     except CtxlabError:
-        _say_left_out(left_out, all)
+        _note_skipped_files(left_out, all)
         raise
-    _say_left_out(left_out, all)
-    say(show.as_json(found) if json else report(found, all))
+    _note_skipped_files(left_out, all)
+    print_result(show.to_json_array(found) if json else description_text(found, all))
 
 
-def _say_left_out(left_out: Sequence[tuple[Path | str, str]], every: bool) -> None:
-    """A note a reason, with some of its files; ``every``: a note a file."""
-    if every:
-        for path, reason in left_out:
-            note(f"left out: {path}: {reason}")
+def _note_skipped_files(skipped: Sequence[tuple[Path | str, str]], show_all: bool) -> None:
+    """A note a reason, with some of its files; ``show_all``: a note a file."""
+    if show_all:
+        for path, reason in skipped:
+            print_note(f"left out: {path}: {reason}")
         return
     files: dict[str, list[str]] = {}
-    for path, reason in left_out:
+    for path, reason in skipped:
         files.setdefault(reason, []).append(os.path.basename(str(path)))
     for reason, names in files.items():
-        more = f" and {len(names) - _NAMED:,} more (--all)" if len(names) > _NAMED else ""
-        note(f"left out: {many(len(names), 'file')}: {reason}: {', '.join(names[:_NAMED])}{more}")
+        more = (
+            f" and {len(names) - _MAX_NAMED_FILES:,} more (--all)"
+            if len(names) > _MAX_NAMED_FILES
+            else ""
+        )
+        named = ", ".join(names[:_MAX_NAMED_FILES])
+        print_note(f"left out: {pluralize(len(names), 'file')}: {reason}: {named}{more}")

@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from ctxlab.cli.notices import (
-    say_of_which_model,
-    say_what_is_doubtful,
-    say_what_is_missing,
-    say_what_is_unlogged,
-    say_what_was_asked,
-    say_whether_same,
-    say_who_is_asked,
+    note_changed_recordings,
+    note_counting_model,
+    note_missing_metrics,
+    note_strategy_calls,
+    note_strategy_models,
+    note_suspect_recordings,
+    note_unlogged_tokens,
 )
 from ctxlab.cli.options import (
     AsJson,
-    Calls,
+    CacheModeOption,
     FormatName,
     Limits,
     ModelName,
@@ -28,19 +28,19 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    experiment,
-    given,
-    hint_at_skipping,
-    reserved,
+    drop_unset,
+    load_experiment,
+    parse_reserve,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    left_out,
-    say,
+    print_result,
+    report_skipped,
 )
 from ctxlab.cli.saving import (
-    a_folder,
-    check_out,
-    saving,
+    check_output_folder,
+    parse_out_folder,
+    save_then_print,
 )
 
 __all__ = ["command"]
@@ -63,7 +63,7 @@ def command(
         typer.Option(
             "--strategy",
             "-s",
-            metavar="S",
+            metavar="STRATEGY",
             help="Such as 'tool_stubs(keep=3) | panic'; lineup "
             "stands for the default ones, baselines for what products do by default. May be repeated, "
             "as all that follow with one value each. ctxlab strategies lists them.",
@@ -72,14 +72,16 @@ def command(
     limit: Limits = None,
     model: ModelName = None,
     reserve: Reserve = None,
-    floor: Annotated[
+    min_recall: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Far recall to keep, as a share of full history's [0.95]."),
+        typer.Option(
+            metavar="SHARE", help="Far recall to keep, as a share of full history's [0.95]."
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What to measure. May be repeated.")
     ] = None,
-    calls: Calls = None,
+    cache_mode: CacheModeOption = None,
     where: Where = None,
     sample: Sample = None,
     seed: Seed = None,
@@ -89,7 +91,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            parser=a_folder,
+            parser=parse_out_folder,
             help="Save the run: parquet and a manifest. Replaces only a run over the same recordings "
             "and model.",
         ),
@@ -112,44 +114,48 @@ def command(
     Options take the place of what the experiment says.
     """
     from ctxlab.cli.render.leaderboard import (
-        board_json,
-        board_markdown,
-        board_text,
+        leaderboard_json,
+        leaderboard_markdown,
+        leaderboard_text,
     )
-    from ctxlab.evaluation.spec import run
+    from ctxlab.evaluation.spec import run_experiment
 
-    changes = given(
+    changes = drop_unset(
         strategies=strategy,
         limits=limit,
         model=model,
-        reserve=reserved(reserve),
-        floor=floor,
+        reserve=parse_reserve(reserve),
+        min_recall=min_recall,
         metrics=metric,
-        calls=calls,
+        calls=cache_mode,
         where=where,
         sample=sample,
         seed=seed,
         format=format,
         on_error=on_error,
     )
-    spec, saved = experiment(paths or [], changes)
-    with hint_at_skipping(spec.on_error):
-        check_out(out, spec.recordings, spec.models)
-    if spec.asked:
-        say_who_is_asked(spec)
-    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
-        results = run(spec, progress=False if no_progress else None, on_skip=on_skip)
+    spec, saved = load_experiment(paths or [], changes)
+    with suggest_on_error_skip(spec.on_error):
+        check_output_folder(out, spec.recordings, spec.model_choice)
+    if spec.strategy_models:
+        note_strategy_models(spec)
+    with suggest_on_error_skip(spec.on_error), report_skipped() as (on_skip, rows):
+        results = run_experiment(spec, progress=False if no_progress else None, on_skip=on_skip)
         for recording in results.manifest["recordings"]:
             rows.update(recording["skipped"])
-    say_what_was_asked(results.manifest)
-    say_what_is_missing(spec, results)
-    say_of_which_model(results.manifest["recordings"], spec.model)
-    say_what_is_doubtful(results.manifest["recordings"])
-    say_what_is_unlogged(results.manifest["recordings"], spec.reserve)
+    note_strategy_calls(results.manifest)
+    note_missing_metrics(spec, results)
+    note_counting_model(results.manifest["recordings"], spec.model)
+    note_suspect_recordings(results.manifest["recordings"])
+    note_unlogged_tokens(results.manifest["recordings"], spec.reserve)
     if saved is not None:
-        say_whether_same(saved, results.manifest["recordings"])
-    with saving(out, results.save, f"saved to {out}; ctxlab eval {out} repeats it"):
+        note_changed_recordings(saved, results.manifest["recordings"])
+    with save_then_print(out, results.save, f"saved to {out}; ctxlab eval {out} repeats it"):
         if json:
-            say(board_json(results))
+            print_result(leaderboard_json(results))
         else:
-            say(board_markdown(results) if markdown else board_text(results, spec.floor))
+            print_result(
+                leaderboard_markdown(results)
+                if markdown
+                else leaderboard_text(results, spec.min_recall)
+            )

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from ctxlab.cli.notices import say_who_is_asked
+from ctxlab.cli.notices import note_strategy_models
 from ctxlab.cli.options import NoProgress
 from ctxlab.cli.output import (
-    note,
-    say,
-    say_left_out,
+    note_skipped,
+    print_note,
+    print_result,
 )
 from ctxlab.errors import SpecError
 
 __all__ = ["command"]
 
-_SUMMARY = "GITHUB_STEP_SUMMARY"
+_SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 
 
 def command(
@@ -77,21 +77,21 @@ def command(
         findings_text,
         update_text,
     )
-    from ctxlab.cli.render.gate import junit as as_junit
-    from ctxlab.cli.render.gate import markdown as as_markdown
+    from ctxlab.cli.render.gate import findings_junit_xml as as_junit
+    from ctxlab.cli.render.gate import findings_markdown as as_markdown
     from ctxlab.evaluation.gate.check import (
-        check_budgets,
+        run_gate,
         update_baseline,
     )
-    from ctxlab.evaluation.gate.config import read_budgets
+    from ctxlab.evaluation.gate.config import read_gate_config
 
     if update and (markdown or junit or json):
         raise SpecError("--update writes the baseline, and no --markdown, --junit or --json")
-    budgets = read_budgets(file)
-    chosen = budgets.only(experiment or ())
+    budgets = read_gate_config(file)
+    chosen = budgets.select(experiment or ())
     for each in chosen:
-        if each.spec.asked:
-            say_who_is_asked(each.spec)
+        if each.spec.strategy_models:
+            note_strategy_models(each.spec)
     names = [each.name for each in chosen]
     progress = False if no_progress else None
     left_out: Counter[str] = Counter()
@@ -101,24 +101,24 @@ def command(
 
     if update:
         written = update_baseline(budgets, names, progress=progress, on_skip=skipped)
-        say_left_out(left_out, Counter())
-        say(update_text(written))
+        note_skipped(left_out, Counter())
+        print_result(update_text(written))
         return
-    gate = check_budgets(budgets, names, progress=progress, on_skip=skipped)
-    say_left_out(left_out, Counter())
+    gate = run_gate(budgets, names, progress=progress, on_skip=skipped)
+    note_skipped(left_out, Counter())
     if markdown is not None:
-        _write(markdown, as_markdown(gate))
-    elif summary := os.environ.get(_SUMMARY):
+        _write_text(markdown, as_markdown(gate))
+    elif summary := os.environ.get(_SUMMARY_ENV_VAR):
         with open(summary, "a", encoding="utf-8") as added:
             added.write(as_markdown(gate))
-        note("the table is added to the summary of this step")
+        print_note("the table is added to the summary of this step")
     if junit is not None:
-        _write(junit, as_junit(gate))
-    say(findings_json(gate) if json else findings_text(gate))
-    if not gate.holds:
+        _write_text(junit, as_junit(gate))
+    print_result(findings_json(gate) if json else findings_text(gate))
+    if not gate.passed:
         raise typer.Exit(1)
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxlab.cli.output import say
+from ctxlab.cli.output import print_result
 
 __all__ = ["formats", "metrics"]
 
@@ -10,16 +10,20 @@ __all__ = ["formats", "metrics"]
 def formats() -> None:
     """List the formats of recordings that can be read, and which of them can be written."""
     from ctxlab.cli.render.format import (
-        drawn,
-        table,
+        make_table,
+        render_to_text,
     )
     from ctxlab.formats import FORMATS
 
     rows = [
-        ([name, "reads, writes" if known.dump else "reads", known.meaning], "")
+        ([name, "read, write" if known.dump else "read", known.description], "")
         for name, known in FORMATS.items()
     ]
-    say(drawn(table(["format", "", "meaning"], rows, {0, 1, 2}, wraps=2)))
+    print_result(
+        render_to_text(
+            make_table(["format", "supports", "description"], rows, {0, 1, 2}, wrap_column=2)
+        )
+    )
 
 
 def metrics() -> None:
@@ -27,8 +31,8 @@ def metrics() -> None:
     from rich.text import Text
 
     from ctxlab.cli.render.format import (
-        drawn,
-        table,
+        make_table,
+        render_to_text,
     )
     from ctxlab.evaluation.metrics import METRICS
 
@@ -42,5 +46,6 @@ def metrics() -> None:
         "leaderboard, over all requests; recalls have _low and _high beside them, the bounds of "
         "their 95 % interval."
     )
-    say(drawn(table(["metric", "name", "unit", "meaning"], rows, {0, 1, 2, 3}, wraps=3),
-              Text(), legend))  # fmt: skip
+    heads = ["metric", "name", "unit", "description"]
+    table = make_table(heads, rows, {0, 1, 2, 3}, wrap_column=3)
+    print_result(render_to_text(table, Text(), legend))

@@ -1,4 +1,4 @@
-"""``ctxlab agree`` asks a model for the next tool call and says how often it is the recorded one."""
+"""``ctxlab next-action`` asks a model for the next tool call and compares it with the recorded one."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.llm_options import (
     AnswerModel,
     Concurrency,
     DryRun,
     MaxCost,
     Replicates,
-    client_of,
-    completed,
+    add_spec_to_manifest,
+    apply_to_recordings,
     estimate_json,
-    foreseen,
-    kept_when_cancelled,
-    say_terms,
-    taken,
+    estimate_text,
+    make_client,
+    note_cost_terms,
+    note_kept_answers_on_cancel,
 )
 from ctxlab.cli.notices import (
-    say_of_which_model,
-    say_what_was_asked,
+    note_counting_model,
+    note_strategy_calls,
 )
 from ctxlab.cli.options import (
     AsJson,
-    Calls,
+    CacheModeOption,
     FormatName,
     Limits,
     ModelName,
@@ -39,18 +39,18 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    chosen,
-    hint_at_skipping,
-    reserved,
+    make_spec,
+    parse_reserve,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    note,
-    say,
+    print_note,
+    print_result,
 )
 from ctxlab.cli.saving import (
-    a_folder,
-    check_out,
-    saving,
+    check_output_folder,
+    parse_out_folder,
+    save_then_print,
 )
 from ctxlab.errors import (
     ReadError,
@@ -68,26 +68,30 @@ def command(
         typer.Option(
             "--strategy",
             "-s",
-            metavar="S",
+            metavar="STRATEGY",
             help="Such as 'observation_mask | panic'; may be repeated. Left out: full (the ceiling), "
-            "a mask, a window, nothing (the floor).",
+            "a mask, a window, nothing (the lower bound).",
         ),
     ] = None,
     limit: Limits = None,
     model: ModelName = None,
     reserve: Reserve = None,
-    requests: Annotated[
+    requests_per_recording: Annotated[
         int,
-        typer.Option(metavar="N", help="Drawn of each recording, from all of its length; 0: all."),
+        typer.Option(metavar="N", help="Drawn from the whole length of each; 0: all of them."),
     ] = 20,
     replicates: Replicates = 1,
-    texts: Annotated[
-        bool, typer.Option("--texts", help="Also ask at turns where the agent called no tool.")
-    ] = False,
-    differing: Annotated[
+    include_text_only: Annotated[
         bool,
         typer.Option(
-            "--differing", help="Only draw requests from which some strategy leaves something out."
+            "--include-text-only", help="Also ask at turns where the agent called no tool."
+        ),
+    ] = False,
+    only_changed: Annotated[
+        bool,
+        typer.Option(
+            "--only-changed",
+            help="Only draw requests from which some strategy leaves something out.",
         ),
     ] = False,
     tools: Annotated[
@@ -101,7 +105,7 @@ def command(
         int, typer.Option(metavar="N", help="Tokens that a reply may take.")
     ] = 4096,
     max_cost: MaxCost = None,
-    calls: Calls = None,
+    cache_mode: CacheModeOption = None,
     concurrency: Concurrency = None,
     dry_run: DryRun = False,
     where: Where = None,
@@ -112,7 +116,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", parser=a_folder, help="Save the run, and every answer beside it."
+            metavar="DIR", parser=parse_out_folder, help="Save the run, and every answer beside it."
         ),
     ] = None,
     json: AsJson = False,
@@ -122,75 +126,74 @@ def command(
 
     \b
     Examples:
-      ctxlab agree logs/ -a gpt-5-mini --dry-run                what it would cost
-      ctxlab agree logs/ -a gpt-5-mini -l 16k --max-cost 5
-      ctxlab agree logs/ -a gpt-5-mini -s full -s 'panic' --replicates 3 --differing --out run
+      ctxlab next-action logs/ -a gpt-5-mini --dry-run           what it would cost
+      ctxlab next-action logs/ -a gpt-5-mini -l 16k --max-cost 5 --out run
+      ctxlab next-action logs/ -a gpt-5-mini -s full -s panic --only-changed
 
     Answers are kept, so that the same command once more asks nothing and says the same.
     """
     from ctxlab.cli.render.next_action import (
-        agreement_json,
-        agreement_text,
+        next_action_json,
+        next_action_text,
     )
     from ctxlab.evaluation.probing.next_action import (
-        CONTRASTED,
-        carry_out,
-        forecast,
-        planned,
+        DEFAULT_NEXT_ACTION_STRATEGIES,
+        estimate_cost,
+        plan_next_action,
+        run,
     )
 
-    spec = chosen(
+    spec = make_spec(
         paths,
-        strategies=tuple(strategy or CONTRASTED),
+        strategies=tuple(strategy or DEFAULT_NEXT_ACTION_STRATEGIES),
         limits=limit,
         model=model,
-        reserve=reserved(reserve),
-        calls=calls,
+        reserve=parse_reserve(reserve),
+        calls=cache_mode,
         where=where,
         sample=sample,
         seed=seed,
         format=format,
         on_error=on_error,
     )
-    plan = planned(
+    plan = plan_next_action(
         spec.strategies,
         spec.limits,
         spec.model,
         answer_model=answer_model,
-        requests=requests,
+        requests=requests_per_recording,
         replicates=replicates,
-        tools=None if tools is None else _definitions(tools),
-        texts=texts,
-        differing=differing,
+        tools=None if tools is None else _read_tool_definitions(tools),
+        include_text_only=include_text_only,
+        only_changed=only_changed,
         max_tokens=max_tokens,
         reserve=spec.reserve,
         profile=spec.profiles,
         seed=spec.seed,
     )
     if not dry_run:
-        with hint_at_skipping(spec.on_error):
-            check_out(out, spec.recordings, spec.models, "agreement", answer_model)
-    client = client_of(spec, max_cost, concurrency)
+        with suggest_on_error_skip(spec.on_error):
+            check_output_folder(out, spec.recordings, spec.model_choice, "agreement", answer_model)
+    client = make_client(spec, max_cost, concurrency)
     bar = False if no_progress else None
-    with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):
-        before = foreseen(spec, lambda found: forecast(plan, found, client, bar))
-        note(f"{many(before.questions, 'question')}{taken(before, plan.answer_model, spec.calls)}")
-        say_terms(spec, max_cost)
+    with suggest_on_error_skip(spec.on_error), note_kept_answers_on_cancel(spec):
+        before = apply_to_recordings(spec, lambda found: estimate_cost(plan, found, client, bar))
+        cost = estimate_text(before, plan.answer_model, spec.calls)
+        print_note(f"{pluralize(before.questions, 'question')}{cost}")
+        note_cost_terms(spec, max_cost)
         if dry_run:
             if json:
-                say(estimate_json([(plan.answer_model, before)]))
+                print_result(estimate_json([(plan.answer_model, before)]))
             return
-        found = carry_out(
-            plan, spec.recordings(), client, spec.data, bar, questions=before.questions
-        )
-    completed(found, spec)
-    say_what_was_asked(found.manifest)
-    say_of_which_model(found.manifest["recordings"], spec.model)
-    with saving(out, found.save, f"saved to {out}; answers.parquet has every answer"):
-        say(agreement_json(found) if json else agreement_text(found))
+        found = run(plan, spec.recordings(), client, spec.data, bar, total=before.questions)
+    add_spec_to_manifest(found, spec)
+    note_strategy_calls(found.manifest)
+    note_counting_model(found.manifest["recordings"], spec.model)
+    with save_then_print(out, found.save, f"saved to {out}; answers.parquet has every answer"):
+        print_result(next_action_json(found) if json else next_action_text(found))
 
 
-def _definitions(path: Path) -> list[dict[str, Any]]:
+def _read_tool_definitions(path: Path) -> list[dict[str, Any]]:
     from ctxlab._utils.jsonio import parse_json
 
     try:

@@ -7,28 +7,28 @@ from typing import Annotated
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.llm_options import (
     AnswerModel,
     Concurrency,
     DryRun,
     MaxCost,
     Replicates,
-    client_of,
-    completed,
+    add_spec_to_manifest,
+    apply_to_recordings,
     estimate_json,
-    foreseen,
-    kept_when_cancelled,
-    say_terms,
-    taken,
+    estimate_text,
+    make_client,
+    note_cost_terms,
+    note_kept_answers_on_cancel,
 )
 from ctxlab.cli.notices import (
-    say_of_which_model,
-    say_what_was_asked,
+    note_counting_model,
+    note_strategy_calls,
 )
 from ctxlab.cli.options import (
     AsJson,
-    Calls,
+    CacheModeOption,
     FormatName,
     Limits,
     ModelName,
@@ -39,18 +39,18 @@ from ctxlab.cli.options import (
     Sample,
     Seed,
     Where,
-    chosen,
-    hint_at_skipping,
-    reserved,
+    make_spec,
+    parse_reserve,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    note,
-    say,
+    print_note,
+    print_result,
 )
 from ctxlab.cli.saving import (
-    a_folder,
-    check_out,
-    saving,
+    check_output_folder,
+    parse_out_folder,
+    save_then_print,
 )
 
 __all__ = ["command"]
@@ -64,7 +64,7 @@ def command(
         typer.Option(
             "--judge-model",
             "-j",
-            metavar="M",
+            metavar="MODEL",
             help="Who judges the replies by a written rubric. May be repeated: then it is said how far "
             "they agree.",
         ),
@@ -74,9 +74,9 @@ def command(
         typer.Option(
             "--strategy",
             "-s",
-            metavar="S",
+            metavar="STRATEGY",
             help="Such as 'rolling_summary | panic'; may be repeated. Left out: full (the ceiling), a "
-            "window, nothing (the floor).",
+            "window, nothing (the lower bound).",
         ),
     ] = None,
     limit: Limits = None,
@@ -90,7 +90,7 @@ def command(
         ),
     ] = None,
     max_cost: MaxCost = None,
-    calls: Calls = None,
+    cache_mode: CacheModeOption = None,
     concurrency: Concurrency = None,
     dry_run: DryRun = False,
     where: Where = None,
@@ -101,7 +101,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", parser=a_folder, help="Save the run, and every reply beside it."
+            metavar="DIR", parser=parse_out_folder, help="Save the run, and every reply beside it."
         ),
     ] = None,
     json: AsJson = False,
@@ -120,58 +120,62 @@ def command(
     model: ctxlab eval --metric probes
     """
     from ctxlab.cli.render.probe import (
-        exam_json,
-        exam_text,
+        qa_json,
+        qa_text,
     )
-    from ctxlab.evaluation.experiment import Grid
+    from ctxlab.evaluation.experiment import ExperimentGrid
     from ctxlab.evaluation.probing.qa import (
-        CONTRASTED,
-        carry_out,
-        foresee,
+        DEFAULT_QA_STRATEGIES,
+        estimate_cost,
+        run,
     )
     from ctxlab.evaluation.probing.qa_plan import (
-        REPLY,
-        Paper,
+        DEFAULT_MAX_TOKENS,
+        QAPlan,
     )
 
-    spec = chosen(
+    spec = make_spec(
         paths,
-        strategies=tuple(strategy or CONTRASTED),
+        strategies=tuple(strategy or DEFAULT_QA_STRATEGIES),
         limits=limit,
         model=model,
-        reserve=reserved(reserve),
-        calls=calls,
+        reserve=parse_reserve(reserve),
+        calls=cache_mode,
         where=where,
         sample=sample,
         seed=seed,
         format=format,
         on_error=on_error,
     )
-    grid = Grid.make(spec.strategies, spec.limits, spec.model, spec.reserve, (), spec.profiles)
+    grid = ExperimentGrid.from_arguments(
+        spec.strategies, spec.limits, spec.model, spec.reserve, (), spec.profiles
+    )
     judges = tuple(judge_model or ())
-    most = REPLY if max_tokens is None else max_tokens
-    paper = Paper(grid, answer_model, judges, replicates, most)
+    most = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
+    plan = QAPlan(grid, answer_model, judges, replicates, most)
     if not dry_run:
-        with hint_at_skipping(spec.on_error):
-            check_out(out, spec.recordings, spec.models, "exam", answer_model)
-    client = client_of(spec, max_cost, concurrency)
+        with suggest_on_error_skip(spec.on_error):
+            check_output_folder(out, spec.recordings, spec.model_choice, "exam", answer_model)
+    client = make_client(spec, max_cost, concurrency)
     bar = False if no_progress else None
-    with hint_at_skipping(spec.on_error), kept_when_cancelled(spec):
-        before = foreseen(spec, lambda found: foresee(paper, found, client, bar))
-        questions = many(before.answers.questions, "question")
-        note(f"{questions}{taken(before.answers, answer_model, spec.calls)}")
+    with suggest_on_error_skip(spec.on_error), note_kept_answers_on_cancel(spec):
+        before = apply_to_recordings(spec, lambda found: estimate_cost(plan, found, client, bar))
+        questions = pluralize(before.answers.questions, "question")
+        print_note(f"{questions}{estimate_text(before.answers, answer_model, spec.calls)}")
         for judge, each in zip(judges, before.judges, strict=True):
-            note(f"{many(each.questions, 'verdict')}{taken(each, judge, spec.calls)}")
-        say_terms(spec, max_cost)
+            print_note(
+                f"{pluralize(each.questions, 'verdict')}{estimate_text(each, judge, spec.calls)}"
+            )
+        note_cost_terms(spec, max_cost)
         if dry_run:
             if json:
                 models = (answer_model, *judges)
                 parts = zip(models, (before.answers, *before.judges), strict=True)
-                say(estimate_json(parts))
+                print_result(estimate_json(parts))
             return
-        found = carry_out(paper, spec.recordings(), client, spec.data, bar, before.replies)
-    completed(found, spec)
-    say_what_was_asked(found.manifest)
-    say_of_which_model(found.manifest["recordings"], spec.model)
-    with saving(out, found.save, f"saved to {out}; answers.parquet has every reply"):
-        say(exam_json(found) if json else exam_text(found))
+        found = run(plan, spec.recordings(), client, spec.data, bar, before.reply_count)
+    add_spec_to_manifest(found, spec)
+    note_strategy_calls(found.manifest)
+    note_counting_model(found.manifest["recordings"], spec.model)
+    with save_then_print(out, found.save, f"saved to {out}; answers.parquet has every reply"):
+        print_result(qa_json(found) if json else qa_text(found))

@@ -10,40 +10,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ctxlab.cli.agent_options import (
-    Answerer,
+    AgentLimit,
+    AgentModel,
+    AgentStrategy,
     KeepEnv,
-    ManagedBy,
     MaxIterations,
     NoTools,
     ReadOnly,
     SummaryModel,
-    Window,
-    a_workspace,
-    agent_of,
-    model_named,
-    no_model,
+    make_agent,
+    missing_model_error,
+    model_from_option_or_env,
+    resolve_workspace,
 )
 from ctxlab.cli.options import (
     Reserve,
-    reserved,
+    parse_reserve,
 )
-from ctxlab.cli.output import note
+from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.sessions.base import Library
+    from ctxlab.sessions.base import SessionLibrary
 
 __all__ = ["app", "http", "mcp"]
 
-_Host = Annotated[str | None, typer.Option(metavar="H", help="Where to listen [127.0.0.1].")]
+_Host = Annotated[str | None, typer.Option(metavar="HOST", help="Where to listen [127.0.0.1].")]
 _Port = Annotated[
-    int | None, typer.Option(metavar="N", min=0, max=65_535, help="0 is any that is free.")
+    int | None, typer.Option(metavar="PORT", min=0, max=65_535, help="0 is any that is free.")
 ]
 _Token = Annotated[
     str | None,
     typer.Option(
-        metavar="T",
+        metavar="TOKEN",
         envvar="CTXLAB_TOKEN",
         show_envvar=False,
         help="What clients must send [CTXLAB_TOKEN, else a random one, which is printed]. Others on "
@@ -55,7 +55,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
-def _begin(context: typer.Context) -> None:
+def _show_help(context: typer.Context) -> None:
     """Serve sessions to other programs, until Ctrl+C.
 
     \b
@@ -105,9 +105,9 @@ def mcp(
     As an agent's configuration has it:
       {"command": "ctxlab", "args": ["serve", "mcp", "/home/me/project"]}
     """
-    from ctxlab.cli.session_lookup import session_of
+    from ctxlab.cli.session_lookup import find_session
     from ctxlab.serve import mcp as server
-    from ctxlab.sessions.log_library import Logs
+    from ctxlab.sessions.log_library import LogLibrary
     from ctxlab.sessions.open import (
         open_library,
         open_store,
@@ -115,25 +115,25 @@ def mcp(
 
     if not over_http and (host is not None or port is not None):
         raise SpecError("--host and --port say where to listen by HTTP: add --http")
-    given = _given(token)
-    library: Library
+    chosen_token = _take_token(token)
+    library: SessionLibrary
     if not paths:  # also before the first chat
         library = open_store(".")
     elif len(paths) == 1:
-        library = open_library(paths[0], future=True)
+        library = open_library(paths[0], allow_empty=True)
     else:
-        library = Logs(paths)
+        library = LogLibrary(paths)
         library.sessions()  # what cannot be read is said now
-    current = None if session is None else session_of(library, session).id
+    current = None if session is None else find_session(library, session).id
     if not over_http:
-        return server.serve_stdio(library, current=current)
+        return server.serve_stdio(library, current_session_id=current)
     return server.serve_http(
         library,
         host or "127.0.0.1",
-        server.PORT if port is None else port,
-        given,
-        current=current,
-        heard=_said("sessions are served by MCP", given),
+        server.DEFAULT_PORT if port is None else port,
+        chosen_token,
+        current_session_id=current,
+        on_listening=_address_printer("sessions are served by MCP", chosen_token),
     )
 
 
@@ -150,9 +150,9 @@ def http(
     host: _Host = None,
     port: _Port = None,
     token: _Token = None,
-    model: Answerer = None,
-    strategy: ManagedBy = None,
-    limit: Window = None,
+    model: AgentModel = None,
+    strategy: AgentStrategy = None,
+    limit: AgentLimit = None,
     reserve: Reserve = None,
     max_iterations: MaxIterations = 10,
     read_only: ReadOnly = False,
@@ -168,23 +168,23 @@ def http(
     from ctxlab.agent.tools.environment import names_to_keep
     from ctxlab.llm import LiteLLMClient
     from ctxlab.serve import http as server
-    from ctxlab.sessions.sqlite.store import WorkspaceStore
-    from ctxlab.strategies import parse
+    from ctxlab.sessions.sqlite.store import SqliteStore
+    from ctxlab.strategies import parse_strategy
 
     if strategy is not None:
-        parse(strategy)  # a wrong one is said before anything is served
-    named, client = model_named(model), LiteLLMClient()
+        parse_strategy(strategy)  # a wrong one is said before anything is served
+    named, client = model_from_option_or_env(model), LiteLLMClient()
 
     def agent_for(folder: Path) -> Agent:
         if named is None:
-            raise no_model()
-        return agent_of(
+            raise missing_model_error()
+        return make_agent(
             folder,
             named,
             client,
             strategy=strategy,
             limit=limit,
-            reserve=reserved(reserve),
+            reserve=parse_reserve(reserve),
             max_iterations=max_iterations,
             read_only=read_only,
             no_tools=no_tools,
@@ -192,39 +192,39 @@ def http(
         )
 
     names_to_keep(keep_env or ())
-    folders = [a_workspace(folder) for folder in workspace or ["."]]
+    folders = [resolve_workspace(folder) for folder in workspace or ["."]]
     if named is not None:
         agent_for(folders[0])  # as is a limit
-    given = _given(token)
+    chosen_token = _take_token(token)
     made = server.make_app(
         folders,
         agent_for=agent_for,
         client=client,
         summary_model=summary_model,
-        store_for=lambda folder: WorkspaceStore(folder, client=client, model=summary_model),
-        token=given,
+        store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
+        token=chosen_token,
     )
     server.serve(
         made,
-        host or server.HOST,
-        server.PORT if port is None else port,
-        heard=_said(f"{', '.join(map(str, folders))}: served", given),
+        host or server.DEFAULT_HOST,
+        server.DEFAULT_PORT if port is None else port,
+        on_listening=_address_printer(f"{', '.join(map(str, folders))}: served", chosen_token),
     )
 
 
-def _given(token: str | None) -> str | None:
+def _take_token(token: str | None) -> str | None:
     """The token that the user chose; None where there is none, also where the variable is empty."""
     # What the server starts must not inherit it.
     os.environ.pop("CTXLAB_TOKEN", None)
     return token or None
 
 
-def _said(what: str, given: str | None) -> Callable[[str, str], None]:
+def _address_printer(what: str, chosen_token: str | None) -> Callable[[str, str], None]:
     """Prints the address, and the token where the user does not know it."""
 
     def heard(address: str, token: str) -> None:
-        note(f"{what} at {address}")
-        if given is None:
-            note(f"every request needs the header  Authorization: Bearer {token}")
+        print_note(f"{what} at {address}")
+        if chosen_token is None:
+            print_note(f"every request needs the header  Authorization: Bearer {token}")
 
     return heard

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.options import AsJson
 from ctxlab.cli.output import (
-    note,
     one_line,
-    say,
+    print_note,
+    print_result,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = [
     "delete",
     "delete_all",
     "export",
-    "list_all",
+    "list_sessions",
     "migrate",
     "search",
     "show",
@@ -50,7 +50,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
-def _begin(context: typer.Context) -> None:
+def _show_help(context: typer.Context) -> None:
     """List, read, search, export and delete the sessions of ctxlab chat.
 
     \b
@@ -70,7 +70,7 @@ def _begin(context: typer.Context) -> None:
 
 
 @app.command("list", short_help="List the sessions, newest first.")
-def list_all(
+def list_sessions(
     store: _Store = None,
     search: Annotated[
         str | None, typer.Option("--search", metavar="WORDS", help="Only those so titled.")
@@ -98,41 +98,41 @@ def list_all(
     """
     from pathlib import Path
 
-    from ctxlab.cli.dates import a_date
+    from ctxlab.cli.dates import parse_date
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import (
-        as_dict,
+        session_to_row,
         sessions_table,
     )
     from ctxlab.cli.session_lookup import (
-        every,
-        opened,
+        list_all_sessions,
+        open_session_library,
         short_ids,
     )
     from ctxlab.sessions.open import find_store
 
     limits: dict[str, Any] = {
-        "since": None if since is None else a_date(since),
-        "before": None if before is None else a_date(before),
+        "since": None if since is None else parse_date(since),
+        "before": None if before is None else parse_date(before),
         "agent": agent,
     }
     if store is None and find_store(".") is None:
-        note(f"no sessions in {Path().absolute()}; ctxlab chat begins one")
-        return say("[]") if json else None
-    with opened(store) as library:
-        known = every(library)
+        print_note(f"no sessions in {Path().absolute()}; ctxlab chat begins one")
+        return print_result("[]") if json else None
+    with open_session_library(store) as library:
+        known = list_all_sessions(library)
         found = library.sessions(search, **limits)
         if all:
             found += library.sessions(search, status="archived", **limits)
             found.sort(key=lambda session: session.updated, reverse=True)
     if json:
-        return say(shown.as_json(map(as_dict, found)))
+        return print_result(shown.to_json_array(map(session_to_row, found)))
     if found:
-        say(shown.drawn(sessions_table(found, short_ids(s.id for s in known))))
+        print_result(shown.render_to_text(sessions_table(found, short_ids(s.id for s in known))))
     archived = sum(s.status == "archived" for s in known)
-    hidden = f", and {many(archived, 'archived one')} (--all)" if archived and not all else ""
+    hidden = f", and {pluralize(archived, 'archived one')} (--all)" if archived and not all else ""
     of = f" of {len(known) - (0 if all else archived):,}" if search or any(limits.values()) else ""
-    note(f"{many(len(found), 'session')}{of}{hidden}")
+    print_note(f"{pluralize(len(found), 'session')}{of}{hidden}")
     return None
 
 
@@ -144,7 +144,9 @@ def search(
     session: Annotated[
         str | None, typer.Option(metavar="ID", help="In this session alone, archived or not.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1)] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Messages at most.")
+    ] = 20,
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
@@ -154,31 +156,31 @@ def search(
     """
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import (
-        hit_dict,
+        hit_to_row,
         hits_table,
     )
     from ctxlab.cli.session_lookup import (
-        every,
-        opened,
-        session_of,
+        find_session,
+        list_all_sessions,
+        open_session_library,
         short_ids,
     )
     from ctxlab.errors import SpecError
 
     if not "".join(words).strip():
         raise SpecError("there is nothing to search for: the words are empty")
-    with opened(store) as library:
-        id = None if session is None else session_of(library, session).id
+    with open_session_library(store) as library:
+        id = None if session is None else find_session(library, session).id
         hits = library.search(" ".join(words), id, limit=limit)
-        ids = short_ids(s.id for s in every(library))
+        ids = short_ids(s.id for s in list_all_sessions(library))
     if json:
-        return say(shown.as_json(map(hit_dict, hits)))
+        return print_result(shown.to_json_array(map(hit_to_row, hits)))
     if hits:
-        say(shown.drawn(hits_table(hits, ids)))
+        print_result(shown.render_to_text(hits_table(hits, ids)))
     more = "; -n shows more" if len(hits) == limit else ""
     if not hits:
         more = "; only whole words are looked for"
-    note(f"{many(len(hits), 'message')} found{more}")
+    print_note(f"{pluralize(len(hits), 'message')} found{more}")
     return None
 
 
@@ -197,34 +199,36 @@ def show(
 
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import (
-        as_dict,
-        facts,
-        turn_range,
+        parse_turn_range,
+        session_details,
+        session_to_row,
     )
     from ctxlab.cli.render.transcript import (
-        printed,
-        turn_texts,
+        render_turns,
+        text_for_stdout,
     )
     from ctxlab.cli.session_lookup import (
-        opened,
-        session_of,
+        find_session,
+        open_session_library,
     )
-    from ctxlab.sessions.table_of_contents import contents
-    from ctxlab.sessions.table_of_contents import turn as a_turn
+    from ctxlab.sessions.table_of_contents import get_contents
+    from ctxlab.sessions.table_of_contents import get_turn as a_turn
 
-    with opened(store) as library:
-        session = session_of(library, id)
+    with open_session_library(store) as library:
+        session = find_session(library, id)
         if turn is None:
-            made = contents(library, session.id)
+            made = get_contents(library, session.id)
             if json:
-                return say(shown.as_json([as_dict(session) | {"turns": made.total_turns}]))
-            return say(shown.drawn(facts(session, made)))
-        numbers = turn_range(turn, library.turns(session.id))
+                return print_result(
+                    shown.to_json_array([session_to_row(session) | {"turns": made.total_turns}])
+                )
+            return print_result(shown.render_to_text(session_details(session, made)))
+        numbers = parse_turn_range(turn, library.count_turns(session.id))
         turns = (a_turn(library, session.id, number) for number in numbers)
         if json:
-            return say(shown.as_json(map(asdict, turns)))
-        for text in turn_texts(turns):
-            say(printed(text))
+            return print_result(shown.to_json_array(map(asdict, turns)))
+        for text in render_turns(turns):
+            print_result(text_for_stdout(text))
     return None
 
 
@@ -235,16 +239,18 @@ def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
 
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import contents_text
-    from ctxlab.cli.render.transcript import printed
+    from ctxlab.cli.render.transcript import text_for_stdout
     from ctxlab.cli.session_lookup import (
-        opened,
-        session_of,
+        find_session,
+        open_session_library,
     )
-    from ctxlab.sessions.table_of_contents import contents
+    from ctxlab.sessions.table_of_contents import get_contents
 
-    with opened(store) as library:
-        made = contents(library, session_of(library, id).id)
-    return say(shown.as_json([asdict(made)]) if json else printed(contents_text(made)))
+    with open_session_library(store) as library:
+        made = get_contents(library, find_session(library, id).id)
+    return print_result(
+        shown.to_json_array([asdict(made)]) if json else text_for_stdout(contents_text(made))
+    )
 
 
 @app.command("export", short_help="Write sessions as recordings.")
@@ -270,24 +276,24 @@ def export(
     Native, the default, loses nothing; of another format it is said what it has no place for.
     """
     from ctxlab.cli.session_lookup import (
-        named_by,
-        opened,
+        find_sessions,
+        open_session_library,
     )
     from ctxlab.formats import write
-    from ctxlab.formats.unsupported import counted
-    from ctxlab.formats.write import writer
+    from ctxlab.formats.unsupported import format_count
+    from ctxlab.formats.write import writable_format
 
-    writer(to)
+    writable_format(to)
     if out is None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    with opened(store) as library:
-        found = named_by(library, ids)
+    with open_session_library(store) as library:
+        found = find_sessions(library, ids)
         recordings = (library.recording(session.id) for session in found)
         lost = write(recordings, sys.stdout if out is None else out, to, force=force)
-    told = ", ".join(counted(name, count) for name, count in lost.most_common())
-    if told or out is not None:
-        done = f"{many(len(found), 'session')} written as {to}"
-        note(f"{done}; lost: {told}" if told else done)
+    losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
+    if losses or out is not None:
+        done = f"{pluralize(len(found), 'session')} written as {to}"
+        print_note(f"{done}; lost: {losses}" if losses else done)
 
 
 @app.command("archive", short_help="Put sessions out of sight.")
@@ -298,35 +304,35 @@ def archive(
 ) -> None:
     """Put sessions out of sight: they are neither listed nor searched, and can be resumed."""
     from ctxlab.cli.session_lookup import (
-        named_by,
-        writable,
+        find_sessions,
+        open_writable_store,
     )
 
-    with writable(store) as library:
-        found = named_by(library, ids)
+    with open_writable_store(store) as library:
+        found = find_sessions(library, ids)
         there = [session for session in found if undo and session.status != "archived"]
         moved = [session for session in found if session not in there]
         for session in moved:
-            library.mark(session.id, "closed" if undo else "archived")
+            library.set_status(session.id, "closed" if undo else "archived")
     if moved:
-        note(f"{'back' if undo else 'archived'}: {_titles(moved)}")
+        print_note(f"{'back' if undo else 'archived'}: {_list_titles(moved)}")
     if there:
-        note(f"not archived, and left as it was: {_titles(there)}")
+        print_note(f"not archived, and left as it was: {_list_titles(there)}")
 
 
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: _Ids, store: _Store = None) -> None:
     """Delete the sessions that are named, for good; none where one of them is not there."""
     from ctxlab.cli.session_lookup import (
-        named_by,
-        writable,
+        find_sessions,
+        open_writable_store,
     )
 
-    with writable(store) as library:
-        found = named_by(library, ids)
+    with open_writable_store(store) as library:
+        found = find_sessions(library, ids)
         for session in found:
             library.delete(session.id)
-    note(f"deleted: {_titles(found)}")
+    print_note(f"deleted: {_list_titles(found)}")
 
 
 @app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
@@ -336,8 +342,8 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
     It asks first; where nobody can be asked, it takes --yes.
     """
     from ctxlab.cli.session_lookup import (
-        every,
-        writable,
+        list_all_sessions,
+        open_writable_store,
     )
     from ctxlab.errors import (
         SessionError,
@@ -345,14 +351,14 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
     )
 
     whose = f" of {one_line(agent)}" if agent else ""
-    with writable(store) as library:
-        found = every(library, agent)
+    with open_writable_store(store) as library:
+        found = list_all_sessions(library, agent)
         if found and not yes:
             if not sys.stdin.isatty():
-                what = many(len(found), "session")
+                what = pluralize(len(found), "session")
                 raise SessionError(f"nothing was deleted: {what}{whose}; add --yes to delete them")
-            asked = f"Delete {many(len(found), 'session')}{whose} for good?"
-            typer.confirm(asked, abort=True, err=True)
+            question = f"Delete {pluralize(len(found), 'session')}{whose} for good?"
+            typer.confirm(question, abort=True, err=True)
         count = 0
         for session in found:
             try:
@@ -360,7 +366,7 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
             except UnknownSession:
                 continue  # another process was quicker
             count += 1
-    say(f"{many(count, 'session')}{whose} deleted")
+    print_result(f"{pluralize(count, 'session')}{whose} deleted")
 
 
 @app.command("migrate", short_help="Bring a folder of older session files up to date.")
@@ -375,13 +381,13 @@ def migrate(
     """
     from pathlib import Path
 
-    from ctxlab.sessions.jsonl.migrate import migrate as migrated
+    from ctxlab.sessions.jsonl.migrate import migrate_folder as migrated
 
     report = migrated(Path(folder).expanduser())
-    say(str(report))
+    print_result(str(report))
 
 
-def _titles(sessions: list[Session]) -> str:
+def _list_titles(sessions: list[Session]) -> str:
     """The titles of a few sessions, and how many there are."""
     titles = [one_line(session.title) or session.id for session in sessions[:3]]
     more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""

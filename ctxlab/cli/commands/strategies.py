@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ctxlab.cli.output import say
+from ctxlab.cli.output import print_result
 
 if TYPE_CHECKING:
-    from ctxlab.strategies.introspection import About
+    from ctxlab.strategies.introspection import StrategyInfo
 
 __all__ = ["command"]
 
-_HEADS = {
+_KIND_HEADINGS = {
     "strategy": "Strategies",
     "control": "Controls, which bound a comparison and are never recommended",
     "baseline": "Baselines: what products and libraries do by default",
@@ -36,37 +36,37 @@ def command(
       ctxlab strategies openhands.default    a product's default, with version and link
     """
     from ctxlab.cli.render.format import (
-        as_json,
-        drawn,
+        render_to_text,
+        to_json_array,
     )
     from ctxlab.strategies.introspection import (
-        about,
-        catalogue,
+        list_strategies,
+        strategy_info,
     )
 
-    chosen = [about(name)] if name else catalogue()
+    chosen = [strategy_info(name)] if name else list_strategies()
     if json:
-        say(as_json([_plain(each) for each in chosen]))
+        print_result(to_json_array([_to_json_row(each) for each in chosen]))
     elif name:
-        say(drawn(*_page(chosen[0])))
+        print_result(render_to_text(*_render_strategy(chosen[0])))
     else:
-        say(drawn(*_list(chosen)))
+        print_result(render_to_text(*_render_list(chosen)))
 
 
-def _list(known: list[About]) -> list[Any]:
+def _render_list(known: list[StrategyInfo]) -> list[Any]:
     from rich.text import Text
 
-    from ctxlab.strategies.registry import LINEUP
+    from ctxlab.strategies.registry import DEFAULT_LINEUP
 
     parts: list[Any] = []
-    for kind, head in _HEADS.items():
+    for kind, head in _KIND_HEADINGS.items():
         parts += [Text(), Text(head, "underline")] if parts else [Text(head, "underline")]
         for each in known:
             if each.kind == kind:
-                asks = "  (can ask a model)" if each.model == "optional" else ""
+                asks = "  (can ask a model)" if each.model_use == "optional" else ""
                 parts.append(Text.assemble((each.signature, "bold"), (asks, "dim")))
-                parts.append(_indented(each.claim))
-                parts.append(_indented(f"Source: {each.source}", "dim"))
+                parts.append(_indent(each.summary))
+                parts.append(_indent(f"Source: {each.source}", "dim"))
     return [
         *parts,
         Text(),
@@ -74,47 +74,51 @@ def _list(known: list[About]) -> list[Any]:
              "so only where model='…' names one. A dotted path, such as mine.last_ten, is a strategy or "
              "a function of your own; peer:NAME runs the code of the package itself, where a baseline "
              "has one. ctxlab strategies NAME says more."),
-        Text(f"The default lineup: {', '.join(LINEUP)}."),
+        Text(f"The default lineup: {', '.join(DEFAULT_LINEUP)}."),
     ]  # fmt: skip
 
 
-def _page(known: About) -> list[Any]:
+def _render_strategy(known: StrategyInfo) -> list[Any]:
     from rich.text import Text
 
-    from ctxlab.cli.render.format import table
+    from ctxlab.cli.render.format import make_table
 
-    rows = [([p.name, p.default or "(must be given)", p.meaning], "") for p in known.parameters]
+    rows = [([p.name, p.default or "(required)", p.description], "") for p in known.parameters]
     parts: list[Any] = [Text(known.signature, "bold"), Text()]
     if known.kind == "baseline":
         parts += [
-            Text(known.claim), Text(), Text(f"Source: {known.source}"),
-            Text(known.link, no_wrap=True, overflow="ignore"),  # whole, so that it can be followed
-            Text(f"Written as: {known.written_as}"),
+            Text(known.summary), Text(), Text(f"Source: {known.source}"),
+            Text(known.url, no_wrap=True, overflow="ignore"),  # whole, so that it can be followed
+            Text(f"Written as: {known.equivalent}"),
         ]  # fmt: skip
     else:
-        parts.append(Text(known.text))
+        parts.append(Text(known.docstring))
     if rows:
-        parts += [Text(), table(["parameter", "default", "meaning"], rows, {0, 1, 2}, wraps=2)]
+        parts += [
+            Text(),
+            make_table(["parameter", "default", "description"], rows, {0, 1, 2}, wrap_column=2),
+        ]
     return parts
 
 
-def _plain(known: About) -> dict[str, Any]:
+def _to_json_row(known: StrategyInfo) -> dict[str, Any]:
     return {
         "name": known.name,
         "kind": known.kind,
         "signature": known.signature,
-        "claim": known.claim,
+        "claim": known.summary,
         "parameters": [
-            {"name": p.name, "default": p.default, "meaning": p.meaning} for p in known.parameters
+            {"name": p.name, "default": p.default, "meaning": p.description}
+            for p in known.parameters
         ],
         "source": known.source,
-        "model": known.model,
-        "written_as": known.written_as,
-        "link": known.link,
+        "model": known.model_use,
+        "written_as": known.equivalent,
+        "link": known.url,
     }
 
 
-def _indented(text: str, style: str = "") -> Any:
+def _indent(text: str, style: str = "") -> Any:
     from rich.padding import Padding
     from rich.text import Text
 

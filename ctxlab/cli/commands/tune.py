@@ -19,25 +19,25 @@ from ctxlab.cli.options import (
     Reserve,
     Sample,
     Where,
-    chosen,
-    hint_at_skipping,
-    reserved,
+    make_spec,
+    parse_reserve,
+    suggest_on_error_skip,
 )
 from ctxlab.cli.output import (
-    left_out,
-    note,
-    say,
+    print_note,
+    print_result,
+    report_skipped,
 )
 from ctxlab.cli.saving import (
-    a_folder,
-    check_out,
-    saving,
+    check_output_folder,
+    parse_out_folder,
+    save_then_print,
 )
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
-    from ctxlab.evaluation.tuning.results import Tuning
+    from ctxlab.evaluation.tuning.results import TuningResults
 
 __all__ = ["command"]
 
@@ -61,7 +61,7 @@ def command(
     holdout: Annotated[
         float,
         typer.Option(
-            metavar="X",
+            metavar="SHARE",
             help="Share of the clusters that the frontier is reported on and not found on; 0: none.",
         ),
     ] = 0.5,
@@ -77,13 +77,17 @@ def command(
             "as tokens_mean,recall.",
         ),
     ] = "cost_usd,recall_far",
-    floor: Annotated[
+    min_recall: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Far recall to keep, as a share of full history's [0.95]."),
+        typer.Option(
+            metavar="SHARE", help="Far recall to keep, as a share of full history's [0.95]."
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="S", help="Of what is held out, and of the draws [0]."),
+        typer.Option(
+            metavar="N", help="Of what is held out, and of the trials that are drawn [0]."
+        ),
     ] = None,
     where: Where = None,
     sample: Sample = None,
@@ -93,7 +97,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            parser=a_folder,
+            parser=parse_out_folder,
             help="Save what was held out as a run, and the frontier and all trials beside it; ctxlab "
             "eval DIR replays the frontier over all of the data, what it was tuned on too.",
         ),
@@ -121,15 +125,15 @@ def command(
         frontier_json,
         frontier_text,
     )
-    from ctxlab.evaluation.tuning.search_space import SPACES
+    from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
     from ctxlab.evaluation.tuning.tune import tune
 
-    spec = chosen(
+    spec = make_spec(
         paths,
         limits=limit,
         model=model,
-        reserve=reserved(reserve),
-        floor=floor,
+        reserve=parse_reserve(reserve),
+        min_recall=min_recall,
         where=where,
         sample=sample,
         seed=seed,
@@ -141,16 +145,16 @@ def command(
         raise SpecError(
             f"--objective is two figures, such as cost_usd,recall_far, not {objective!r}"
         )
-    with hint_at_skipping(spec.on_error), left_out() as (on_skip, rows):
+    with suggest_on_error_skip(spec.on_error), report_skipped() as (on_skip, rows):
         recordings = list(spec.recordings(on_skip))
         for recording in recordings:
             rows.update(recording.skipped)
-    telling = [recording for recording in recordings if recording.requests]
-    check_out(out, lambda: telling, spec.models, "tuning")
+    telling = [recording for recording in recordings if recording.request_positions]
+    check_output_folder(out, lambda: telling, spec.model_choice, "tuning")
     try:
         found = tune(
             recordings,
-            strategy or tuple(SPACES),
+            strategy or tuple(DEFAULT_SPACES),
             spec.limits,
             spec.model,
             holdout=holdout,
@@ -163,14 +167,14 @@ def command(
             profile=spec.profiles,
         )
     except SpecError as error:
-        raise SpecError(_in_options(str(error))) from None
-    found.results.manifest["spec"] = _repeatable(found, spec)
-    _remark(found, spec)
-    with saving(out, found.save, _saved(found, out)):
-        say(frontier_json(found) if json else frontier_text(found, spec.floor))
+        raise SpecError(_use_option_names(str(error))) from None
+    found.results.manifest["spec"] = _repeatable_spec(found, spec)
+    _note_run(found, spec)
+    with save_then_print(out, found.save, _saved_message(found, out)):
+        print_result(frontier_json(found) if json else frontier_text(found, spec.min_recall))
 
 
-_OPTIONS = (
+_ERROR_REPLACEMENTS = (
     ("a holdout of ", "--holdout "),
     ("holdout is a share", "--holdout: a share"),
     ("take a smaller holdout", "take a smaller --holdout"),
@@ -186,45 +190,49 @@ _OPTIONS = (
 "what Python says of its arguments, and what that is here"
 
 
-def _in_options(said: str) -> str:
+def _use_option_names(message: str) -> str:
     """An error in the words of the command line."""
-    for there, here in _OPTIONS:
-        said = said.replace(there, here)
-    return said
+    for there, here in _ERROR_REPLACEMENTS:
+        message = message.replace(there, here)
+    return message
 
 
-def _saved(found: Tuning, out: Path | None) -> str:
+def _saved_message(found: TuningResults, out: Path | None) -> str:
     """Say what was saved, and what to do with it."""
-    held = "what was held out" if found.held_out else "what it was tuned on"
-    more = ", what it was tuned on too" if found.held_out else ""
+    held = "what was held out" if found.heldout_clusters else "what it was tuned on"
+    more = ", what it was tuned on too" if found.heldout_clusters else ""
     return (
         f"saved to {out}: the run on {held}, frontier.parquet and trials.parquet; ctxlab eval {out} "
         f"replays all of the data{more}"
     )
 
 
-def _remark(found: Tuning, spec: Spec) -> None:
+def _note_run(found: TuningResults, spec: Spec) -> None:
     """Note how the run was counted, what is not in its figures, and how to go on."""
     from ctxlab.cli.notices import (
-        say_of_which_model,
-        say_what_is_unlogged,
+        note_counting_model,
+        note_unlogged_tokens,
     )
-    from ctxlab.cli.render.leaderboard import short
+    from ctxlab.cli.render.leaderboard import short_strategy
 
     recordings = found.results.manifest["recordings"]
-    say_of_which_model(recordings, spec.model)
-    say_what_is_unlogged(recordings, spec.reserve)
-    if not found.held_out:
-        note("warning: nothing is held out, so the figures are those of what was chosen for them")
-    if (winner := found.winner(spec.floor)) is not None:
+    note_counting_model(recordings, spec.model)
+    note_unlogged_tokens(recordings, spec.reserve)
+    if not found.heldout_clusters:
+        print_note(
+            "warning: nothing is held out, so the figures are those of what was chosen for them"
+        )
+    if (winner := found.winner(spec.min_recall)) is not None:
         strategy, limit = winner
         data = " ".join(f"'{path}'" if " " in path else path for path in spec.data)
         size = f"{limit:.0f}" if limit > 1 else f"{limit:g}"
         model = f" -m {spec.model}" if spec.model else ""
-        note(f"go on with: ctxlab eval {data}{model} -l {size} -s full -s '{short(strategy)}'")
+        print_note(
+            f"go on with: ctxlab eval {data}{model} -l {size} -s full -s '{short_strategy(strategy)}'"
+        )
 
 
-def _repeatable(found: Tuning, spec: Spec) -> dict[str, object]:
+def _repeatable_spec(found: TuningResults, spec: Spec) -> dict[str, object]:
     """The experiment whose results are saved, with a folder from which its data is found anywhere."""
     from msgspec import to_builtins
     from msgspec.structs import replace

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from ctxlab.agent.context_breakdown import PARTS
-from ctxlab.cli.render.format import percent
+from ctxlab.agent.context_breakdown import CONTEXT_PARTS
+from ctxlab.cli.render.format import format_percent
 
-__all__ = ["cells", "meter"]
+__all__ = ["allocate_cells", "render_context_bar"]
 
 _STYLES = {
     "system": "blue",
@@ -24,16 +24,16 @@ _STYLES = {
     "free": "dim",
 }
 # A part is told from its neighbours by its sign, where there are no colours or nobody sees them.
-_SIGNS = dict(zip(PARTS, "█▓▒■░·", strict=True))
-_LETTERS = dict(zip(PARTS, "STUMR.", strict=True))
-_MEANINGS = {"reserve": "kept for the reply"}
-_WIDEST, _MEANT, _FIGURES = 80, 52, 36
+_SIGNS = dict(zip(CONTEXT_PARTS, "█▓▒■░·", strict=True))
+_LETTERS = dict(zip(CONTEXT_PARTS, "STUMR.", strict=True))
+_PART_NOTES = {"reserve": "kept for the reply"}
+_MAX_BAR_WIDTH, _MIN_WIDTH_FOR_NOTES, _MIN_WIDTH_FOR_SHARES = 80, 52, 36
 
 
-def cells(sizes: Sequence[int], count: int) -> list[int]:
+def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
     """So many cells shared out by size; what is not nothing has one, as far as they go.
 
-    >>> cells([120, 900, 1, 0, 8979], 20)
+    >>> allocate_cells([120, 900, 1, 0, 8979], 20)
     [1, 1, 1, 0, 17]
     """
     total = sum(sizes)
@@ -50,30 +50,33 @@ def cells(sizes: Sequence[int], count: int) -> list[int]:
     return shared
 
 
-def meter(parts: Mapping[str, int], columns: int, title: str = "") -> Text:
+def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") -> Text:
     """A bar of the window and the tokens of each of its parts, with their share of it.
 
-    ``parts`` are those of ``Agent.parts``, with the ``limit``. What does not fit is said, and the bar
-    is then of the request. ``columns`` is the width to keep to: below 36 the shares are left out.
+    ``parts`` is what ``Agent.context_breakdown`` gives, with the ``limit``. What does not fit is said,
+    and the bar is then of the request. ``width`` is the width to keep to: below 36 the shares are left
+    out.
     """
-    signs = _SIGNS if _can_be_shown("".join(_SIGNS.values())) else _LETTERS
+    signs = _SIGNS if _can_encode("".join(_SIGNS.values())) else _LETTERS
     limit = parts["limit"]
-    sizes = [max(0, parts.get(name, 0)) for name in PARTS]
+    sizes = [max(0, parts.get(name, 0)) for name in CONTEXT_PARTS]
     used = sum(sizes[:-2])
-    head = f"{used:,} of {limit:,} tokens ({percent(used / limit) if limit else '–'} %)"
+    head = f"{used:,} of {limit:,} tokens ({format_percent(used / limit) if limit else '–'} %)"
     text = Text()
     if title:
         text.append(f"{title}\n", "dim")
     text.append(f"{head}\n", "bold")
-    for name, count in zip(PARTS, cells(sizes, min(columns, _WIDEST)), strict=True):
+    for name, count in zip(
+        CONTEXT_PARTS, allocate_cells(sizes, min(width, _MAX_BAR_WIDTH)), strict=True
+    ):
         text.append(signs[name] * count, _STYLES[name])
     text.append("\n")
-    for name, size in zip(PARTS, sizes, strict=True):
+    for name, size in zip(CONTEXT_PARTS, sizes, strict=True):
         text.append(signs[name], _STYLES[name])
         text.append(f" {name:<9}{size:>11,}")
-        if columns >= _FIGURES:
-            text.append(f"{percent(size / limit) if limit else '–':>6} %")
-            if columns >= _MEANT and (meaning := _MEANINGS.get(name)):
+        if width >= _MIN_WIDTH_FOR_SHARES:
+            text.append(f"{format_percent(size / limit) if limit else '–':>6} %")
+            if width >= _MIN_WIDTH_FOR_NOTES and (meaning := _PART_NOTES.get(name)):
                 text.append(f"  {meaning}", "dim")
         text.append("\n")
     if (over := used + sizes[-2] - limit) > 0:
@@ -82,7 +85,7 @@ def meter(parts: Mapping[str, int], columns: int, title: str = "") -> Text:
     return text
 
 
-def _can_be_shown(signs: str) -> bool:
+def _can_encode(signs: str) -> bool:
     """Whether the encoding of standard output has these signs."""
     try:
         signs.encode(sys.stdout.encoding or "ascii")

@@ -19,39 +19,39 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
-    "Row",
-    "as_json",
-    "compact",
-    "dollars",
-    "drawn",
-    "fitting",
-    "fold",
-    "percent",
-    "share",
-    "span",
-    "table",
-    "width",
+    "TableRow",
+    "fit_columns",
+    "fold_pipeline",
+    "format_count",
+    "format_percent",
+    "format_share",
+    "format_share_interval",
+    "format_usd",
+    "make_table",
+    "output_width",
+    "render_to_text",
+    "to_json_array",
 ]
 
-Row = tuple[Sequence[str], str]
+TableRow = tuple[Sequence[str], str]
 """The cells of a line and its style."""
 
-_NARROW, _USUAL = 60, 100
-_NAME = 16  # what the first column, which wraps, keeps at least
+_MIN_WIDTH, _DEFAULT_WIDTH = 60, 100
+_MIN_NAME_WIDTH = 16  # what the first column, which wraps, keeps at least
 
 
-def width() -> int:
+def output_width() -> int:
     """Columns to fill: those of the terminal, 60 at least, or 100 in a pipe."""
     if not sys.stdout.isatty():
-        return _USUAL
-    return max(shutil.get_terminal_size((_USUAL, 24)).columns, _NARROW)
+        return _DEFAULT_WIDTH
+    return max(shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MIN_WIDTH)
 
 
-def drawn(*parts: RenderableType) -> str:
+def render_to_text(*parts: RenderableType) -> str:
     """What is to be printed as text, with colour where a terminal reads it."""
     console = Console(
         force_terminal=sys.stdout.isatty(),
-        width=width(),
+        width=output_width(),
         markup=False,
         highlight=False,
         emoji=False,
@@ -62,39 +62,45 @@ def drawn(*parts: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
-def table(
+def make_table(
     heads: Sequence[str],
-    rows: Iterable[Row],
-    left: Collection[int] = (0,),
-    wraps: int = 0,
-    dim: Collection[int] = (),
+    rows: Iterable[TableRow],
+    text_columns: Collection[int] = (0,),
+    wrap_column: int = 0,
+    dim_columns: Collection[int] = (),
 ) -> Table:
-    """A table of figures; the columns numbered in ``left`` are text, and number ``wraps`` wraps."""
+    """A table of figures.
+
+    Columns are numbered from 0: those in ``text_columns`` are aligned left, ``wrap_column`` wraps,
+    those in ``dim_columns`` are dim.
+    """
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, head in enumerate(heads):
-        justify: Literal["left", "right"] = "left" if number in left else "right"
+        justify: Literal["left", "right"] = "left" if number in text_columns else "right"
         made.add_column(
             Text(head),
             justify=justify,
-            no_wrap=number != wraps,
+            no_wrap=number != wrap_column,
             overflow="fold",
-            style="dim" if number in dim else "",
+            style="dim" if number in dim_columns else "",
         )
     for cells, style in rows:
         made.add_row(*(Text(cell) for cell in cells), style=style)
     return made
 
 
-def fitting(
-    columns: Mapping[str, Sequence[str]], spare: Sequence[str], room: int | None = None
+def fit_columns(
+    columns: Mapping[str, Sequence[str]],
+    drop_order: Sequence[str],
+    available_width: int | None = None,
 ) -> list[str]:
     """The heads of the columns that fit beside each other, of columns by head.
 
-    ``spare``: heads that can be left out, what is missed least first. ``room`` is ``width()`` where it
-    is not given, of which the first column takes 16 or what it needs.
+    ``drop_order``: heads that can be left out, what is missed least first. ``available_width`` is
+    ``output_width()`` where it is not given, of which the first column takes 16 or what it needs.
 
     >>> columns = {"name": ["a long name, which wraps"], "msgs": ["2,134"], "format": ["native"]}
-    >>> fitting(columns, ["format"], 29), fitting(columns, ["format"], 28)
+    >>> fit_columns(columns, ["format"], 29), fit_columns(columns, ["format"], 28)
     (['name', 'msgs', 'format'], ['name', 'msgs'])
     """
     sizes = {
@@ -102,35 +108,39 @@ def fitting(
         for head, cells in columns.items()
     }
     first = next(iter(columns))
-    name = min(sizes.pop(first) - 1, _NAME)
-    left = (width() if room is None else room) - name - sum(sizes.values())
-    for head in spare:
+    name = min(sizes.pop(first) - 1, _MIN_NAME_WIDTH)
+    left = (
+        (output_width() if available_width is None else available_width)
+        - name
+        - sum(sizes.values())
+    )
+    for head in drop_order:
         if left < 0 and head in sizes:
             left += sizes.pop(head)
     return [first, *sizes]
 
 
-def fold(steps: str, columns: int) -> str:
+def fold_pipeline(pipeline: str, width: int) -> str:
     """A pipeline on as many lines as it needs, broken before its bars.
 
-    >>> print(fold("observation_mask(keep=3) | rolling_summary | panic", 30))
+    >>> print(fold_pipeline("observation_mask(keep=3) | rolling_summary | panic", 30))
     observation_mask(keep=3)
       | rolling_summary | panic
     """
     lines = [""]
-    for step in steps.split(" | "):
+    for step in pipeline.split(" | "):
         joined = f"{lines[-1]} | {step}" if lines[-1] else step
-        if len(joined) > columns and lines[-1]:
+        if len(joined) > width and lines[-1]:
             lines.append(f"  | {step}")
         else:
             lines[-1] = joined
     return "\n".join(lines)
 
 
-def compact(number: float) -> str:
+def format_count(number: float) -> str:
     """A count in three figures.
 
-    >>> [compact(n) for n in (0, 950, 4_200, 12_240, 999_900, 1_220_000, float("nan"))]
+    >>> [format_count(n) for n in (0, 950, 4_200, 12_240, 999_900, 1_220_000, float("nan"))]
     ['0', '950', '4.20k', '12.2k', '1.00M', '1.22M', '–']
     """
     if math.isnan(number):
@@ -143,10 +153,10 @@ def compact(number: float) -> str:
     return f"{number:.3g}"
 
 
-def percent(rate: float) -> str:
+def format_percent(rate: float) -> str:
     """A rate in per cent; what is not quite nothing or not quite all does not look so.
 
-    >>> [percent(rate) for rate in (0, 0.0004, 0.178, 0.9996, 1, float("nan"))]
+    >>> [format_percent(rate) for rate in (0, 0.0004, 0.178, 0.9996, 1, float("nan"))]
     ['0', '<1', '18', '>99', '100', '–']
     """
     if math.isnan(rate):
@@ -156,24 +166,24 @@ def percent(rate: float) -> str:
     return ">99" if 0.99 < rate < 1 else f"{rate:.0%}".rstrip("%")
 
 
-def dollars(amount: float) -> str:
+def format_usd(amount: float) -> str:
     """Dollars in three figures.
 
-    >>> [dollars(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 32, 123.4, 12_340)]
+    >>> [format_usd(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 32, 123.4, 12_340)]
     ['0', '<.001', '0.012', '1.82', '32.0', '123', '12.3k']
     """
     if math.isnan(amount) or amount == 0 or amount >= 999.5:
-        return compact(amount)
+        return format_count(amount)
     if amount < 0.001:
         return "<.001"
     places = 3 if amount < 0.1 else 2 if amount < 10 else 1 if amount < 99.95 else 0
     return f"{amount:.{places}f}"
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """A share with two figures behind the point; 1.0 is all of it.
 
-    >>> [share(value) for value in (0, 0.7649, 0.9999, 1, float("nan"))]
+    >>> [format_share(value) for value in (0, 0.7649, 0.9999, 1, float("nan"))]
     ['.00', '.76', '.99', '1.0', '–']
     """
     if math.isnan(value):
@@ -181,24 +191,26 @@ def share(value: float) -> str:
     return "1.0" if value >= 1 - 1e-9 else f"{min(value, 0.99):.2f}"[1:]
 
 
-def span(value: float, low: float, high: float) -> str:
+def format_share_interval(value: float, low: float, high: float) -> str:
     """A share with its interval, where there is one.
 
-    >>> span(0.7649, 0.7, 0.821), span(1, 1, 1)
+    >>> format_share_interval(0.7649, 0.7, 0.821), format_share_interval(1, 1, 1)
     ('.76 (.70–.82)', '1.0')
     """
-    said = share(value)
-    bounds = f"{share(low)}–{share(high)}"
+    said = format_share(value)
+    bounds = f"{format_share(low)}–{format_share(high)}"
     return said if math.isnan(low) or bounds == f"{said}–{said}" else f"{said} ({bounds})"
 
 
-def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
+def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:
     """One JSON array, an object a line; what is not a number becomes null."""
-    lines = [json.dumps({k: _plain(v) for k, v in row.items()}, allow_nan=False) for row in rows]
+    lines = [
+        json.dumps({k: _to_json_value(v) for k, v in row.items()}, allow_nan=False) for row in rows
+    ]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if hasattr(value, "item"):  # a number of numpy's
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -7,162 +7,176 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import short
-from ctxlab.evaluation.metrics import FAR
+from ctxlab.cli.render.leaderboard import short_strategy
+from ctxlab.evaluation.metrics import FAR_TOKENS
 
 if TYPE_CHECKING:
-    from ctxlab.evaluation.tuning.results import Tuning
+    from ctxlab.evaluation.tuning.results import TuningResults
 
 __all__ = ["frontier_json", "frontier_text"]
 
-_UNITS = {"cost_usd": ("cost\n$", show.dollars)}
-_GAINS = {"recall_far": "far"}
-_NAMES = 8  # more than the least that names take, which are long here
-_SPARE = ("\noptimism (95 %)", "of full\n% (95 %)", "\nheld out")
+_COST_COLUMNS = {"cost_usd": ("cost\n$", show.format_usd)}
+_GAIN_HEADS = {"recall_far": "far recall"}
+_EXTRA_NAME_WIDTH = 8  # more than the least that names take, which are long here
+_DROP_ORDER = ("\noptimism (95 %)", "vs full\n% (95 %)", "held-out\nstatus")
 "heads of the columns that a narrow terminal does without, what is missed least first"
-_NAMED = dict(
-    zip(_SPARE, ("optimism", "the share of full", "what is beaten held out"), strict=True)
+_HEAD_DESCRIPTIONS = dict(
+    zip(_DROP_ORDER, ("optimism", "the cost relative to full", "the held-out status"), strict=True)
 )
 
 
-def frontier_json(found: Tuning) -> str:
+def frontier_json(tuning: TuningResults) -> str:
     """The frontier as one JSON array of objects keyed by its columns, limits as given."""
-    given = {float(limit): limit for limit in found.results.manifest["spec"]["limits"]}
-    rows = found.frontier.to_dict("records")
-    return show.as_json(
-        {str(name): given[value] if name == "limit" else value for name, value in row.items()}
+    limits_as_given = {float(limit): limit for limit in tuning.results.manifest["spec"]["limits"]}
+    rows = tuning.frontier.to_dict("records")
+    return show.to_json_array(
+        {
+            str(name): limits_as_given[value] if name == "limit" else value
+            for name, value in row.items()
+        }
         for row in rows
     )
 
 
-def frontier_text(found: Tuning, floor: float) -> str:
+def frontier_text(tuning: TuningResults, min_recall: float) -> str:
     """The table in order of cost, what its columns mean, what is behind it, and the verdict last."""
     from rich.text import Text
 
-    frame = found.frontier
-    cost, kept = found.results.manifest["tuning"]["objective"]
-    head, write = _UNITS.get(cost, (cost.replace("_", "\n"), show.compact))
-    gain = f"\n{_GAINS.get(kept, kept)} (95 %)"
+    frame = tuning.frontier
+    cost, kept = tuning.results.manifest["tuning"]["objective"]
+    head, write = _COST_COLUMNS.get(cost, (cost.replace("_", "\n"), show.format_count))
+    gain = f"{_GAIN_HEADS.get(kept, kept)}\n(95 %)"
     rows = frame.to_dict("records")
     columns = {
-        "\nstrategy": [short(row["strategy"]) for row in rows],
-        "\nlimit": [_limit(row["limit"]) for row in rows],
+        "\nstrategy": [short_strategy(row["strategy"]) for row in rows],
+        "\nlimit": [_format_limit(row["limit"]) for row in rows],
         head: [write(row[cost]) for row in rows],
-        "of full\n% (95 %)": [_span(row, "cost_share", _whole) for row in rows],
-        gain: [show.span(row[kept], row[f"{kept}_low"], row[f"{kept}_high"]) for row in rows],
+        "vs full\n% (95 %)": [
+            _format_interval(row, "cost_share", _format_percent_of_whole) for row in rows
+        ],
+        gain: [
+            show.format_share_interval(row[kept], row[f"{kept}_low"], row[f"{kept}_high"])
+            for row in rows
+        ],
     }
-    if found.held_out:
-        columns["where\ntuned"] = [show.share(row[f"tuned_{kept}"]) for row in rows]
-        if any(map(_stands, rows)):
-            columns["\nheld out"] = [_stands(row) for row in rows]
+    if tuning.heldout_clusters:
+        columns["tuning\nset"] = [show.format_share(row[f"tuned_{kept}"]) for row in rows]
+        if any(map(_held_out_status, rows)):
+            columns["held-out\nstatus"] = [_held_out_status(row) for row in rows]
     if frame[f"{kept}_optimism"].notna().any():
-        columns["\noptimism (95 %)"] = [_span(row, f"{kept}_optimism", _signed) for row in rows]
-    heads = show.fitting(columns, _SPARE, show.width() - _NAMES)
-    taken = [max(len(s) for t in (h, *columns[h]) for s in t.split("\n")) for h in heads[1:]]
-    room = show.width() - sum(taken) - len(heads)
+        columns["\noptimism (95 %)"] = [
+            _format_interval(row, f"{kept}_optimism", _format_signed_share) for row in rows
+        ]
+    heads = show.fit_columns(columns, _DROP_ORDER, show.output_width() - _EXTRA_NAME_WIDTH)
+    head_widths = [max(len(s) for t in (h, *columns[h]) for s in t.split("\n")) for h in heads[1:]]
+    room = show.output_width() - sum(head_widths) - len(heads)
     lines = [
-        ([show.fold(columns[heads[0]][i], room), *(columns[h][i] for h in heads[1:])],
+        ([show.fold_pipeline(columns[heads[0]][i], room), *(columns[h][i] for h in heads[1:])],
          "dim" if row["dominated"] else "")
         for i, row in enumerate(rows)
     ]  # fmt: skip
     left = {0, *(i for i, h in enumerate(heads) if "(95" in h or "held" in h)}
-    told = [*_notes(found, kept, heads)]
-    if narrow := [_NAMED[head] for head in _SPARE if head in columns and head not in heads]:
-        told.append(f"Too narrow here for {', '.join(narrow)}; --json holds them.")
-    notes = [Text(sentence, style="dim") for sentence in told]
-    text = show.drawn(show.table(heads, lines, left), Text(), *notes)
-    verdict = found.verdict(floor)
+    sentences = [*_notes(tuning, kept, heads)]
+    if narrow := [
+        _HEAD_DESCRIPTIONS[head] for head in _DROP_ORDER if head in columns and head not in heads
+    ]:
+        sentences.append(f"Too narrow here for {', '.join(narrow)}; --json holds them.")
+    notes = [Text(sentence, style="dim") for sentence in sentences]
+    text = show.render_to_text(show.make_table(heads, lines, left), Text(), *notes)
+    verdict = tuning.verdict(min_recall)
     # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
-    last = show.drawn(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
+    last = show.render_to_text(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
     return f"{text}\n\n{last}"
 
 
-def _notes(found: Tuning, kept: str, heads: Sequence[str]) -> Iterator[str]:
+def _notes(tuning: TuningResults, kept: str, heads: Sequence[str]) -> Iterator[str]:
     """What is behind the table, and what those of its columns mean that are shown."""
-    manifest = found.results.manifest
-    tuned, held = len(found.tuned_on), len(found.held_out)
+    manifest = tuning.results.manifest
+    tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
     searched = manifest["tuning"]["configurations"]
-    heard = sum(recording["requests"] > 0 for recording in manifest["recordings"])
-    on = f"Measured on {many(heard, 'recording')} in {many(held, 'other cluster')}"
-    best = len(found.frontier)
+    n_recordings = sum(recording["requests"] > 0 for recording in manifest["recordings"])
+    on = f"Measured on {pluralize(n_recordings, 'recording')} in {pluralize(held, 'other cluster')}"
+    best = len(tuning.frontier)
     worth = "is worth its" if best == 1 else "are worth their"
     yield (
-        f"{many(best, 'configuration')} of {searched:,} {worth} price on "
-        f"{many(tuned, 'cluster')}. {on if held else 'Measured on the same'}, replayed off-policy: what "
-        "the agent did next is what the recording says."
+        f"{pluralize(best, 'configuration')} of {searched:,} {worth} price on "
+        f"{pluralize(tuned, 'cluster')}. {on if held else 'Measured on the same'}, replayed off-policy: "
+        "what the agent did next is what the recording says."
     )
     cost = manifest["tuning"]["objective"][0]
     what = "input cost" if cost == "cost_usd" else cost
     legend = []
-    if "of full\n% (95 %)" in heads:
-        legend.append(f"of full: {what} as a share of full history's on the same requests")
+    if "vs full\n% (95 %)" in heads:
+        legend.append(f"vs full: {what} as a share of full history's on the same requests")
     if kept == "recall_far":
         legend.append(
-            f"far: share of what the agent used next and was last said over {FAR:,} tokens before that "
-            "was still in view (availability: an upper bound)"
+            f"far recall: share of what the agent used next and was last said over {FAR_TOKENS:,} "
+            "tokens before that was still in view (availability: an upper bound)"
         )
     else:
-        legend.append(f"{kept}: {_meaning(found, kept)}")
-    if "where\ntuned" in heads:
-        legend.append("where tuned: the same on the clusters that it was chosen on")
-    if "\nheld out" in heads and found.frontier["dominated"].any():
-        legend.append("beaten: another one keeps more for less here")
+        legend.append(f"{kept}: {_score_meaning(tuning, kept)}")
+    if "tuning\nset" in heads:
+        legend.append("tuning set: the same on the clusters that it was chosen on")
+    if "held-out\nstatus" in heads and tuning.frontier["dominated"].any():
+        legend.append("dominated: another one keeps more for less here")
     yield f"{legend[0][:1].upper()}{'; '.join(legend)[1:]}."
     if held:
-        yield _optimism(found, kept)
+        yield _optimism_sentence(tuning, kept)
 
 
-def _optimism(found: Tuning, kept: str) -> str:
+def _optimism_sentence(tuning: TuningResults, kept: str) -> str:
     """How much better all of the frontier looked where it was chosen."""
-    row = found.optimism.loc[kept].to_dict()
+    row = tuning.optimism.loc[kept].to_dict()
     name = "far recall" if kept == "recall_far" else kept
     said = (
-        f"All of the frontier together: {name} {show.share(row['tuned'])} where tuned, "
-        f"{show.share(row['held_out'])} held out"
+        f"All of the frontier together: {name} {show.format_share(row['tuned'])} where tuned, "
+        f"{show.format_share(row['held_out'])} held out"
     )
     if math.isnan(row["optimism"]):
         return f"{said}; too few clusters for an interval of the difference, the optimism of the search."
-    bounds = f"{_signed(row['low'])} to {_signed(row['high'])}"
-    return f"{said}; the optimism of the search is {_signed(row['optimism'])} ({bounds})."
+    bounds = f"{_format_signed_share(row['low'])} to {_format_signed_share(row['high'])}"
+    return (
+        f"{said}; the optimism of the search is {_format_signed_share(row['optimism'])} ({bounds})."
+    )
 
 
-def _meaning(found: Tuning, name: str) -> str:
-    return next(score.meaning for score in found.results.scores if score.name == name)
+def _score_meaning(tuning: TuningResults, name: str) -> str:
+    return next(score.meaning for score in tuning.results.scores if score.name == name)
 
 
-def _stands(row: Any) -> str:
+def _held_out_status(row: Any) -> str:
     """How a configuration of the frontier stands on what was held out."""
     if not row["fits"]:
         return "does not fit"
-    return "beaten" if row["dominated"] else ""
+    return "dominated" if row["dominated"] else ""
 
 
-def _limit(limit: float) -> str:
+def _format_limit(limit: float) -> str:
     return f"{limit * 100:.3g} %" if limit <= 1 else f"{limit:,.0f}"
 
 
-def _span(row: Any, name: str, write: Callable[[float], str]) -> str:
+def _format_interval(row: Any, name: str, write: Callable[[float], str]) -> str:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if math.isnan(value):
         return "–"
     return write(value) + ("" if math.isnan(low) else f" ({write(low)}–{write(high)})")
 
 
-def _whole(share: float) -> str:
+def _format_percent_of_whole(share: float) -> str:
     """A share of a whole that may be exceeded, in per cent; beyond all measure it only says so.
 
-    >>> _whole(0.2345), _whole(31.4)
+    >>> _format_percent_of_whole(0.2345), _format_percent_of_whole(31.4)
     ('23', '>999')
     """
     return f"{share * 100:.0f}" if share < 9.995 else ">999"
 
 
-def _signed(gap: float) -> str:
+def _format_signed_share(gap: float) -> str:
     """A difference of shares with its sign.
 
-    >>> _signed(0.034), _signed(-0.5), _signed(0.001)
+    >>> _format_signed_share(0.034), _format_signed_share(-0.5), _format_signed_share(0.001)
     ('+.03', '−.50', '.00')
     """
     text = f"{abs(gap):.2f}".removeprefix("0")

@@ -5,95 +5,117 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
 from ctxlab.evaluation.gate.check import (
-    Change,
-    Gate,
-    Update,
+    BaselineChange,
+    BaselineUpdate,
+    GateResults,
 )
 from ctxlab.evaluation.gate.findings import (
     Finding,
-    places,
-    score_in_words,
-    written,
+    decimal_places,
+    format_score_value,
+    score_label,
 )
 
-__all__ = ["findings_json", "findings_text", "junit", "markdown", "update_text"]
+__all__ = [
+    "findings_json",
+    "findings_junit_xml",
+    "findings_markdown",
+    "findings_text",
+    "update_text",
+]
 
 _DIFFERENCE = "difference (95 %)"
-_HEADS = ("", "budget", "score", "baseline", "now", _DIFFERENCE, "bound")
-_SPARE = ("baseline", _DIFFERENCE, "score")
+_HEADS = ("", "budget", "score", "baseline", "current", _DIFFERENCE, "bound")
+_DROP_ORDER = ("baseline", _DIFFERENCE, "score")
 "columns that a narrow terminal does without, what is missed least first; sentences below hold them"
 _STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok": ""}
 
 
-def findings_text(gate: Gate) -> str:
+def findings_text(gate: GateResults) -> str:
     """A line a bound, breaches first, then a sentence for each that does not hold, then the count."""
-    cells = [[_mark(gate, f), _name(f), f.score.name, *f.cells, f.rule] for f in gate.ordered]
+    cells = [
+        [_outcome_label(gate, f), _budget_label(f), f.score.name, *f.cells, f.bound_text]
+        for f in gate.sorted_findings
+    ]
     columns = dict(zip(_HEADS, map(list, zip(*cells, strict=True)), strict=True))
-    shown = _fitted(columns)
+    shown = _fit_columns(columns)
     if _DIFFERENCE not in shown:  # on two lines it may fit
         columns[_DIFFERENCE] = [cell.replace(" (", "\n(") for cell in columns[_DIFFERENCE]]
-        shown = _fitted(columns)
+        shown = _fit_columns(columns)
     rows: list[tuple[list[str], str]] = []
     for experiment in _experiments(gate):
         rows.append((["", experiment], "bold"))
         rows += [
-            ([columns[head][place] for head in shown], _STYLES[_mark(gate, f)])
-            for place, f in enumerate(gate.ordered)
+            ([columns[head][place] for head in shown], _STYLES[_outcome_label(gate, f)])
+            for place, f in enumerate(gate.sorted_findings)
             if f.budget.experiment == experiment
         ]
-    left = {place for place, head in enumerate(shown) if head not in ("baseline", "now")}
-    drawn = show.drawn(show.table(shown, rows, left, wraps=1))
+    left = {place for place, head in enumerate(shown) if head not in ("baseline", "current")}
+    drawn = show.render_to_text(show.make_table(shown, rows, left, wrap_column=1))
     if narrow := [head.removesuffix(" (95 %)") for head in _HEADS if head not in shown]:
         drawn += f"\n\nToo narrow here for {', '.join(narrow)}; --json holds them."
-    told = [f"{_mark(gate, f)}: {f.sentence}." for f in gate.ordered if f.outcome != "ok"]
-    return "\n\n".join([drawn, *(["\n".join(told)] if told else []), _count(gate)])
+    sentences = [
+        f"{_outcome_label(gate, f)}: {f.sentence}."
+        for f in gate.sorted_findings
+        if f.outcome != "ok"
+    ]
+    return "\n\n".join([drawn, *(["\n".join(sentences)] if sentences else []), _summary_line(gate)])
 
 
-def _fitted(columns: dict[str, list[str]]) -> list[str]:
+def _fit_columns(columns: dict[str, list[str]]) -> list[str]:
     """The heads that fit beside each other, with 16 columns at least for names, which wrap."""
     mark, name, *others = columns
-    taken = show.width() - 1 - max(map(len, columns[mark]))
+    available_width = show.output_width() - 1 - max(map(len, columns[mark]))
     first = {name: columns[name], **{head: columns[head] for head in others}}
-    return [mark, *show.fitting(first, _SPARE, taken)]
+    return [mark, *show.fit_columns(first, _DROP_ORDER, available_width)]
 
 
-def markdown(gate: Gate) -> str:
+def findings_markdown(gate: GateResults) -> str:
     """The same as Markdown, for the summary of a step in CI."""
-    lines = ["### ctxlab gate", "", f"**{_count(gate)}**", ""]
+    lines = ["### ctxlab gate", "", f"**{_summary_line(gate)}**", ""]
     lines += [
-        f"- {_mark(gate, f)}: {_escaped(f.sentence)}." for f in gate.ordered if f.outcome != "ok"
+        f"- {_outcome_label(gate, f)}: {_escape_markdown(f.sentence)}."
+        for f in gate.sorted_findings
+        if f.outcome != "ok"
     ]
     lines += [""] * (lines[-1] != "")
-    lines += [_line(_HEADS), _line(["---"] * len(_HEADS))]
+    lines += [_markdown_row(_HEADS), _markdown_row(["---"] * len(_HEADS))]
     lines += [
-        _line(map(_escaped, (_mark(gate, f), f.budget.where, f.score.name, *f.cells, f.rule)))
-        for f in gate.ordered
+        _markdown_row(
+            map(
+                _escape_markdown,
+                (_outcome_label(gate, f), f.budget.label, f.score.name, *f.cells, f.bound_text),
+            )
+        )
+        for f in gate.sorted_findings
     ]
     return "\n".join(lines) + "\n"
 
 
-def junit(gate: Gate) -> str:
+def findings_junit_xml(gate: GateResults) -> str:
     """The same as JUnit XML: a suite an experiment, a case a bound; unclear counts as skipped."""
-    counts = _counts(gate, gate.findings)
+    counts = _junit_counts(gate, gate.findings)
     root = ElementTree.Element("testsuites", {"name": "ctxlab gate", **counts})
     for name in _experiments(gate):
         findings = [f for f in gate.findings if f.budget.experiment == name]
-        about = {"name": one_line(name), **_counts(gate, findings)}
+        about = {"name": one_line(name), **_junit_counts(gate, findings)}
         suite = ElementTree.SubElement(root, "testsuite", about)
         for f in findings:
             of = {
-                "classname": one_line(f"{name}.{f.budget.key}"),
-                "name": f"{f.score.name} {f.rule}",
+                "classname": one_line(f"{name}.{f.budget.baseline_key}"),
+                "name": f"{f.score.name} {f.bound_text}",
             }
             case = ElementTree.SubElement(suite, "testcase", of)
             unclear = "unclear: " if f.outcome == "unclear" else ""
             said = {"message": one_line(f"{unclear}{f.sentence}")}
-            if gate.fails(f):
-                failure = ElementTree.SubElement(case, "failure", {**said, "type": _mark(gate, f)})
+            if gate.is_breach(f):
+                failure = ElementTree.SubElement(
+                    case, "failure", {**said, "type": _outcome_label(gate, f)}
+                )
                 failure.text = said["message"]
             elif f.outcome != "ok":
                 ElementTree.SubElement(case, "skipped", said)
@@ -102,9 +124,9 @@ def junit(gate: Gate) -> str:
     return text.decode() + "\n"
 
 
-def findings_json(gate: Gate) -> str:
+def findings_json(gate: GateResults) -> str:
     """An array with an object a bound, in the order of the table."""
-    return show.as_json(
+    return show.to_json_array(
         {
             "experiment": f.budget.experiment,
             "name": f.budget.name,
@@ -113,73 +135,73 @@ def findings_json(gate: Gate) -> str:
             "score": f.score.name,
             "kind": f.bound.kind,
             "bound": f.margin if f.bound.kind == "margin" else f.bound.value,
-            "now": f.now,
-            "baseline": f.before,
+            "now": f.value,
+            "baseline": f.baseline_value,
             "difference": f.difference,
             "low": f.low,
             "high": f.high,
             "outcome": f.outcome,
-            "fails": gate.fails(f),
+            "fails": gate.is_breach(f),
             "sentence": f.sentence,
         }
-        for f in gate.ordered
+        for f in gate.sorted_findings
     )
 
 
-def update_text(update: Update) -> str:
+def update_text(update: BaselineUpdate) -> str:
     """The figures that changed, old and new, and what they are taken on."""
-    if not update.written:
+    if not update.file_changed:
         return f"{update.path} holds what was found: nothing changed"
-    lines = [f"{said}" for said in update.data]
-    lines += [_change(change) for change in update.changes]
+    lines = [f"{said}" for said in update.data_changes]
+    lines += [_change_line(change) for change in update.changes]
     if not lines:
         lines = ["every figure is what it was; what recordings add to it is not"]
     return "\n".join([*lines, f"{update.path} is rewritten: commit it"])
 
 
-def _change(change: Change) -> str:
+def _change_line(change: BaselineChange) -> str:
     if change.score is None:
-        return f"{change.where}: gone"
+        return f"{change.label}: gone"
     before = change.now if change.before is None else change.before
     assert change.now is not None
     assert before is not None
-    digits = places(change.score, before, change.now)
-    now = written(change.now, change.score, digits)
-    was = "new" if change.before is None else written(before, change.score, digits)
-    return f"{change.where}: {score_in_words(change.score)} {was} → {now}"
+    digits = decimal_places(change.score, before, change.now)
+    now = format_score_value(change.now, change.score, digits)
+    was = "new" if change.before is None else format_score_value(before, change.score, digits)
+    return f"{change.label}: {score_label(change.score)} {was} → {now}"
 
 
-def _counts(gate: Gate, findings: Sequence[Finding]) -> dict[str, str]:
+def _junit_counts(gate: GateResults, findings: Sequence[Finding]) -> dict[str, str]:
     """How many cases there are, and of which kind, as attributes of a suite."""
-    failed = [gate.fails(f) for f in findings]
+    failed = [gate.is_breach(f) for f in findings]
     unclear = [f.outcome == "unclear" for f in findings]
     skipped = sum(unclear) if not gate.strict else 0
     counts = {"tests": len(failed), "failures": sum(failed), "errors": 0, "skipped": skipped}
     return {key: str(count) for key, count in counts.items()}
 
 
-def _experiments(gate: Gate) -> list[str]:
+def _experiments(gate: GateResults) -> list[str]:
     return list(dict.fromkeys(finding.budget.experiment for finding in gate.findings))
 
 
-def _name(finding: Finding) -> str:
+def _budget_label(finding: Finding) -> str:
     """A budget in the table of its experiment."""
-    return finding.budget.where.removeprefix(f"{finding.budget.experiment} / ")
+    return finding.budget.label.removeprefix(f"{finding.budget.experiment} / ")
 
 
-def _mark(gate: Gate, finding: Finding) -> str:
+def _outcome_label(gate: GateResults, finding: Finding) -> str:
     """A breach, also where only strictness makes it one."""
-    if gate.fails(finding):
+    if gate.is_breach(finding):
         return "BREACH" if finding.outcome == "worse" else "UNCLEAR"
     return finding.outcome
 
 
-def _count(gate: Gate) -> str:
+def _summary_line(gate: GateResults) -> str:
     broken, unclear = len(gate.breaches), sum(f.outcome == "unclear" for f in gate.findings)
-    said = f"{many(len(gate.findings), 'bound')}: "
+    said = f"{pluralize(len(gate.findings), 'bound')}: "
     said += (
         "all hold"
-        if gate.holds and not unclear
+        if gate.passed and not unclear
         else f"{broken} broken"
         if broken
         else "none broken"
@@ -189,11 +211,11 @@ def _count(gate: Gate) -> str:
     return f"{said}."
 
 
-def _line(cells: Iterable[str]) -> str:
+def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escaped(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """A text in a cell of Markdown, where a pipeline's bars would part cells."""
     return (
         one_line(text)

@@ -10,146 +10,180 @@ from typing import Any, NamedTuple
 import pandas as pd
 from rich.text import Text
 
-from ctxlab._utils.humanize import many
-from ctxlab._utils.tables import markdown
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
-from ctxlab.evaluation.metrics import FAR
-from ctxlab.evaluation.recommendation import control_in
+from ctxlab.evaluation.metrics import FAR_TOKENS
+from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
 
 __all__ = [
-    "basis",
-    "board_json",
-    "board_markdown",
-    "board_text",
-    "by_limit",
-    "limit_words",
-    "short",
+    "describe_counting",
+    "describe_limit",
+    "leaderboard_json",
+    "leaderboard_markdown",
+    "leaderboard_text",
+    "rows_by_limit",
+    "short_strategy",
 ]
 
 
-class _Figure(NamedTuple):
+class _Column(NamedTuple):
     head: str
-    needs: str
+    column: str
     "the column of the leaderboard without which it is not shown"
     cell: Callable[[Any], str]
 
 
-_FIGURES = (
-    _Figure("tokens\nmean", "tokens_mean", lambda row: show.compact(row.tokens_mean)),
-    _Figure("\npeak", "tokens_peak", lambda row: show.compact(row.tokens_peak)),
-    _Figure("over\n%", "overflow_rate", lambda row: show.percent(row.overflow_rate)),
-    _Figure("inval\n%", "invalid_rate", lambda row: show.percent(row.invalid_rate)),
-    _Figure("cache\n%", "cached_share", lambda row: show.percent(row.cached_share)),
-    _Figure("cost\n$", "cost_usd", lambda row: show.dollars(row.cost_usd)),
-    _Figure("own\n$", "strategy_usd", lambda row: show.dollars(row.strategy_usd)),
-    _Figure("recall\nall", "recall", lambda row: show.share(row.recall)),
-    _Figure("\nfar (95 %)", "recall_far", lambda row: _span(row, "recall_far")),
-    _Figure("point\n%", "pointer_rate", lambda row: show.percent(row.pointer_rate)),
-    _Figure("lost\n%", "lost_rate", lambda row: show.percent(row.lost_rate)),
-    _Figure(
-        "asked\ntokens", "question_tokens_mean", lambda row: show.compact(row.question_tokens_mean)
+_COLUMNS = (
+    _Column("tokens\nmean", "tokens_mean", lambda row: show.format_count(row.tokens_mean)),
+    _Column("\npeak", "tokens_peak", lambda row: show.format_count(row.tokens_peak)),
+    _Column("over\n%", "overflow_rate", lambda row: show.format_percent(row.overflow_rate)),
+    _Column("invalid\n%", "invalid_rate", lambda row: show.format_percent(row.invalid_rate)),
+    _Column("cached\n%", "cached_share", lambda row: show.format_percent(row.cached_share)),
+    _Column("cost\n$", "cost_usd", lambda row: show.format_usd(row.cost_usd)),
+    _Column("strategy\n$", "strategy_usd", lambda row: show.format_usd(row.strategy_usd)),
+    _Column("recall\n", "recall", lambda row: show.format_share(row.recall)),
+    _Column("far recall\n(95 %)", "recall_far", lambda row: _interval_cell(row, "recall_far")),
+    _Column("pointer\n%", "pointer_rate", lambda row: show.format_percent(row.pointer_rate)),
+    _Column("lost\n%", "lost_rate", lambda row: show.format_percent(row.lost_rate)),
+    _Column(
+        "question\ntokens",
+        "question_tokens_mean",
+        lambda row: show.format_count(row.question_tokens_mean),
     ),
-    _Figure(
-        "\nover %",
+    _Column(
+        "question\nover %",
         "question_overflow_rate",
-        lambda row: show.percent(row.question_overflow_rate),
+        lambda row: show.format_percent(row.question_overflow_rate),
     ),
-    _Figure(
-        "fetch\n%", "evidence_pointer_rate", lambda row: show.percent(row.evidence_pointer_rate)
+    _Column(
+        "evidence\npointer %",
+        "evidence_pointer_rate",
+        lambda row: show.format_percent(row.evidence_pointer_rate),
     ),
-    _Figure("\nevidence (95 %)", "evidence_recall", lambda row: _span(row, "evidence_recall")),
-    _Figure("\nanswer (95 %)", "answer_containment", lambda row: _span(row, "answer_containment")),
-    _Figure("chance\n%", "answer_chance", lambda row: show.percent(row.answer_chance)),
-    _Figure("\ncanaries (95 %)", "survival_end", lambda row: _span(row, "survival_end")),
+    _Column(
+        "evidence\nrecall (95 %)",
+        "evidence_recall",
+        lambda row: _interval_cell(row, "evidence_recall"),
+    ),
+    _Column(
+        "answer in\nview (95 %)",
+        "answer_containment",
+        lambda row: _interval_cell(row, "answer_containment"),
+    ),
+    _Column(
+        "chance\nanswer %", "answer_chance", lambda row: show.format_percent(row.answer_chance)
+    ),
+    _Column(
+        "canaries kept\n(95 %)", "survival_end", lambda row: _interval_cell(row, "survival_end")
+    ),
 )
 
-_SPARE = (
-    "\ncanaries (95 %)",
-    *("\npeak", "lost\n%", "point\n%", "recall\nall", "cache\n%", "inval\n%", "fetch\n%"),
-    "chance\n%",
-    *("asked\ntokens", "\nover %"),
+_DROP_ORDER = (
+    "canaries kept\n(95 %)",
+    *(
+        "\npeak",
+        "lost\n%",
+        "pointer\n%",
+        "recall\n",
+        "cached\n%",
+        "invalid\n%",
+        "evidence\npointer %",
+    ),
+    "chance\nanswer %",
+    *("question\ntokens", "question\nover %"),
 )
 "heads of the columns that a narrow terminal does without, what is missed least first"
-_NAMES = 12  # more than the least that names take, where there are so many columns to leave out
-_ASKED = (
+_EXTRA_NAME_WIDTH = (
+    12  # more than the least that names take, where there are so many columns to leave out
+)
+_PROBE_COLUMNS = (
     *("question_tokens_mean", "question_overflow_rate"),
     *("evidence_pointer_rate", "evidence_recall", "answer_containment", "answer_chance"),
     "survival_end",
 )
 "columns that only recordings with questions, or with canaries, have"
-_SOME = ("strategy_usd", "evidence_pointer_rate")
+_HIDE_WHEN_ZERO = ("strategy_usd", "evidence_pointer_rate")
 "columns that are shown where there is anything"
-_HEADS = {
+_MARKDOWN_HEADS = {
     "tokens_mean": "tokens mean",
     "tokens_peak": "tokens peak",
-    "question_overflow_rate": "asked over %",
+    "question_overflow_rate": "question over %",
 }
 "heads that need the one beside them, as they are where there is none"
-_KINDS = {"summary": "summaries", "contents": "contents"}
+_TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
-def board_json(results: Results) -> str:
+def leaderboard_json(results: Results) -> str:
     """The leaderboard as one JSON array of objects keyed by its columns, limits as given."""
-    board, given = results.leaderboard(), _given(results)
+    board, limits_as_given = results.leaderboard(), _limits_as_given(results)
     columns = {str(name): list(board[name]) for name in board}
-    columns["limit"] = [given.get(limit, limit) for limit in columns["limit"]]
+    columns["limit"] = [limits_as_given.get(limit, limit) for limit in columns["limit"]]
     rows = zip(*columns.values(), strict=True)
-    return show.as_json(dict(zip(columns, row, strict=True)) for row in rows)
+    return show.to_json_array(dict(zip(columns, row, strict=True)) for row in rows)
 
 
-def board_text(results: Results, floor: float) -> str:
+def leaderboard_text(results: Results, min_recall: float) -> str:
     """The table, what its columns mean, what is behind it, and the verdict as the last line."""
     board = results.leaderboard()
-    known = {figure.head: figure for figure in _FIGURES if _told(figure.needs, board)}
-    told = {
+    known = {figure.head: figure for figure in _COLUMNS if _is_shown(figure.column, board)}
+    cells_by_head = {
         head: [figure.cell(row) for row in board.itertuples()] for head, figure in known.items()
     }
-    names = [*board["strategy"].map(short)]
-    room = show.width() - (_NAMES if _told("question_tokens_mean", board) else 0)
-    shown = show.fitting({"\nstrategy": names, **told}, _SPARE, room)
+    names = [*board["strategy"].map(short_strategy)]
+    room = show.output_width() - (
+        _EXTRA_NAME_WIDTH if _is_shown("question_tokens_mean", board) else 0
+    )
+    shown = show.fit_columns({"\nstrategy": names, **cells_by_head}, _DROP_ORDER, room)
     figures = [known[head] for head in shown[1:]]
     heads = ["\nstrategy", *(figure.head for figure in figures)]
-    rows = by_limit(board, heads, told, results.manifest["spec"]["limits"])
+    rows = rows_by_limit(board, heads, cells_by_head, results.manifest["spec"]["limits"])
     left = {0, *(i for i, head in enumerate(heads) if "(95 %)" in head)}
-    told_of = {figure.needs for figure in figures}
+    told_of = {figure.column for figure in figures}
     notes = [Text(sentence, style="dim") for sentence in _notes(results, board, told_of)]
-    text = show.drawn(show.table(heads, rows, left), Text(), *notes)
-    verdict = results.verdict(floor)
+    text = show.render_to_text(show.make_table(heads, rows, left), Text(), *notes)
+    verdict = results.verdict(min_recall)
     # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
-    last = show.drawn(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
+    last = show.render_to_text(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
     return f"{text}\n\n{last}"
 
 
-def board_markdown(results: Results) -> str:
+def leaderboard_markdown(results: Results) -> str:
     """A table for each limit, every column that was measured, controls last, and what they mean."""
-    board, given = results.leaderboard(), _given(results)
-    figures = [figure for figure in _FIGURES if _told(figure.needs, board)]
-    heads = ["strategy", *(_HEADS.get(f.needs, " ".join(f.head.split())) for f in figures)]
+    board, limits_as_given = results.leaderboard(), _limits_as_given(results)
+    figures = [figure for figure in _COLUMNS if _is_shown(figure.column, board)]
+    heads = [
+        "strategy",
+        *(_MARKDOWN_HEADS.get(f.column, " ".join(f.head.split())) for f in figures),
+    ]
     parts = []
     for limit in dict.fromkeys(board["limit"]):
         rows = [*board[board["limit"] == limit].itertuples()]
         cells = [
-            [_named(str(row.strategy)), *(figure.cell(row) for figure in figures)]
-            for row in sorted(rows, key=lambda row: bool(control_in(str(row.strategy))))
+            [_markdown_name(str(row.strategy)), *(figure.cell(row) for figure in figures)]
+            for row in sorted(rows, key=lambda row: bool(control_name(str(row.strategy))))
         ]
-        parts += [f"Within {limit_words(given.get(limit, limit))}:", markdown(heads, cells)]
-    return "\n\n".join([*parts, *_notes(results, board, {f.needs for f in figures})])
+        parts += [
+            f"Within {describe_limit(limits_as_given.get(limit, limit))}:",
+            markdown_table(heads, cells),
+        ]
+    return "\n\n".join([*parts, *_notes(results, board, {f.column for f in figures})])
 
 
-def short(strategy: str) -> str:
+def short_strategy(strategy: str) -> str:
     """A strategy as it may be typed: no empty parentheses.
 
-    >>> short("tool_stubs(keep=3) | panic()")
+    >>> short_strategy("tool_stubs(keep=3) | panic()")
     'tool_stubs(keep=3) | panic'
     """
     return re.sub(r"(?<=\w)\(\)(?= \||$)", "", strategy)
 
 
-def limit_words(limit: float) -> str:
+def describe_limit(limit: float) -> str:
     """A limit in words.
 
-    >>> limit_words(8000), limit_words(0.25)
+    >>> describe_limit(8000), describe_limit(0.25)
     ('8,000 tokens', '25 % of each recording')
     """
     if isinstance(limit, float) and limit <= 1:
@@ -157,130 +191,136 @@ def limit_words(limit: float) -> str:
     return f"{limit:,.0f} tokens"
 
 
-def by_limit(
+def rows_by_limit(
     board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]], limits: list[int | float]
-) -> Iterator[show.Row]:
+) -> Iterator[show.TableRow]:
     """The strategies of each limit, then the controls that bound them."""
-    given = {float(limit): limit for limit in limits}
+    limits_as_given = {float(limit): limit for limit in limits}
     sizes = [
         max(len(line) for text in (h, *columns[h]) for line in text.split("\n")) for h in heads[1:]
     ]
-    room = show.width() - sum(sizes) - len(sizes)
+    room = show.output_width() - sum(sizes) - len(sizes)
     for number, limit in enumerate(dict.fromkeys(board["limit"])):
         if number:
             yield [""], ""
-        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
+        yield [f"within {describe_limit(limits_as_given.get(limit, limit))}"], "bold"
         here = [i for i, each in enumerate(board["limit"]) if each == limit]
-        told = {i: bool(control_in(board["strategy"][i])) for i in here}
+        is_control = {i: bool(control_name(board["strategy"][i])) for i in here}
         for control in (False, True):
-            if control and any(told.values()):
+            if control and any(is_control.values()):
                 yield ["  controls"], "dim italic"
             for i in here:
-                if told[i] == control:
-                    name = show.fold(short(board["strategy"][i]), room)
+                if is_control[i] == control:
+                    name = show.fold_pipeline(short_strategy(board["strategy"][i]), room)
                     yield (
                         [name, *(columns[head][i] for head in heads[1:])],
                         "dim" if control else "",
                     )
 
 
-def _told(column: str, board: pd.DataFrame) -> bool:
+def _is_shown(column: str, board: pd.DataFrame) -> bool:
     """Whether a column is shown: it was measured, and there was something to measure.
 
     A strategy's own cost is somebody's, questions were put, evidence can be fetched.
     """
-    if column not in board or (column in _ASKED and board[column].isna().all()):
+    if column not in board or (column in _PROBE_COLUMNS and board[column].isna().all()):
         return False
-    return column not in _SOME or not (board[column] == 0).all()
+    return column not in _HIDE_WHEN_ZERO or not (board[column] == 0).all()
 
 
-def _named(strategy: str) -> str:
+def _markdown_name(strategy: str) -> str:
     """A strategy in Markdown."""
-    return f"`{short(strategy)}`{' (control)' if control_in(strategy) else ''}"
+    return f"`{short_strategy(strategy)}`{' (control)' if control_name(strategy) else ''}"
 
 
-def _span(row: Any, score: str) -> str:
+def _interval_cell(row: Any, score: str) -> str:
     """A share with its interval."""
-    return show.span(*(getattr(row, f"{score}{bound}") for bound in ("", "_low", "_high")))
+    return show.format_share_interval(
+        *(getattr(row, f"{score}{bound}") for bound in ("", "_low", "_high"))
+    )
 
 
 def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Iterator[str]:
     """What is behind the table, and what those of its columns mean that are shown."""
     manifest = results.manifest
-    heard = sum(r["requests"] > 0 for r in manifest["recordings"])
+    n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())
-    far = results.far_clusters
+    far = results.far_cluster_count
     if far is not None:
-        arguments = int(board["far_arguments"].max())
-        rests = f" Far recall rests on {many(arguments, 'argument')} in {many(far, 'cluster')}."
+        arguments = pluralize(int(board["far_arguments"].max()), "argument")
+        rests = f" Far recall rests on {arguments} in {pluralize(far, 'cluster')}."
     else:
         rests = ""
     yield (
-        f"{many(heard, 'recording')} in {many(results.clusters, 'cluster')}, "
-        f"{many(requests, 'request')}, replayed off-policy: what the agent did next is what the "
+        f"{pluralize(n_recordings, 'recording')} in {pluralize(results.cluster_count, 'cluster')}, "
+        f"{pluralize(requests, 'request')}, replayed off-policy: what the agent did next is what the "
         f"recording says.{rests}"
     )
-    if _told("question_tokens_mean", board):
+    if _is_shown("question_tokens_mean", board):
         yield (
-            f"{many(int(board['questions'].max()), 'question')} of the recordings were put, each by "
-            f"itself; no model was asked. An answer that must be worked out stands nowhere, and a "
-            f"short one stands somewhere by chance."
+            f"{pluralize(int(board['questions'].max()), 'question')} of the recordings were put, each "
+            "by itself; no model was asked. An answer that must be worked out stands nowhere, and a "
+            "short one stands somewhere by chance."
         )
     reserve = manifest["spec"].get("reserve", 0)
     less = f" less {reserve:,} for the reply" if reserve else ""
     legend = (
         ("overflow_rate", f"over: requests larger than the limit{less}"),
-        ("invalid_rate", "inval: a provider would refuse them"),
-        ("cached_share", "cache: tokens read from the prompt cache"),
-        ("strategy_usd", "own: the strategy's own model calls, which cost includes"),
+        ("invalid_rate", "invalid: a provider would refuse them"),
+        ("cached_share", "cached: tokens read from the prompt cache"),
+        ("strategy_usd", "strategy $: the strategy's own model calls, which cost includes"),
         ("recall", "recall: what the agent used next that was still in view (availability: an "
          "upper bound)"),
-        ("recall_far", f"far: what was last said over {FAR:,} tokens before, with its interval "
-         "over clusters"),
-        ("pointer_rate", "point: not in view but can be fetched again"),
+        ("recall_far", f"far recall: what was last said over {FAR_TOKENS:,} tokens before, with its "
+         "interval over clusters"),
+        ("pointer_rate", "pointer: not in view but can be fetched again"),
         ("lost_rate", "lost: neither"),
-        ("question_overflow_rate", "asked: requests that put a question, their mean tokens and how "
+        ("question_overflow_rate", "question: requests that put a question, their mean tokens and how "
          "many are too large"),
-        ("evidence_pointer_rate", "fetch: evidence that is not in view but can be fetched again"),
-        ("evidence_recall", "evidence: share of a question's evidence messages that is in view"),
-        ("answer_containment", "answer: questions of which an answer stands in what is sent"),
-        ("answer_chance", "chance: the same where none of the evidence is in view"),
-        ("survival_end", "canaries: share in view at the end of each recording"),
+        ("evidence_pointer_rate", "evidence pointer: evidence that is not in view but can be fetched "
+         "again"),
+        ("evidence_recall", "evidence recall: share of a question's evidence messages that is in view"),
+        ("answer_containment", "answer in view: questions of which an answer stands in what is sent"),
+        ("answer_chance", "chance answer: the same where none of the evidence is in view"),
+        ("survival_end", "canaries kept: share in view at the end of each recording"),
     )  # fmt: skip
     if words := "; ".join(meaning for column, meaning in legend if column in shown):
         yield f"{words[:1].upper()}{words[1:]}."
-    yield basis(manifest, "cost_usd" in board)
+    yield describe_counting(manifest, "cost_usd" in board)
     for strategy, counts in manifest.get("fallbacks", {}).items():
-        yield _without_model(strategy, counts)
+        yield _fallback_sentence(strategy, counts)
 
 
-def basis(manifest: dict[str, Any], priced: bool) -> str:
+def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
     """How tokens were counted and, where anything was priced, at which prices."""
     alike: dict[str, list[str]] = {}
     for name, note in manifest["tokens"].items():
-        alike.setdefault(note.replace(name, _NAME, 1), []).append(name)
-    counted = [_sentence(note.replace(_NAME, " and ".join(names))) for note, names in alike.items()]
-    prices = [_prices(manifest["prices"])] if priced else []
+        alike.setdefault(note.replace(name, _NAME_PLACEHOLDER, 1), []).append(name)
+    counted = [
+        _to_sentence(note.replace(_NAME_PLACEHOLDER, " and ".join(names)))
+        for note, names in alike.items()
+    ]
+    prices = [_price_sentences(manifest["prices"])] if include_prices else []
     return " ".join([*counted, *prices])
 
 
-_NAME = "\0"
+_NAME_PLACEHOLDER = "\0"
 
 
-def _without_model(strategy: str, counts: dict[str, Any]) -> str:
+def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
     """How much of what a model was to write is not its own, and why."""
     kinds = list(counts["kinds"])
-    what = _KINDS.get(kinds[0], f"{kinds[0]}s") if len(kinds) == 1 else "texts"
+    what = _TEXT_KINDS.get(kinds[0], f"{kinds[0]}s") if len(kinds) == 1 else "texts"
     reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
     found = counts["fallbacks"]
     why = reason if times == found else f"{times:,} times: {reason}"
-    return _sentence(
-        f"{found:,} of {counts['written']:,} {what} of {short(strategy)} were made without the "
+    return _to_sentence(
+        f"{found:,} of {counts['written']:,} {what} of {short_strategy(strategy)} were made without the "
         f"model, in whole or in part ({why})"
     )
 
 
-def _prices(models: dict[str, dict[str, Any]]) -> str:
+def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
     """Prices of each model, those that cost the same together, and what to know before trusting them."""
     alike: dict[str, list[str]] = {}
     sources, warnings = set(), []
@@ -305,10 +345,10 @@ def _prices(models: dict[str, dict[str, Any]]) -> str:
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 
 
-def _given(results: Results) -> dict[float, int | float]:
+def _limits_as_given(results: Results) -> dict[float, int | float]:
     """Limits as they were given; in the frame they are all floats."""
     return {float(limit): limit for limit in results.manifest["spec"]["limits"]}
 
 
-def _sentence(text: str) -> str:
+def _to_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

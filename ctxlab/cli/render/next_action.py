@@ -1,4 +1,4 @@
-"""The board of ``ctxlab agree``: how often the next call is the recorded one, beside full history."""
+"""The table of ``ctxlab next-action``: how often the next call is the recorded one."""
 
 from __future__ import annotations
 
@@ -8,129 +8,148 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import (
-    board_json,
-    by_limit,
-    short,
+    leaderboard_json,
+    rows_by_limit,
+    short_strategy,
 )
-from ctxlab.evaluation.probing.next_action_results import (
-    FULL,
-    Agreement,
+from ctxlab.evaluation.probing.results import (
+    FULL_HISTORY,
+    NextActionResults,
 )
 
-__all__ = ["agreement_json", "agreement_text"]
+__all__ = ["next_action_json", "next_action_text"]
 
-_SPARE = ("leaf\n%", "ents\n%", "text\n%", "args\n%", "self\n%")
+_DROP_ORDER = (
+    "values\nequal %",
+    "entities\nnamed %",
+    "no call\n%",
+    "same\nargs %",
+    "self-\nagree %",
+)
 "heads of the columns that a narrow terminal does without, what is missed least first"
+_EXTRA_NAME_WIDTH = 4
+"columns that a strategy has beyond what a name must have"
 
 
-_SHARES = (
-    ("name\n%", "agrees_name", True),
-    ("args\n%", "agrees_arguments", True),
-    ("leaf\n%", "agrees_leaves", True),
-    ("ents\n%", "agrees_entities", True),
-    ("text\n%", "text_only_rate", True),
-    ("quiet\n%", "agrees_text", False),
-    ("self\n%", "agrees_self", False),
-    ("inval\n%", "invalid_rate", False),
-    ("none\n%", "unanswered_rate", False),
+_SHARE_COLUMNS = (
+    ("same\ntool %", "agrees_name", True),
+    ("same\nargs %", "agrees_arguments", True),
+    ("values\nequal %", "agrees_leaves", True),
+    ("entities\nnamed %", "agrees_entities", True),
+    ("no call\n%", "text_only_rate", True),
+    ("no-call\nagree %", "agrees_text", False),
+    ("self-\nagree %", "agrees_self", False),
+    ("invalid\n%", "invalid_rate", False),
+    ("no\nanswer %", "unanswered_rate", False),
 )
 """Heads, columns of the leaderboard, and whether they are shown whatever they hold."""
 
 
 _LEGEND = (
-    ("args", "args: with the recorded arguments, whatever the tool"),
-    ("leaf", "leaf: their values that are equal"),
-    ("ents", "ents: paths, ids, numbers … in them that are named"),
-    ("text", "text: no call was made"),
-    ("quiet", "quiet: nor was one where none was recorded"),
-    ("self", "self: two answers to one request make the same calls"),
-    ("inval", "inval: a provider would refuse the request, so it was not asked"),
-    ("none", "none: no answer came"),
+    ("same\nargs %", "same args: the recorded arguments, whatever the tool"),
+    ("values\nequal %", "values equal: recorded argument values that the made calls have too"),
+    (
+        "entities\nnamed %",
+        "entities named: paths, ids, numbers … of the recorded arguments that are named",
+    ),
+    ("no call\n%", "no call: text alone"),
+    ("no-call\nagree %", "no-call agreement: no call where none was recorded"),
+    ("self-\nagree %", "self-agreement: two answers to one request make the same calls"),
+    ("invalid\n%", "invalid: a provider would refuse the request, so it was not asked"),
+    ("no\nanswer %", "no answer: no reply came"),
 )
 
 
-def agreement_json(found: Agreement) -> str:
+def next_action_json(results: NextActionResults) -> str:
     """The leaderboard as one JSON array of objects."""
-    return board_json(found)
+    return leaderboard_json(results)
 
 
-def agreement_text(found: Agreement) -> str:
+def next_action_text(results: NextActionResults) -> str:
     """The table, then what it rests on and what it does not say."""
-    board = found.leaderboard()
-    beside = found.beside_full().set_index(["strategy", "limit"])
+    board = results.leaderboard()
+    beside = results.difference_to_full().set_index(["strategy", "limit"])
     columns = _columns(board, beside)
-    names = [short(name) for name in board["strategy"]]
-    heads = show.fitting({"\nstrategy": names, **columns}, _SPARE)
-    rows = list(by_limit(board, heads, columns, found.manifest["spec"]["limits"]))
-    return show.drawn(
-        show.table(heads, rows, {0, *(i for i, head in enumerate(heads) if "95" in head)}),
+    names = [short_strategy(name) for name in board["strategy"]]
+    room = show.output_width() - _EXTRA_NAME_WIDTH
+    heads = show.fit_columns({"\nstrategy": names, **columns}, _DROP_ORDER, room)
+    rows = list(rows_by_limit(board, heads, columns, results.manifest["spec"]["limits"]))
+    return show.render_to_text(
+        show.make_table(heads, rows, {0, *(i for i, head in enumerate(heads) if "95" in head)}),
         Text(),
-        *(Text(sentence, style="dim") for sentence in _notes(found, board, heads)),
+        *(Text(sentence, style="dim") for sentence in _notes(results, board, heads)),
     )
 
 
 def _columns(board: pd.DataFrame, beside: pd.DataFrame) -> dict[str, list[str]]:
     """Cells by head, in the order in which they stand."""
     found = {
-        "\nanswers": [show.compact(float(count)) for count in board["answered"]],
-        "tokens\nmean": [show.compact(float(tokens)) for tokens in board["tokens_mean"]],
+        "\nanswers": [show.format_count(float(count)) for count in board["answered"]],
+        "tokens\nmean": [show.format_count(float(tokens)) for tokens in board["tokens_mean"]],
     }
-    for head, column, wanted in _SHARES:
+    for head, column, wanted in _SHARE_COLUMNS:
         if not wanted and not board[column].fillna(0).any():
             continue  # nothing to tell: it was not asked, or there was none
-        found[head] = [show.percent(float(share)) for share in board[column]]
+        found[head] = [show.format_percent(float(share)) for share in board[column]]
         if column == "agrees_arguments":
             bounds = (board[f"agrees_both{end}"] for end in ("", "_low", "_high"))
-            found["both\n(95 %)"] = [
-                show.span(*map(float, each)) for each in zip(*bounds, strict=True)
+            found["same call\n(95 %)"] = [
+                show.format_share_interval(*map(float, each)) for each in zip(*bounds, strict=True)
             ]
             if not beside.empty:
                 keys = zip(board["strategy"], board["limit"], strict=True)
-                found["less full\n(95 %)"] = [_difference(beside, key) for key in keys]
+                found["vs full\n(95 %)"] = [_difference_cell(beside, key) for key in keys]
     return found
 
 
-def _difference(beside: pd.DataFrame, key: tuple[str, float]) -> str:
+def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
     """A difference of shares with its interval; full history itself has none."""
     if key not in beside.index:
         return ""
     row = beside.to_dict("index")[key]
     value, low, high = (row[name] for name in ("difference", "low", "high"))
     if low != low:
-        return f"{_signed(value)} (few)" if value == value else show.percent(value)
-    return f"{_signed(value)} ({_signed(low)} to {_signed(high)})"
+        return (
+            f"{_format_signed_share(value)} (too few)"
+            if value == value
+            else show.format_percent(value)
+        )
+    return f"{_format_signed_share(value)} ({_format_signed_share(low)} to {_format_signed_share(high)})"
 
 
-def _signed(value: float) -> str:
+def _format_signed_share(value: float) -> str:
     """A difference of shares.
 
-    >>> _signed(-0.123), _signed(0.05), _signed(0.001), _signed(-1)
-    ('−.12', '+.05', '.00', '−1.0')
+    >>> [_format_signed_share(value) for value in (-0.123, 0.05, 0.001, -1)]
+    ['−.12', '+.05', '.00', '−1.0']
     """
-    size = show.share(abs(value) if abs(value) > 0.995 else round(abs(value), 2))
+    size = show.format_share(abs(value) if abs(value) > 0.995 else round(abs(value), 2))
     return size if size == ".00" else f"{'−' if value < 0 else '+'}{size}"
 
 
-def _notes(found: Agreement, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:
+def _notes(results: NextActionResults, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:
     """What is behind the figures, and what they do not say."""
-    manifest = found.manifest
+    manifest = results.manifest
     settings = manifest["agreement"]
-    asked = [each for each in manifest["recordings"] if each["drawn"]]
-    drawn, eligible = (sum(each[key] for each in asked) for key in ("drawn", "eligible"))
+    sampled = [each for each in manifest["recordings"] if each["drawn"]]
+    drawn, eligible = (sum(each[key] for each in sampled) for key in ("drawn", "eligible"))
     kind = "turns" if settings["texts"] else "recorded calls"
     only = " from which some strategy leaves something out" if settings["differing"] else ""
     times = f", {settings['replicates']} times each" if settings["replicates"] > 1 else ""
     yield (
         f"{settings['answer_model']} was asked at {drawn:,} of {eligible:,} {kind}{only}{times}, in "
-        f"{many(len(asked), 'recording')} and {many(found.clusters, 'cluster')}."
+        f"{pluralize(len(sampled), 'recording')} and {pluralize(results.cluster_count, 'cluster')}."
     )
-    told = [words for head, words in _LEGEND if any(head == each.strip("\n%") for each in heads)]
-    yield f"Name: calls of the recorded tool; both: and with the recorded arguments; {'; '.join(told)}."
-    if FULL in set(board["strategy"]):
-        beside = "Less full: both, less that of full history on the same requests, over clusters."
+    legend = [words for head, words in _LEGEND if head in heads]
+    first = "Same tool: calls of the recorded tool; same call: with the recorded arguments too"
+    yield f"{'; '.join([first, *legend])}."
+    if FULL_HISTORY in set(board["strategy"]):
+        beside = (
+            "Vs full: same call, less that of full history on the same requests, over clusters."
+        )
     else:
         beside = (
             "Full history is not among them, so nothing says how often this model agrees at best."
@@ -140,32 +159,34 @@ def _notes(found: Agreement, board: pd.DataFrame, heads: list[str]) -> Iterator[
         f"{beside} Off-policy: another call than the recorded one may be as good, so a figure by "
         f"itself says little{noise}."
     )
-    yield from _missing(asked)
+    yield from _missing_context_sentences(sampled)
     if unsound := sum(each["unsound"] for each in manifest["recordings"]):
-        yield f"Left out: {many(unsound, 'call')} before which the recording itself would be refused."
+        calls = pluralize(unsound, "call")
+        yield f"Left out: {calls} before which the recording itself would be refused."
     for column, words in (
         ("unanswered_rate", "stayed unanswered and count in no share: strategies may then be compared "
          "on different requests"),
         ("cut_rate", "were cut at the most tokens that a reply may take (--max-tokens)"),
     ):  # fmt: skip
         if (most := board[column].max()) > 0:
-            yield f"Up to {show.percent(most)} % of a strategy's questions {words}."
+            yield f"Up to {show.format_percent(most)} % of a strategy's questions {words}."
 
 
-def _missing(asked: list[dict[str, Any]]) -> Iterator[str]:
+def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
     """What the recorded agent was told, and the model is not."""
-    if derived := [each for each in asked if each["tools"] == "derived"]:
+    if derived := [each for each in sampled if each["tools"] == "derived"]:
         names, tokens = (
             sum(each[key] for each in derived) / len(derived)
             for key in ("tool_names", "tool_tokens")
         )
         yield (
-            f"{many(len(derived), 'recording')} without tool definitions: those offered are derived "
-            f"from the calls ({names:.1f} tools, {show.compact(tokens)} tokens a request, mean, beyond "
-            "the limit). A tool that was never called is not offered: the choice is easier than it was."
+            f"{pluralize(len(derived), 'recording')} without tool definitions: those offered are "
+            f"derived from the calls ({names:.1f} tools, {show.format_count(tokens)} tokens a request, "
+            "mean, beyond the limit). A tool that was never called is not offered: the choice is easier "
+            "than it was."
         )
-    if bare := [each for each in asked if not each["system"]]:
+    if bare := [each for each in sampled if not each["system"]]:
         yield (
-            f"{many(len(bare), 'recording')} without a system prompt: the model is not told what the "
-            "agent was."
+            f"{pluralize(len(bare), 'recording')} without a system prompt: the model is not told what "
+            "the agent was."
         )

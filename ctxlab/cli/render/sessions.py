@@ -10,60 +10,60 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ctxlab._utils.humanize import many
-from ctxlab.cli.dates import when
+from ctxlab._utils.humanize import pluralize
+from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render.format import (
-    fitting,
-    table,
+    fit_columns,
+    make_table,
 )
-from ctxlab.cli.render.transcript import clean
+from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.errors import SpecError
-from ctxlab.sessions.table_of_contents import iso
+from ctxlab.sessions.table_of_contents import iso_timestamp
 
 if TYPE_CHECKING:
     from ctxlab.sessions.base import (
-        Hit,
+        SearchHit,
         Session,
     )
     from ctxlab.sessions.table_of_contents import Contents
 
 __all__ = [
-    "as_dict",
     "contents_text",
-    "facts",
-    "hit_dict",
+    "hit_to_row",
     "hits_table",
+    "parse_turn_range",
+    "session_details",
+    "session_to_row",
     "sessions_table",
-    "turn_range",
 ]
 
 _UNTITLED = "(untitled)"
-_RANGE = re.compile(r"(\d+)(?:(-)(\d+)?)?")
+_RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")
 
 
-def as_dict(session: Session) -> dict[str, Any]:
+def session_to_row(session: Session) -> dict[str, Any]:
     """A session as a row of JSON: times are ISO 8601 in UTC."""
     row = asdict(session)
     for name in ("tools", "meta"):
         row.pop(name)
-    row["created"], row["updated"] = iso(session.created), iso(session.updated)
+    row["created"], row["updated"] = iso_timestamp(session.created), iso_timestamp(session.updated)
     for change in row["titles"]:
-        change["changed_at"] = iso(change["changed_at"])
+        change["changed_at"] = iso_timestamp(change["changed_at"])
     return row
 
 
-def hit_dict(hit: Hit) -> dict[str, Any]:
+def hit_to_row(hit: SearchHit) -> dict[str, Any]:
     """What a search found as a row of JSON."""
-    return asdict(hit) | {"time": iso(hit.time)}
+    return asdict(hit) | {"time": iso_timestamp(hit.time)}
 
 
-def sessions_table(sessions: Sequence[Session], ids: Mapping[str, str]) -> RenderableType:
-    """A line a session; ``ids``: what is shown of each id."""
+def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) -> RenderableType:
+    """A line a session; ``short_ids``: what is shown of each id."""
     columns: dict[str, list[str]] = {
         "title": [one_line(s.title) or _UNTITLED for s in sessions],
-        "id": [one_line(ids.get(s.id, s.id)) for s in sessions],
-        "updated": [when(s.updated) for s in sessions],
+        "id": [one_line(short_ids.get(s.id, s.id)) for s in sessions],
+        "updated": [format_time(s.updated) for s in sessions],
         "messages": [f"{s.messages:,}" for s in sessions],
         "status": [s.status for s in sessions],
         "agent": [one_line(s.agent or "–") for s in sessions],
@@ -71,35 +71,35 @@ def sessions_table(sessions: Sequence[Session], ids: Mapping[str, str]) -> Rende
     }
     if not any(s.agent for s in sessions):
         del columns["agent"]
-    heads = fitting(columns, ["model", "status", "agent", "messages"])
+    heads = fit_columns(columns, ["model", "status", "agent", "messages"])
     rows = zip(*(columns[head] for head in heads), strict=True)
     left = {n for n, head in enumerate(heads) if head != "messages"}
     dim = ["dim" if s.status == "archived" else "" for s in sessions]
-    return table(heads, list(zip(rows, dim, strict=True)), left)
+    return make_table(heads, list(zip(rows, dim, strict=True)), left)
 
 
-def hits_table(hits: Sequence[Hit], ids: Mapping[str, str]) -> RenderableType:
+def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> RenderableType:
     """A line a message that was found."""
     columns: dict[str, list[str]] = {
-        "found": [one_line(hit.snippet) for hit in hits],
-        "session": [one_line(ids.get(hit.session_id, hit.session_id)) for hit in hits],
+        "snippet": [one_line(hit.snippet) for hit in hits],
+        "session": [one_line(short_ids.get(hit.session_id, hit.session_id)) for hit in hits],
         "turn": [str(hit.turn) for hit in hits],
         "role": [hit.role for hit in hits],
-        "time": [when(hit.time) for hit in hits],
+        "time": [format_time(hit.time) for hit in hits],
     }
-    heads = fitting(columns, ["time", "role"])
+    heads = fit_columns(columns, ["time", "role"])
     rows = [(cells, "") for cells in zip(*(columns[head] for head in heads), strict=True)]
-    return table(heads, rows, {n for n, head in enumerate(heads) if head != "turn"})
+    return make_table(heads, rows, {n for n, head in enumerate(heads) if head != "turn"})
 
 
-def facts(session: Session, contents: Contents) -> RenderableType:
+def session_details(session: Session, contents: Contents) -> RenderableType:
     """What is known of a session, the titles that it had with their turns, and its contents."""
     known = {
         "id": session.id,
         "status": session.status + (", of a system" if session.system else ""),
-        "created": when(session.created),
-        "updated": when(session.updated),
-        "holds": f"{many(session.messages, 'message')} in {many(contents.total_turns, 'turn')}",
+        "created": format_time(session.created),
+        "updated": format_time(session.updated),
+        "size": f"{pluralize(session.messages, 'message')} in {pluralize(contents.total_turns, 'turn')}",
         "model": session.model,
         "strategy": session.strategy,
         "agent": session.agent,
@@ -112,10 +112,10 @@ def facts(session: Session, contents: Contents) -> RenderableType:
     parts: list[RenderableType] = [text]
     if len(session.titles) > 1:
         rows = [
-            ([one_line(each.title), str(each.turn or "–"), when(each.changed_at)], "")
+            ([one_line(each.title), str(each.turn or "–"), format_time(each.changed_at)], "")
             for each in session.titles
         ]
-        parts += [table(["titles, newest first", "turn", "since"], rows, {0, 2}), Text()]
+        parts += [make_table(["titles, newest first", "turn", "since"], rows, {0, 2}), Text()]
     return Group(*parts, contents_text(contents))
 
 
@@ -125,27 +125,27 @@ def contents_text(contents: Contents) -> Text:
         return Text("(no turns yet)", "dim")
     text = Text()
     for line in contents.formatted.split("\n"):
-        text.append(f"{clean(line)}\n", "dim" if line.startswith(" ") else "")
+        text.append(f"{strip_control_characters(line)}\n", "dim" if line.startswith(" ") else "")
     text.rstrip()
     return text
 
 
-def turn_range(text: str, total: int) -> range:
+def parse_turn_range(text: str, total: int) -> range:
     """The turns that ``3``, ``3-5`` or ``3-`` names, of so many.
 
     Raises ``SpecError`` for what is written otherwise and where the first of them is not there.
 
-    >>> turn_range("3", 9), turn_range("3-5", 9), turn_range("8-", 9)
+    >>> parse_turn_range("3", 9), parse_turn_range("3-5", 9), parse_turn_range("8-", 9)
     (range(3, 4), range(3, 6), range(8, 10))
     """
-    found = _RANGE.fullmatch(text.strip())
+    found = _RANGE_PATTERN.fullmatch(text.strip())
     if found is None or len(text) > 40:
         what = f"{text!r} names no turns" if text else "no turn is named"
         raise SpecError(f"{what}; write 3, 3-5 or 3-")
     first = int(found[1])
     last = first if not found[2] else total if found[3] is None else min(int(found[3]), total)
     if not 1 <= first <= total:
-        raise SpecError(f"there is no turn {first}; the session has {many(total, 'turn')}")
+        raise SpecError(f"there is no turn {first}; the session has {pluralize(total, 'turn')}")
     if last < first:
         raise SpecError(f"{text!r} names no turns: its end is before its beginning")
     return range(first, last + 1)

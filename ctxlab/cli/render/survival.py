@@ -8,29 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.text import Text
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import (
-    limit_words,
-    short,
+    describe_limit,
+    short_strategy,
 )
-from ctxlab.evaluation.bootstrap import FEW
-from ctxlab.evaluation.recommendation import control_in
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
+from ctxlab.evaluation.recommendation import control_name
 
 if TYPE_CHECKING:
-    from ctxlab.evaluation.survival import Survival
+    from ctxlab.evaluation.survival import SurvivalResults
 
 __all__ = ["survival_json", "survival_text"]
 
-_HEADS = {
-    "constraint": "constr.",
-    "decision": "decis.",
-    "superseded": "superse.",
-    "assistant": "assist.",
-}
-_SPARE = ("stale\nend", "all\nrequests", "all\nend")
+_DROP_ORDER = ("stale\nat end", "kept, all\nrequests", "kept\nat end")
 "heads of the columns that a narrow table does without, what is missed least first"
-_MEANS = {
+_BREAKDOWN_LEGEND = {
     "kind": "kinds: at the end",
     "depth": "depths: at the end, of those nearest to each",
     "role": "roles, of the message that holds it: at the end",
@@ -38,86 +32,93 @@ _MEANS = {
     "begin with all of the one before it",
     "distance": "distances: of the canaries that came so many tokens behind",
 }
-_NAME = 8
+_EXTRA_NAME_WIDTH = 8
 "columns that a strategy has beyond what a name must have"
 
 
-def survival_json(found: Survival, by: str) -> str:
+def survival_json(survival: SurvivalResults, by: str) -> str:
     """One JSON array: a row a strategy × limit × part; the part is null where a row is of all."""
-    whole = found.by(None)
+    whole = survival.breakdown(None)
     whole.insert(2, by, None)
-    frame, given = pd.concat([whole, found.by(by)], ignore_index=True), _given(found)
-    frame["limit"] = pd.Series([given.get(limit, limit) for limit in frame["limit"]], dtype=object)
+    frame, limits_as_given = (
+        pd.concat([whole, survival.breakdown(by)], ignore_index=True),
+        _limits_as_given(survival),
+    )
+    frame["limit"] = pd.Series(
+        [limits_as_given.get(limit, limit) for limit in frame["limit"]], dtype=object
+    )
     columns = {str(name): list(frame[name]) for name in whole}
     rows = zip(*columns.values(), strict=True)
-    return show.as_json(dict(zip(columns, row, strict=True)) for row in rows)
+    return show.to_json_array(dict(zip(columns, row, strict=True)) for row in rows)
 
 
-def survival_text(found: Survival, by: str) -> str:
+def survival_text(survival: SurvivalResults, by: str) -> str:
     """The table, what its columns mean, and what is behind it."""
-    whole = found.by(None).set_index(["limit", "strategy"])
-    parts = found.by(by)
+    whole = survival.breakdown(None).set_index(["limit", "strategy"])
+    parts = survival.breakdown(by)
     # What a canary goes through is seen on the way: few recordings end in any one round.
     figure = "survival" if by in ("round", "distance") else "survival_end"
-    cells = {key: _cell(row, figure) for key, row in _rows(parts, by)}
+    cells = {key: _share_cell(row, figure) for key, row in _keyed_rows(parts, by)}
     values = list(dict.fromkeys(parts[by].sort_values()))
     heads = {
-        "all\nrequests": [_cell(row, "survival") for _, row in whole.iterrows()],
-        "all\nend": [_cell(row, "survival_end") for _, row in whole.iterrows()],
+        "kept, all\nrequests": [_share_cell(row, "survival") for _, row in whole.iterrows()],
+        "kept\nat end": [_share_cell(row, "survival_end") for _, row in whole.iterrows()],
         **{
-            f"{by if not i else ''}\n{_head(value)}": [
+            f"{by if not i else ''}\n{_format_head(value)}": [
                 cells.get((*key, value), "–") for key in whole.index
             ]
             for i, value in enumerate(values)
         },
     }
     if (whole["stale_end"].notna()).any():
-        heads["stale\nend"] = [_cell(row, "stale_end") for _, row in whole.iterrows()]
-    names = [short(strategy) for _, strategy in whole.index]
-    shown = show.fitting({"\nstrategy": names, **heads}, _SPARE, show.width() - _NAME)
+        heads["stale\nat end"] = [_share_cell(row, "stale_end") for _, row in whole.iterrows()]
+    names = [short_strategy(strategy) for _, strategy in whole.index]
+    shown = show.fit_columns(
+        {"\nstrategy": names, **heads}, _DROP_ORDER, show.output_width() - _EXTRA_NAME_WIDTH
+    )
     columns = [heads[head] for head in shown[1:]]
-    room = show.width() - sum(_wide(head, heads[head]) + 1 for head in shown[1:]) - 1
-    rows = _lines(found, list(whole.index), list(zip(*columns, strict=True)), room)
-    notes = [Text(sentence, style="dim") for sentence in _notes(found, by, shown)]
-    return show.drawn(show.table(shown, rows), Text(), *notes)
+    room = show.output_width() - sum(_column_width(head, heads[head]) + 1 for head in shown[1:]) - 1
+    rows = _table_rows(survival, list(whole.index), list(zip(*columns, strict=True)), room)
+    notes = [Text(sentence, style="dim") for sentence in _notes(survival, by, shown)]
+    return show.render_to_text(show.make_table(shown, rows), Text(), *notes)
 
 
-def _rows(frame: pd.DataFrame, by: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _keyed_rows(frame: pd.DataFrame, by: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for _, row in frame.iterrows():
         yield (row["limit"], row["strategy"], row[by]), row
 
 
-def _cell(row: Any, name: str) -> str:
+def _share_cell(row: Any, name: str) -> str:
     """A share, and below it its interval where there is one."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    said = show.share(row[name])
-    bounds = f"{show.share(low)}–{show.share(high)}"
+    said = show.format_share(row[name])
+    bounds = f"{show.format_share(low)}–{show.format_share(high)}"
     return said if pd.isna(low) or bounds == f"{said}–{said}" else f"{said}\n{bounds}"
 
 
-def _wide(head: str, cells: list[str]) -> int:
+def _column_width(head: str, cells: list[str]) -> int:
     return max(len(line) for text in (head, *cells) for line in text.split("\n"))
 
 
-def _head(value: Any) -> str:
-    return _HEADS.get(str(value), f"{value:g}" if isinstance(value, float) else str(value))
+def _format_head(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _lines(
-    found: Survival, keys: list[Any], cells: list[tuple[str, ...]], room: int
-) -> Iterator[show.Row]:
+def _table_rows(
+    survival: SurvivalResults, keys: list[Any], cells: list[tuple[str, ...]], room: int
+) -> Iterator[show.TableRow]:
     """Limit by limit, the controls last."""
-    given = _given(found)
+    limits_as_given = _limits_as_given(survival)
     for number, limit in enumerate(dict.fromkeys(limit for limit, _ in keys)):
         if number:
             yield [""], ""
-        yield [f"within {limit_words(given.get(limit, limit))}"], "bold"
+        yield [f"within {describe_limit(limits_as_given.get(limit, limit))}"], "bold"
         controls = []
         for (of, strategy), row in zip(keys, cells, strict=True):
             if of != limit:
                 continue
-            line = [show.fold(short(strategy), room), *row]
-            if control_in(strategy):
+            line = [show.fold_pipeline(short_strategy(strategy), room), *row]
+            if control_name(strategy):
                 controls.append(line)
             else:
                 yield line, ""
@@ -126,23 +127,28 @@ def _lines(
             yield from ((line, "dim") for line in controls)
 
 
-def _notes(found: Survival, by: str, shown: list[str]) -> Iterator[str]:
-    heard = found.frame["recording"].nunique()
-    clusters = found.results.clusters
+def _notes(survival: SurvivalResults, by: str, shown: list[str]) -> Iterator[str]:
+    n_recordings = survival.frame["recording"].nunique()
+    clusters = survival.results.cluster_count
     yield (
-        f"{found.planted:,} canaries in {many(heard, 'recording')}, {many(clusters, 'cluster')}, "
-        "replayed off-policy. A canary is kept where the request holds its value word for word "
-        "(availability: an upper bound; a summary may keep the words and lose the sense)."
+        f"{survival.canary_count:,} canaries in {pluralize(n_recordings, 'recording')}, "
+        f"{pluralize(clusters, 'cluster')}, replayed off-policy. A canary is kept where the request "
+        "holds its value word for word (availability: an upper bound; a summary may keep the words "
+        "and lose the sense)."
     )
     legend = [
-        ("all\nrequests", "requests: share kept over all requests after each"),
-        ("all\nend", "end: share kept at the last request of each recording"),
-        ("", _MEANS[by]),
-        ("stale\nend", "stale: of superseded values, those in view without the new one"),
+        ("kept, all\nrequests", "kept, all requests: share in view over all requests after each"),
+        ("kept\nat end", "kept at end: share in view at the last request of each recording"),
+        ("", _BREAKDOWN_LEGEND[by]),
+        ("stale\nat end", "stale at end: of superseded values, those in view without the new one"),
     ]
-    told = "; ".join(meaning for head, meaning in legend if not head or head in shown)
-    intervals = "" if clusters < FEW else " Below a share stands its interval (95 %) over clusters."
-    yield f"{told[:1].upper()}{told[1:]}.{intervals}"
+    legend_text = "; ".join(meaning for head, meaning in legend if not head or head in shown)
+    intervals = (
+        ""
+        if clusters < MIN_CLUSTERS
+        else " Below a share stands its interval (95 %) over clusters."
+    )
+    yield f"{legend_text[:1].upper()}{legend_text[1:]}.{intervals}"
     if by == "kind":
         yield (
             "Values are plain words; but a path is found by its looks, and a decision is worded as one: "
@@ -151,6 +157,6 @@ def _notes(found: Survival, by: str, shown: list[str]) -> Iterator[str]:
         )
 
 
-def _given(found: Survival) -> dict[float, int | float]:
+def _limits_as_given(survival: SurvivalResults) -> dict[float, int | float]:
     """Limits as they were given; in the frame they are all floats."""
-    return {float(limit): limit for limit in found.results.manifest["spec"]["limits"]}
+    return {float(limit): limit for limit in survival.results.manifest["spec"]["limits"]}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ctxlab.context.turns import main_argument
+from ctxlab.messages.openai_format import message_from_dict
 
 if TYPE_CHECKING:
     from ctxlab.messages.types import (
@@ -17,68 +18,84 @@ if TYPE_CHECKING:
     )
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
-__all__ = ["argument_of", "clean", "conversation", "printed", "turn_texts"]
+__all__ = [
+    "main_argument_text",
+    "render_conversation",
+    "render_turns",
+    "strip_control_characters",
+    "text_for_stdout",
+]
 
 # What steers a terminal: control characters, those of 8 bits too.
-_CONTROLS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {13: None}
-_COLOURS = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
+_CONTROL_CHARACTERS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {
+    13: None
+}
+_ROLE_STYLES = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
 
 
-def clean(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """A text without what would steer a terminal; its lines and tabs stay.
 
-    >>> clean("a\\tb\\n\\x1b[2Jc\\r")
+    >>> strip_control_characters("a\\tb\\n\\x1b[2Jc\\r")
     'a\\tb\\n�[2Jc'
     """
-    return text.translate(_CONTROLS)
+    return text.translate(_CONTROL_CHARACTERS)
 
 
-def argument_of(call: ToolCall, limit: int = 60) -> str:
+def main_argument_text(call: ToolCall, limit: int = 60) -> str:
     """The argument that says most about a call, on one line of at most ``limit`` characters.
 
     >>> from ctxlab.messages.types import ToolCall
-    >>> argument_of(ToolCall("c1", "read_file", '{"limit": 9, "path": "src/io.py"}'))
+    >>> main_argument_text(ToolCall("c1", "read_file", '{"limit": 9, "path": "src/io.py"}'))
     'src/io.py'
-    >>> argument_of(ToolCall("c2", "edit", '{"cell": 3, "notebook_path": "some/a.ipynb"}'), 9)
+    >>> main_argument_text(ToolCall("c2", "edit", '{"cell": 3, "notebook_path": "some/a.ipynb"}'), 9)
     'some/a.i…'
     """
-    line = " ".join(clean(main_argument(call)[: 4 * limit]).split())
+    line = " ".join(strip_control_characters(main_argument(call)[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def conversation(messages: Iterable[Message]) -> Text:
+def render_conversation(messages: Iterable[Message]) -> Text:
     """Messages one after the other, each behind the name of its role."""
     text = Text()
     for message in messages:
         name = f"{message.role} {message.name}" if message.name else message.role
-        text.append(f"{clean(name)}\n", _COLOURS[message.role])
-        if said := clean(message.text).strip("\n"):
+        text.append(f"{strip_control_characters(name)}\n", _ROLE_STYLES[message.role])
+        if said := strip_control_characters(message.text).strip("\n"):
             text.append(f"{said}\n")
         for call in message.tool_calls:
-            text.append(f"→ {clean(call.name)} {clean(call.arguments)}\n", "cyan")
+            text.append(
+                f"→ {strip_control_characters(call.name)} {strip_control_characters(call.arguments)}\n",
+                "cyan",
+            )
         text.append("\n")
     return text
 
 
-def printed(text: Text) -> str:
+def text_for_stdout(text: Text) -> str:
     """A text as it is printed: on a terminal with colours and broken at its width, else as it is."""
-    from ctxlab.cli.render.format import drawn
+    from ctxlab.cli.render.format import render_to_text
 
-    return drawn(text) if sys.stdout.isatty() else text.plain.rstrip("\n")
+    return render_to_text(text) if sys.stdout.isatty() else text.plain.rstrip("\n")
 
 
-def turn_texts(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
+def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
     """Adjacent turns in full, each a text, and the lines of the turns before and after all of them."""
-    from ctxlab.messages.types import Message
-
     shown: InteractionWithContext | None = None
     for each in turns:
         text = Text("\n" if shown else "")
         if shown is None and each.previous:
-            text.append(f"… {each.previous.turn}. {clean(each.previous.summary)}\n\n", "dim")
-        text.append(f"{each.turn}. {clean(each.interaction.summary)}\n\n", "bold")
-        text.append(conversation(map(Message.from_dict, each.interaction.messages)))
+            text.append(
+                f"… {each.previous.turn}. {strip_control_characters(each.previous.summary)}\n\n",
+                "dim",
+            )
+        text.append(
+            f"{each.turn}. {strip_control_characters(each.interaction.summary)}\n\n", "bold"
+        )
+        text.append(render_conversation(map(message_from_dict, each.interaction.messages)))
         yield text
         shown = each
     if shown and shown.next:
-        yield Text(f"\n… {shown.next.turn}. {clean(shown.next.summary)}\n", "dim")
+        yield Text(
+            f"\n… {shown.next.turn}. {strip_control_characters(shown.next.summary)}\n", "dim"
+        )

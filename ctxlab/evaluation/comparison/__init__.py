@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from ctxlab.evaluation.comparison.equal_tokens import (
-    Equal,
-    equal_tokens,
+    EqualTokensLimit,
+    find_equal_tokens_limit,
 )
 from ctxlab.evaluation.comparison.paired import (
-    COMPARED,
-    compare,
+    DEFAULT_SCORES,
+    compare_strategies,
 )
 from ctxlab.evaluation.comparison.report import (
     Comparison,
     Configuration,
 )
 from ctxlab.evaluation.comparison.stratified import (
-    Matched,
-    matched_difference,
+    StratifiedDifference,
+    stratified_difference,
 )
 
 __all__ = [
-    "COMPARED",
+    "DEFAULT_SCORES",
     "Comparison",
     "Configuration",
-    "Equal",
-    "Matched",
-    "compare",
-    "equal_tokens",
-    "matched_difference",
+    "EqualTokensLimit",
+    "StratifiedDifference",
+    "compare_strategies",
+    "find_equal_tokens_limit",
+    "stratified_difference",
 ]

@@ -14,64 +14,65 @@ import numpy as np
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.experiment import (
-    Choice,
+    StrategyLike,
     evaluate,
 )
 from ctxlab.messages.types import (
     Recording,
-    several,
+    check_recordings,
 )
-from ctxlab.tokens.profiles import Profile
+from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["Equal", "equal_tokens"]
+__all__ = ["EqualTokensLimit", "find_equal_tokens_limit"]
 
-_AT_ONCE = 12
-_ROUNDS = 5
-_CLOSE = 0.002
+_LIMITS_PER_ROUND = 12
+_MAX_ROUNDS = 5
+_CLOSE_TOLERANCE = 0.002
 "relative difference of tokens that is close enough"
-_FAR = 0.1
+_MATCH_TOLERANCE = 0.1
 "and that is no match any more; messages are large, so some limits make it send the same"
 
 
-class Equal(NamedTuple):
+class EqualTokensLimit(NamedTuple):
     """A limit under which a strategy sends as many tokens as was wanted."""
 
     limit: int | float
     tokens: float
     "a request, mean, under that limit"
-    wanted: float
+    target_tokens: float
 
 
-def equal_tokens(
+def find_equal_tokens_limit(
     recordings: Iterable[Recording],
-    strategy: Choice,
-    wanted: float,
+    strategy: StrategyLike,
+    target_tokens: float,
     model: str | None = None,
     *,
-    share: bool = False,
+    as_share: bool = False,
     reserve: int = 0,
-    profile: Profile | Iterable[Profile] | None = None,
+    profile: TokenProfile | Iterable[TokenProfile] | None = None,
     progress: bool | None = False,
-) -> Equal:
-    """The limit under which a strategy sends ``wanted`` tokens a request, in the mean over requests.
+) -> EqualTokensLimit:
+    """The limit under which a strategy sends ``target_tokens`` tokens a request, in the mean over
+    requests.
 
-    ``share``: search shares of each recording's own length, not tokens. All recordings are held in
+    ``as_share``: search shares of each recording's own length, not tokens. All recordings are held in
     memory. Raises ``SpecError`` for what is no number of tokens, and where no limit gives nearly that
     many: a strategy that does not look at its limit sends the same under any.
     """
-    several(recordings)
+    check_recordings(recordings)
     recordings = list(recordings)
-    if not 0 < wanted < math.inf:
+    if not 0 < target_tokens < math.inf:
         raise SpecError(
-            f"wanted: tokens a request, more than 0, such as the tokens_mean of a leaderboard; not "
-            f"{wanted:g}"
+            "target_tokens: tokens a request, more than 0, such as the tokens_mean of a leaderboard; "
+            f"not {target_tokens:g}"
         )
-    most = 1.0 if share else _longest(recordings, model, profile) + reserve
-    low, high = (0.001, 1.0) if share else (float(reserve + 1), float(most))
-    best = Equal(high, np.nan, wanted)
-    for _ in range(_ROUNDS):
-        steps = np.geomspace(low, high, _AT_ONCE)
-        limits = list(dict.fromkeys(steps.tolist() if share else [round(s) for s in steps]))
+    most = 1.0 if as_share else _largest_request_tokens(recordings, model, profile) + reserve
+    low, high = (0.001, 1.0) if as_share else (float(reserve + 1), float(most))
+    best = EqualTokensLimit(high, np.nan, target_tokens)
+    for _ in range(_MAX_ROUNDS):
+        steps = np.geomspace(low, high, _LIMITS_PER_ROUND)
+        limits = list(dict.fromkeys(steps.tolist() if as_share else [round(s) for s in steps]))
         board = evaluate(
             recordings,
             [strategy],
@@ -83,28 +84,32 @@ def equal_tokens(
             progress=progress,
         ).leaderboard()
         sent = dict(zip(board["limit"], board["tokens_mean"], strict=True))
-        best = min((Equal(x, sent[x], wanted) for x in limits), key=_off)
-        if _off(best) <= _CLOSE or len(limits) < 3:
+        best = min(
+            (EqualTokensLimit(x, sent[x], target_tokens) for x in limits), key=_relative_error
+        )
+        if _relative_error(best) <= _CLOSE_TOLERANCE or len(limits) < 3:
             break
-        below = [x for x in limits if sent[x] <= wanted]
-        above = [x for x in limits if sent[x] >= wanted and x > max(below, default=0)]
+        below = [x for x in limits if sent[x] <= target_tokens]
+        above = [x for x in limits if sent[x] >= target_tokens and x > max(below, default=0)]
         low, high = max(below, default=low), min(above, default=high)
         if low >= high:
             break
-    if _off(best) > _FAR:
+    if _relative_error(best) > _MATCH_TOLERANCE:
         raise SpecError(
-            f"no limit makes {strategy!r} send {wanted:,.0f} tokens a request: {best.tokens:,.0f} at "
-            f"{best.limit:,.4g} come nearest"
+            f"no limit makes {strategy!r} send {target_tokens:,.0f} tokens a request: "
+            f"{best.tokens:,.0f} at {best.limit:,.4g} come nearest"
         )
     return best
 
 
-def _off(found: Equal) -> float:
-    return abs(found.tokens - found.wanted) / found.wanted
+def _relative_error(found: EqualTokensLimit) -> float:
+    return abs(found.tokens - found.target_tokens) / found.target_tokens
 
 
-def _longest(
-    recordings: Sequence[Recording], model: str | None, profile: Profile | Iterable[Profile] | None
+def _largest_request_tokens(
+    recordings: Sequence[Recording],
+    model: str | None,
+    profile: TokenProfile | Iterable[TokenProfile] | None,
 ) -> int:
     """Tokens of the largest request of any recording."""
     board = evaluate(

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import (
-    html,
-    latex,
-    markdown,
+    html_table,
+    latex_table,
+    markdown_table,
 )
-from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 
-__all__ = ["Comparison", "Configuration", "amount"]
+__all__ = ["Comparison", "Configuration", "format_difference"]
 
 
 class Configuration(NamedTuple):
@@ -32,7 +32,7 @@ class Configuration(NamedTuple):
         return f"{self.strategy} @ {window}"
 
 
-_VERBS = {
+_FINDING_VERBS = {
     "better": "is better than",
     "worse": "is worse than",
     "higher": "is higher than",
@@ -55,7 +55,7 @@ class Comparison:
     ``margin`` and ``finding``"""
     level: float
 
-    HEADS = (
+    HEADING_FORMATS = (
         "a",
         "b",
         "score",
@@ -64,37 +64,38 @@ class Comparison:
         "a − b",
         "{level} interval",
         "p (Holm)",
-        "d",
+        "effect",
         "w/t/l",
-        "n",
+        "clusters",
     )
 
     @property
-    def heads(self) -> list[str]:
+    def headings(self) -> list[str]:
         """Of the columns of ``rows``."""
-        heads = [head.format(level=f"{self.level:.0%}") for head in self.HEADS]
+        heads = [head.format(level=f"{self.level:.0%}") for head in self.HEADING_FORMATS]
         heads += ["finding"]
         return ["kind", *heads] if "kind" in self.table else heads
 
     def rows(self) -> list[list[str]]:
         """The table as text, a list of cells a row."""
-        return [_cells(row) for row in self.table.itertuples()]
+        return [_row_cells(row) for row in self.table.itertuples()]
 
     def sentences(self, scores: Sequence[str] = ()) -> list[str]:
         """What was found, a sentence a row; of some scores alone where they are named."""
         rows = self.table.itertuples()
-        return [_sentence(row, self.level) for row in rows if not scores or row.score in scores]
+        return [_row_sentence(row, self.level) for row in rows if not scores or row.score in scores]
 
     @property
     def notes(self) -> list[str]:
         """What the columns mean, and what they do not say."""
         said = [
-            "Paired by request; n: clusters (recordings of one task are one) that have anything to "
+            "Paired by request; clusters: those (recordings of one task are one) that have anything to "
             "say. Intervals are studentised bootstrap intervals over clusters: none below "
-            f"{FEW}, and none where all clusters are alike. p: two-sided sign-flip permutation test, "
-            "corrected over the rows of a score (Holm); d: difference in standard deviations between "
-            "clusters; w/t/l: recordings in which a is better, equal, worse. Better and worse are said "
-            "only where test and interval agree; too few: no outcome of the test could tell."
+            f"{MIN_CLUSTERS}, and none where all clusters are alike. p: two-sided sign-flip "
+            "permutation test, corrected over the rows of a score (Holm); effect: difference in "
+            "standard deviations between clusters; w/t/l: recordings in which a is better, equal, "
+            "worse. Better and worse are said only where test and interval agree; too few: no outcome "
+            "of the test could tell."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(
@@ -106,13 +107,13 @@ class Comparison:
         )
         return said
 
-    def markdown(self) -> str:
+    def to_markdown(self) -> str:
         """The table in Markdown, its notes below."""
-        return "\n\n".join([markdown(self.heads, self.rows()), *self.notes])
+        return "\n\n".join([markdown_table(self.headings, self.rows()), *self.notes])
 
-    def latex(self) -> str:
+    def to_latex(self) -> str:
         """The table in LaTeX, for ``booktabs``."""
-        return latex(self.heads, self.rows())
+        return latex_table(self.headings, self.rows())
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -122,10 +123,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{note}</p>" for note in self.notes)
-        return html(self.heads, self.rows()) + notes
+        return html_table(self.headings, self.rows()) + notes
 
 
-def amount(row: Any, value: float) -> str:
+def format_difference(row: Any, value: float) -> str:
     """A difference with its sign: points of a share, or per cent of the other."""
     if np.isnan(value):
         return "–"
@@ -135,7 +136,7 @@ def amount(row: Any, value: float) -> str:
     return text.replace("-", "−")
 
 
-def _value(row: Any, value: float) -> str:
+def _format_value(row: Any, value: float) -> str:
     if np.isnan(value):
         return "–"
     if row.unit == "share":
@@ -149,37 +150,37 @@ def _value(row: Any, value: float) -> str:
     )
 
 
-def _interval(row: Any) -> str:
+def _format_interval(row: Any) -> str:
     if np.isnan(row.low):
-        return "too few" if 0 < row.clusters < FEW else "–"
-    return f"{amount(row, row.low)} to {amount(row, row.high)}"
+        return "too few" if 0 < row.clusters < MIN_CLUSTERS else "–"
+    return f"{format_difference(row, row.low)} to {format_difference(row, row.high)}"
 
 
-def _p(value: float) -> str:
+def _format_p(value: float) -> str:
     return (
         "–" if np.isnan(value) else "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
     )
 
 
-def _cells(row: Any) -> list[str]:
+def _row_cells(row: Any) -> list[str]:
     a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
-    cells = [a, b, row.score, _value(row, row.value_a), _value(row, row.value_b)]
-    cells += [amount(row, row.difference), _interval(row), _p(row.p_holm)]
+    cells = [a, b, row.score, _format_value(row, row.value_a), _format_value(row, row.value_b)]
+    cells += [format_difference(row, row.difference), _format_interval(row), _format_p(row.p_holm)]
     cells += ["–" if np.isnan(row.effect) else f"{row.effect:+.2f}".replace("-", "−")]
     cells += [f"{row.wins}/{row.ties}/{row.losses}", str(row.clusters), row.finding]
     return [row.kind, *cells] if hasattr(row, "kind") else cells
 
 
-def _sentence(row: Any, level: float) -> str:
+def _row_sentence(row: Any, level: float) -> str:
     a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
     kind = f"{row.kind}: " if hasattr(row, "kind") else ""
-    bounds = f"{level:.0%} {_interval(row)}" if not np.isnan(row.low) else "no interval"
-    values = f"{_value(row, row.value_a)} against {_value(row, row.value_b)}"
+    bounds = f"{level:.0%} {_format_interval(row)}" if not np.isnan(row.low) else "no interval"
+    values = f"{_format_value(row, row.value_a)} against {_format_value(row, row.value_b)}"
     word, _, rest = row.finding.partition("; ")
-    verb = _VERBS.get(word, "is not shown to differ from")
+    verb = _FINDING_VERBS.get(word, "is not shown to differ from")
     more = f"; {rest}" if rest else ""
-    clusters = many(row.clusters, "cluster")
+    clusters = pluralize(row.clusters, "cluster")
     return (
-        f"{kind}{row.score}: {a} {verb} {b}: {values}, {amount(row, row.difference)} "
-        f"({bounds}; p {_p(row.p_holm)}; {clusters}){more}."
+        f"{kind}{row.score}: {a} {verb} {b}: {values}, {format_difference(row, row.difference)} "
+        f"({bounds}; p {_format_p(row.p_holm)}; {clusters}){more}."
     )

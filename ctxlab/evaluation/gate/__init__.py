@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from ctxlab.evaluation.gate.check import (
-    Gate,
-    Update,
-    check_budgets,
-    findings_of,
+    BaselineUpdate,
+    GateResults,
+    check_results,
+    run_gate,
     update_baseline,
 )
 from ctxlab.evaluation.gate.config import (
     Bound,
-    Budget,
-    Budgets,
-    Experiment,
-    read_budgets,
+    GateBudget,
+    GateConfig,
+    GateExperiment,
+    read_gate_config,
 )
 from ctxlab.evaluation.gate.findings import Finding
 
 __all__ = [
+    "BaselineUpdate",
     "Bound",
-    "Budget",
-    "Budgets",
-    "Experiment",
     "Finding",
-    "Gate",
-    "Update",
-    "check_budgets",
-    "findings_of",
-    "read_budgets",
+    "GateBudget",
+    "GateConfig",
+    "GateExperiment",
+    "GateResults",
+    "check_results",
+    "read_gate_config",
+    "run_gate",
     "update_baseline",
 ]

@@ -23,75 +23,75 @@ from ctxlab.errors import (
     ReadError,
     SpecError,
 )
-from ctxlab.evaluation.gate.config import Budget
+from ctxlab.evaluation.gate.config import GateBudget
 from ctxlab.evaluation.metrics.base import Score
-from ctxlab.evaluation.metrics.cost import Cost
+from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.results import Results
 
 __all__ = [
-    "Baseline",
-    "Entry",
-    "Part",
-    "Said",
-    "Sums",
-    "by_cluster",
-    "columns_of",
-    "difference_of_data",
-    "figure",
-    "part_of",
+    "BaselineEntry",
+    "ExperimentBaseline",
+    "GateBaseline",
+    "RecordingIdentity",
+    "RecordingSums",
+    "compute_score",
+    "describe_data_changes",
+    "make_experiment_baseline",
     "read_baseline",
+    "score_columns",
+    "sum_by_cluster",
     "write_baseline",
 ]
 
-Sums: TypeAlias = dict[str, dict[str, float | None]]
+RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
 """Recording → column → its sum (of a score that is a maximum, the maximum); None: not known."""
 
-_DIGITS = 9
+_SUM_DIGITS = 9
 "of a sum: more differs between versions of numpy, and no score shows it"
-_PRICED = frozenset(column.name for column in Cost.columns)
+_PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
 
 
-class Said(msgspec.Struct, frozen=True):
+class RecordingIdentity(msgspec.Struct, frozen=True):
     """Which conversation a recording is, and which of them it stands with."""
 
     digest: str
     cluster: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class BaselineEntry(msgspec.Struct, frozen=True):
     """What one budget was found to sum up to."""
 
     strategy: str
-    sums: Sums
+    sums: RecordingSums
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one experiment was run on, how it was counted, and what its budgets were found to be."""
 
     models: list[str]
     "that counted the recordings"
     reserve: int
-    recordings: dict[str, Said]
-    budgets: dict[str, Entry]
-    "by ``Budget.key``"
+    recordings: dict[str, RecordingIdentity]
+    budgets: dict[str, BaselineEntry]
+    "by ``GateBudget.baseline_key``"
     profiles: list[dict[str, Any]] = []
     "how families of models count, where they were calibrated"
     prices: dict[str, dict[str, Any]] | None = None
     "what a token and the cache of each model cost, where a score rests on it"
 
 
-class Baseline(msgspec.Struct, frozen=True):
+class GateBaseline(msgspec.Struct, frozen=True):
     """What a baseline file holds, experiment by experiment."""
 
     ctxlab: str
     "the version that wrote it"
-    experiments: dict[str, Part]
+    experiments: dict[str, ExperimentBaseline]
 
 
-def read_baseline(path: Path) -> Baseline | None:
+def read_baseline(path: Path) -> GateBaseline | None:
     """The baseline in a file; None where there is none yet. Raises ``ReadError``."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Baseline)
+        return msgspec.json.decode(path.read_bytes(), type=GateBaseline)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -101,9 +101,9 @@ def read_baseline(path: Path) -> Baseline | None:
         raise ReadError(path, None, why) from None
 
 
-def write_baseline(baseline: Baseline, path: Path) -> bool:
+def write_baseline(baseline: GateBaseline, path: Path) -> bool:
     """Puts it in the place of what the file held, at once; returns whether anything is different."""
-    text = _lines(msgspec.to_builtins(baseline)) + "\n"
+    text = _format_json(msgspec.to_builtins(baseline)) + "\n"
     if path.is_file() and path.read_bytes() == text.encode():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,40 +116,45 @@ def write_baseline(baseline: Baseline, path: Path) -> bool:
     return True
 
 
-def part_of(results: Results, budgets: Iterable[Budget], *, margins: bool = False) -> Part:
-    """What an experiment was found to be, for every bound of its budgets, or for ``margins`` alone."""
+def make_experiment_baseline(
+    results: Results, budgets: Iterable[GateBudget], *, margins_only: bool = False
+) -> ExperimentBaseline:
+    """What an experiment was found to be, for every bound of its budgets, or for ``margins_only``
+    alone.
+    """
     manifest, runs = results.manifest, results.runs
-    entries: dict[str, Entry] = {}
+    entries: dict[str, BaselineEntry] = {}
     columns: set[str] = set()
     for budget in budgets:
-        bounds = budget.margins if margins else budget.bounds
-        names = sorted({column for bound in bounds for column in columns_of(bound.score)})
+        bounds = budget.margins if margins_only else budget.bounds
+        names = sorted({column for bound in bounds for column in score_columns(bound.score)})
         columns.update(names)
         if absent := sorted(set(names) - set(runs.columns)):
-            raise SpecError(f"{budget.where}: {absent[0]} was not measured; see metrics")
+            raise SpecError(f"{budget.label}: {absent[0]} was not measured; see metrics")
         rows = runs[(runs["strategy"] == budget.strategy) & (runs["limit"] == budget.limit)]
         figures = rows[names].to_numpy(dtype=np.float64)
         sums = {
-            str(recording): dict(zip(names, map(_rounded, row), strict=True))
+            str(recording): dict(zip(names, map(_round_sum, row), strict=True))
             for recording, row in zip(rows["recording"], figures, strict=True)
         }
-        entries[budget.key] = Entry(budget.strategy, sums)
-    return Part(
+        entries[budget.baseline_key] = BaselineEntry(budget.strategy, sums)
+    return ExperimentBaseline(
         models=sorted(manifest["tokens"]),
         profiles=manifest["spec"].get("profiles") or [],
         reserve=manifest["spec"]["reserve"],
         recordings={
-            r["recording"]: Said(r["digest"], r["cluster"]) for r in manifest["recordings"]
+            r["recording"]: RecordingIdentity(r["digest"], r["cluster"])
+            for r in manifest["recordings"]
         },
         budgets=entries,
-        prices=_priced(manifest) if columns & _PRICED else None,
+        prices=_used_prices(manifest) if columns & _PRICED_COLUMNS else None,
     )
 
 
-def columns_of(score: Score) -> tuple[str, ...]:
+def score_columns(score: Score) -> tuple[str, ...]:
     """The columns of a run that a score is made from.
 
-    >>> columns_of(Score("tokens_mean", "", "tokens", "ratio", "tokens"))
+    >>> score_columns(Score("tokens_mean", "", "tokens", "ratio", "tokens"))
     ('tokens', 'requests')
     """
     if score.how == "max":
@@ -159,9 +164,9 @@ def columns_of(score: Score) -> tuple[str, ...]:
     return score.column, score.per or "requests"
 
 
-def figure(score: Score, sums: Sums) -> float:
+def compute_score(score: Score, sums: RecordingSums) -> float:
     """The score over all recordings, as the leaderboard has it; nan where it is not known."""
-    above, *below = (_column(sums, column) for column in columns_of(score))
+    above, *below = (_column_values(sums, column) for column in score_columns(score))
     known = above[~np.isnan(above)]
     if not len(known) or (score.unit == "USD" and len(known) < len(above)):
         return math.nan  # less than all of a bill is no bill
@@ -174,8 +179,8 @@ def figure(score: Score, sums: Sums) -> float:
     return total / whole if whole > 0 else math.nan
 
 
-def by_cluster(
-    score: Score, sums: Sums, recordings: Mapping[str, Said]
+def sum_by_cluster(
+    score: Score, sums: RecordingSums, recordings: Mapping[str, RecordingIdentity]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """What is above and below the line of a score, by cluster in order of their names.
 
@@ -184,33 +189,33 @@ def by_cluster(
     clusters = [recordings[name].cluster for name in sums]
     order = {name: place for place, name in enumerate(sorted(set(clusters)))}
     places = [order[name] for name in clusters]
-    above, *below = (np.nan_to_num(_column(sums, column)) for column in columns_of(score))
+    above, *below = (np.nan_to_num(_column_values(sums, column)) for column in score_columns(score))
     under = below[0] if below else np.ones(len(above))
     return tuple(np.bincount(places, column, len(order)) for column in (above, under))  # type: ignore[return-value]
 
 
-def difference_of_data(now: Part, then: Part) -> str:
+def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBaseline) -> str:
     """In what the data or the way it is counted differs, in words; empty where it does not."""
     said = []
-    if now.models != then.models:
-        listed = [", ".join(part.models) for part in (now, then)]
+    if current.models != baseline.models:
+        listed = [", ".join(part.models) for part in (current, baseline)]
         said.append(f"the model is {listed[0]} and was {listed[1]}")
-    if now.reserve != then.reserve:
-        said.append(f"the reserve is {now.reserve} and was {then.reserve}")
-    if now.profiles != then.profiles:
+    if current.reserve != baseline.reserve:
+        said.append(f"the reserve is {current.reserve} and was {baseline.reserve}")
+    if current.profiles != baseline.profiles:
         said.append("the profile that tokens are counted by is another one")
-    changed = sum(then.recordings.get(id, it) != it for id, it in now.recordings.items())
-    new = len(now.recordings.keys() - then.recordings.keys())
-    gone = len(then.recordings.keys() - now.recordings.keys())
+    changed = sum(baseline.recordings.get(id, it) != it for id, it in current.recordings.items())
+    new = len(current.recordings.keys() - baseline.recordings.keys())
+    gone = len(baseline.recordings.keys() - current.recordings.keys())
     counts = [(changed, "changed"), (new, "new"), (gone, "gone")]
     if words := [f"{count} {what}" for count, what in counts if count]:
-        said.append(f"of {len(then.recordings)} recordings {', '.join(words)}")
-    if now.prices and then.prices and now.prices != then.prices:
-        said += _repriced(now.prices, then.prices)
+        said.append(f"of {len(baseline.recordings)} recordings {', '.join(words)}")
+    if current.prices and baseline.prices and current.prices != baseline.prices:
+        said += _price_changes(current.prices, baseline.prices)
     return "; ".join(said)
 
 
-def _priced(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Collect the prices and cache rules of each model that a run was priced by."""
     left_out = {"source", "warning"}
     found = {
@@ -222,7 +227,7 @@ def _priced(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _repriced(
+def _price_changes(
     now: Mapping[str, dict[str, Any]], then: Mapping[str, dict[str, Any]]
 ) -> Iterator[str]:
     """Each model whose prices are not what they were, and which of them."""
@@ -232,24 +237,24 @@ def _repriced(
             yield f"the prices of {name} have changed ({', '.join(keys)})"
 
 
-def _column(sums: Sums, column: str) -> npt.NDArray[np.float64]:
+def _column_values(sums: RecordingSums, column: str) -> npt.NDArray[np.float64]:
     return np.array([row[column] for row in sums.values()], dtype=np.float64)
 
 
-def _rounded(value: float) -> float | None:
+def _round_sum(value: float) -> float | None:
     if math.isnan(value):
         return None
-    value = round(float(value), _DIGITS)
+    value = round(float(value), _SUM_DIGITS)
     return int(value) if value == int(value) else value
 
 
-def _lines(value: Any, depth: int = 0) -> str:
+def _format_json(value: Any, depth: int = 0) -> str:
     """JSON with sorted keys, in which a table of plain figures takes one line."""
     if not isinstance(value, dict) or not any(isinstance(v, dict) for v in value.values()):
         return json.dumps(value, ensure_ascii=False, sort_keys=True)
     indent = " " * (depth + 1)
     inside = (
-        f"{indent}{json.dumps(key, ensure_ascii=False)}: {_lines(value[key], depth + 1)}"
+        f"{indent}{json.dumps(key, ensure_ascii=False)}: {_format_json(value[key], depth + 1)}"
         for key in sorted(value)
     )
     return "{\n" + ",\n".join(inside) + "\n" + " " * depth + "}"

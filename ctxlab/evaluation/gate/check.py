@@ -25,45 +25,52 @@ from html import escape
 from pathlib import Path
 
 from ctxlab import __version__
-from ctxlab._utils.tables import html
+from ctxlab._utils.tables import html_table
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_difference
 from ctxlab.evaluation.gate.baseline import (
-    Baseline,
-    Part,
-    by_cluster,
-    columns_of,
-    difference_of_data,
-    figure,
-    part_of,
+    ExperimentBaseline,
+    GateBaseline,
+    compute_score,
+    describe_data_changes,
+    make_experiment_baseline,
     read_baseline,
+    score_columns,
+    sum_by_cluster,
     write_baseline,
 )
 from ctxlab.evaluation.gate.config import (
     Bound,
-    Budget,
-    Budgets,
-    Experiment,
-    read_budgets,
+    GateBudget,
+    GateConfig,
+    GateExperiment,
+    read_gate_config,
 )
 from ctxlab.evaluation.gate.findings import (
     Finding,
-    Outcome,
-    score_in_words,
+    FindingOutcome,
+    score_label,
 )
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.spec import run
+from ctxlab.evaluation.spec import run_experiment
 from ctxlab.formats import OnSkip
 
-__all__ = ["Change", "Gate", "Update", "check_budgets", "findings_of", "update_baseline"]
+__all__ = [
+    "BaselineChange",
+    "BaselineUpdate",
+    "GateResults",
+    "check_results",
+    "run_gate",
+    "update_baseline",
+]
 
-_DUST = 1e-9
+_TOLERANCE = 1e-9
 "share of a figure below which two are the same: sums of fractions end differently on other machines"
 
 
 @dataclass(frozen=True, repr=False)
-class Gate:
+class GateResults:
     """Every bound that was looked at."""
 
     findings: tuple[Finding, ...]
@@ -72,46 +79,48 @@ class Gate:
     @property
     def breaches(self) -> tuple[Finding, ...]:
         """Those that fail."""
-        return tuple(f for f in self.findings if self.fails(f))
+        return tuple(f for f in self.findings if self.is_breach(f))
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         """Whether none does."""
         return not self.breaches
 
-    def fails(self, finding: Finding) -> bool:
+    def is_breach(self, finding: Finding) -> bool:
         """Whether a finding is a breach: it is worse, or unclear where that fails as well."""
         return finding.outcome == "worse" or (self.strict and finding.outcome == "unclear")
 
     @property
-    def ordered(self) -> tuple[Finding, ...]:
+    def sorted_findings(self) -> tuple[Finding, ...]:
         """Breaches first, then what is unclear, then the rest."""
         rank = {"worse": 0, "unclear": 1, "ok": 2}
         return tuple(sorted(self.findings, key=lambda finding: rank[finding.outcome]))
 
     def __repr__(self) -> str:
-        return f"<Gate: {len(self.findings)} bounds, {len(self.breaches)} broken>"
+        return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} broken>"
 
     def _repr_html_(self) -> str:
         heads = ["", "budget", "score", "baseline", "now", "difference (95 %)", "bound"]
         rows = [
             [
-                "BREACH" if self.fails(f) else f.outcome,
-                f.budget.where,
+                "BREACH" if self.is_breach(f) else f.outcome,
+                f.budget.label,
                 f.score.name,
                 *f.cells,
-                f.rule,
+                f.bound_text,
             ]
-            for f in self.ordered
+            for f in self.sorted_findings
         ]
-        return html(heads, rows) + "".join(f"<p>{escape(f.sentence)}</p>" for f in self.breaches)
+        return html_table(heads, rows) + "".join(
+            f"<p>{escape(f.sentence)}</p>" for f in self.breaches
+        )
 
 
 @dataclass(frozen=True)
-class Change:
+class BaselineChange:
     """A figure of a baseline that is not what it was; None where there was none or is none any more."""
 
-    where: str
+    label: str
     score: Score | None
     "None: of a budget that is gone"
     before: float | None
@@ -119,84 +128,107 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Update:
+class BaselineUpdate:
     """What came of writing a baseline."""
 
     path: Path
-    written: bool
-    changes: tuple[Change, ...]
-    data: tuple[str, ...]
+    file_changed: bool
+    changes: tuple[BaselineChange, ...]
+    data_changes: tuple[str, ...]
     "experiment by experiment, in what its recordings or their counting changed"
 
 
-def check_budgets(
-    budgets: Budgets | str | Path,
-    only: Collection[str] | str = (),
+def run_gate(
+    config: GateConfig | str | Path,
+    experiments: Collection[str] | str = (),
     *,
     progress: bool | None = None,
     on_skip: OnSkip | None = None,
-) -> Gate:
-    """Runs the experiments of a file of budgets, or ``only`` some, and looks at every bound.
+) -> GateResults:
+    """Runs the experiments of a gate file, or those named in ``experiments``, and checks every bound.
 
-    Raises ``SpecError`` where budgets or baseline do not fit what is there, and what ``run`` raises.
+    Raises ``SpecError`` where budgets or baseline do not fit what is there, and what
+    ``run_experiment`` raises.
     """
-    budgets = budgets if isinstance(budgets, Budgets) else read_budgets(budgets)
-    renew = f"ctxlab gate {budgets.path} --update"
-    before = read_baseline(budgets.baseline)
+    config = config if isinstance(config, GateConfig) else read_gate_config(config)
+    renew = f"ctxlab gate {config.path} --update"
+    before = read_baseline(config.baseline)
     parts = before.experiments if before else {}
     found: list[Finding] = []
-    for experiment in budgets.only((only,) if isinstance(only, str) else only):
+    for experiment in config.select(
+        (experiments,) if isinstance(experiments, str) else experiments
+    ):
         then = parts.get(experiment.name)
-        _fits(then, experiment.budgets, budgets.baseline, renew)  # before anything is run for it
-        results = run(experiment.spec, progress, on_skip)
-        found += findings_of(results, experiment.budgets, then, budgets.baseline, renew)
-    return Gate(tuple(found), budgets.strict)
+        _require_baseline_scores(
+            then, experiment.budgets, config.baseline, renew
+        )  # before anything is run for it
+        results = run_experiment(experiment.spec, progress, on_skip)
+        found += check_results(results, experiment.budgets, then, config.baseline, renew)
+    return GateResults(tuple(found), config.strict)
 
 
-def findings_of(
-    results: Results, budgets: Sequence[Budget], then: Part | None, source: Path, renew: str
+def check_results(
+    results: Results,
+    budgets: Sequence[GateBudget],
+    baseline: ExperimentBaseline | None,
+    baseline_path: Path,
+    update_command: str,
 ) -> list[Finding]:
     """What became of the bounds of budgets, all of one experiment.
 
-    ``then``: its part of the baseline, ``source`` the baseline's file, ``renew`` the command that writes
-    it anew. Raises ``SpecError`` where the two cannot be compared and where a figure is not known.
+    ``baseline``: its part of the baseline, ``baseline_path`` the baseline's file,
+    ``update_command`` the command that writes it anew. Raises ``SpecError`` where the two cannot be
+    compared and where a figure is not known.
     """
-    now = part_of(results, budgets)
-    _fits(then, budgets, source, renew)
+    now = make_experiment_baseline(results, budgets)
+    _require_baseline_scores(baseline, budgets, baseline_path, update_command)
     compares = any(budget.margins for budget in budgets)
-    if then and compares and (said := difference_of_data(now, then) or _gaps(now, then, budgets)):
+    if (
+        baseline
+        and compares
+        and (said := describe_data_changes(now, baseline) or _baseline_gaps(now, baseline, budgets))
+    ):
         name = budgets[0].experiment
         raise SpecError(
-            f"{source}: {name} was run on something else: {said}; look at it, then {renew} takes it"
+            f"{baseline_path}: {name} was run on something else: {said}; look at it, "
+            f"then {update_command} takes it"
         )
     found = []
     for budget in budgets:
         for bound in budget.bounds:
-            value = _known(bound.score, now, budget)
+            value = _require_score(bound.score, now, budget)
             if bound.kind == "margin":
-                assert then is not None
-                found.append(_compared(budget, bound, value, now, then))
+                assert baseline is not None
+                found.append(_check_margin(budget, bound, value, now, baseline))
             else:
                 beyond = (value - bound.value) * (1 if bound.kind == "max" else -1)
-                outcome: Outcome = "worse" if beyond > _DUST * abs(bound.value) else "ok"
+                outcome: FindingOutcome = (
+                    "worse" if beyond > _TOLERANCE * abs(bound.value) else "ok"
+                )
                 found.append(Finding(budget, bound, value, outcome))
     return found
 
 
-def _compared(budget: Budget, bound: Bound, value: float, now: Part, then: Part) -> Finding:
+def _check_margin(
+    budget: GateBudget,
+    bound: Bound,
+    value: float,
+    now: ExperimentBaseline,
+    baseline: ExperimentBaseline,
+) -> Finding:
     """What became of a margin."""
-    score, before = bound.score, then.budgets[budget.key]
-    sums = now.budgets[budget.key].sums
-    old = _known(score, then, budget)
+    score, before = bound.score, baseline.budgets[budget.baseline_key]
+    sums = now.budgets[budget.baseline_key].sums
+    old = _require_score(score, baseline, budget)
     finding = Finding(budget, bound, value, "ok", old, before.strategy)
-    if abs(value - old) <= _DUST * max(abs(value), abs(old)):
-        return replace(finding, now=old)
+    if abs(value - old) <= _TOLERANCE * max(abs(value), abs(old)):
+        return replace(finding, value=old)
     worse = (value - old) * (1 if score.better == "lower" else -1)
-    beyond = worse > bound.margin(old) + _DUST * abs(old)
+    beyond = worse > bound.margin(old) + _TOLERANCE * abs(old)
     low = high = math.nan
     clusters = 0
     if score.how != "max":
-        pairs = [by_cluster(score, each, now.recordings) for each in (sums, before.sums)]
+        pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, before.sums)]
         difference = ratio_difference(*pairs[0], *pairs[1])
         # A sum is compared as the mean of a recording, of which there are as many on both sides.
         times = len(sums) if score.how == "sum" else 1
@@ -214,98 +246,114 @@ def _compared(budget: Budget, bound: Bound, value: float, now: Part, then: Part)
 
 
 def update_baseline(
-    budgets: Budgets | str | Path,
-    only: Collection[str] | str = (),
+    config: GateConfig | str | Path,
+    experiments: Collection[str] | str = (),
     *,
     progress: bool | None = None,
     on_skip: OnSkip | None = None,
-) -> Update:
+) -> BaselineUpdate:
     """Runs the experiments of a file of budgets and writes what is found to its baseline file.
 
-    Where ``only`` some are named the others stay in the file as they are; what the budgets name no more
-    is taken out. Raises what ``check_budgets`` raises, but for a baseline that does not fit.
+    Where ``experiments`` some are named the others stay in the file as they are; what the budgets
+    name no more is taken out. Raises what ``run_gate`` raises, but for a baseline that does not
+    fit.
     """
-    budgets = budgets if isinstance(budgets, Budgets) else read_budgets(budgets)
-    before = read_baseline(budgets.baseline)
+    config = config if isinstance(config, GateConfig) else read_gate_config(config)
+    before = read_baseline(config.baseline)
     old = before.experiments if before else {}
-    new = {e.name: old[e.name] for e in budgets.experiments if e.name in old}
-    changes: list[Change] = []
+    new = {e.name: old[e.name] for e in config.experiments if e.name in old}
+    changes: list[BaselineChange] = []
     data: list[str] = []
-    for experiment in budgets.only((only,) if isinstance(only, str) else only):
+    for experiment in config.select(
+        (experiments,) if isinstance(experiments, str) else experiments
+    ):
         then = new.pop(experiment.name, None)
-        if not experiment.compared:
+        if not experiment.baseline_budgets:
             continue
-        results = run(experiment.spec, progress, on_skip)
-        now = part_of(results, experiment.compared, margins=True)
+        results = run_experiment(experiment.spec, progress, on_skip)
+        now = make_experiment_baseline(results, experiment.baseline_budgets, margins_only=True)
         new[experiment.name] = now
-        if then and (said := difference_of_data(now, then)):
+        if then and (said := describe_data_changes(now, then)):
             data.append(f"{experiment.name}: {said}")
-        changes += _changes(experiment, now, then)
+        changes += _iter_changes(experiment, now, then)
     for name in sorted(old.keys() - new.keys()):
-        changes += [Change(f"{name} / {key}", None, None, None) for key in old[name].budgets]
-    new_file = write_baseline(Baseline(__version__, new), budgets.baseline)
-    return Update(budgets.baseline, new_file, tuple(changes), tuple(data))
+        changes += [
+            BaselineChange(f"{name} / {key}", None, None, None) for key in old[name].budgets
+        ]
+    new_file = write_baseline(GateBaseline(__version__, new), config.baseline)
+    return BaselineUpdate(config.baseline, new_file, tuple(changes), tuple(data))
 
 
-def _changes(experiment: Experiment, now: Part, then: Part | None) -> Iterator[Change]:
+def _iter_changes(
+    experiment: GateExperiment, now: ExperimentBaseline, baseline: ExperimentBaseline | None
+) -> Iterator[BaselineChange]:
     """Every figure of an experiment that is not what it was, and every one that is no more."""
     told = set()
-    for budget in experiment.compared:
-        told.add(budget.key)
+    for budget in experiment.baseline_budgets:
+        told.add(budget.baseline_key)
         for bound in budget.margins:
-            value = _known(bound.score, now, budget)
-            old = _figure(bound.score, then, budget)
+            value = _require_score(bound.score, now, budget)
+            old = _score_or_none(bound.score, baseline, budget)
             if old != value:
-                yield Change(budget.where, bound.score, old, value)
-    for key in sorted(then.budgets.keys() - told) if then else ():
-        yield Change(f"{experiment.name} / {key}", None, None, None)
+                yield BaselineChange(budget.label, bound.score, old, value)
+    for key in sorted(baseline.budgets.keys() - told) if baseline else ():
+        yield BaselineChange(f"{experiment.name} / {key}", None, None, None)
 
 
-def _fits(then: Part | None, budgets: Sequence[Budget], source: Path, renew: str) -> None:
+def _require_baseline_scores(
+    baseline: ExperimentBaseline | None,
+    budgets: Sequence[GateBudget],
+    baseline_path: Path,
+    update_command: str,
+) -> None:
     """Raises where a baseline does not hold what budgets compare with it."""
     for budget in budgets:
         for bound in budget.margins:
-            if _figure(bound.score, then, budget) is None:
-                what = f"{budget.where} has no {score_in_words(bound.score)} in the baseline yet"
-                raise SpecError(f"{source}: {what}; {renew} writes it")
+            if _score_or_none(bound.score, baseline, budget) is None:
+                what = f"{budget.label} has no {score_label(bound.score)} in the baseline yet"
+                raise SpecError(f"{baseline_path}: {what}; {update_command} writes it")
 
 
-def _gaps(now: Part, then: Part, budgets: Sequence[Budget]) -> str:
+def _baseline_gaps(
+    now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
+) -> str:
     """A budget whose sums are not those of the recordings, as after a merge that went wrong."""
     for budget in budgets:
         if budget.margins:
-            sums = then.budgets[budget.key].sums
-            if sums.keys() != now.budgets[budget.key].sums.keys():
-                return f"the baseline of {budget.where} does not hold the recordings that it names"
+            sums = baseline.budgets[budget.baseline_key].sums
+            if sums.keys() != now.budgets[budget.baseline_key].sums.keys():
+                return f"the baseline of {budget.label} does not hold the recordings that it names"
             if any(value is None for row in sums.values() for value in row.values()):
-                return f"the baseline of {budget.where} holds a figure that is not known"
+                return f"the baseline of {budget.label} holds a figure that is not known"
     return ""
 
 
-def _figure(score: Score, part: Part | None, budget: Budget) -> float | None:
+def _score_or_none(
+    score: Score, part: ExperimentBaseline | None, budget: GateBudget
+) -> float | None:
     """A score in a part of a baseline; None where it is not there, nan where it was not known."""
-    entry = part.budgets.get(budget.key) if part else None
+    entry = part.budgets.get(budget.baseline_key) if part else None
     if entry is None or not all(
-        set(columns_of(score)) <= row.keys() for row in entry.sums.values()
+        set(score_columns(score)) <= row.keys() for row in entry.sums.values()
     ):
         return None
-    return figure(score, entry.sums)
+    return compute_score(score, entry.sums)
 
 
-def _known(score: Score, part: Part, budget: Budget) -> float:
+def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
     """A figure that is there. Raises where it is not known, which neither holds nor breaks a bound."""
-    value = _figure(score, part, budget)
+    value = _score_or_none(score, part, budget)
     if value is None or math.isnan(value):
         why = (
-            f"no price is known for {', '.join(_unpriced(part))}"
+            f"no price is known for {', '.join(_unpriced_models(part))}"
             if score.unit == "USD"
             else "nothing to measure it by"
         )
-        raise SpecError(f"{budget.where}: {score_in_words(score)} is not known: {why}")
+        raise SpecError(f"{budget.label}: {score_label(score)} is not known: {why}")
     return value
 
 
-def _unpriced(part: Part) -> list[str]:
+def _unpriced_models(part: ExperimentBaseline) -> list[str]:
     """The models of an experiment whose prices are not known."""
     prices = part.prices or {}
     unknown = [name for name, each in prices.items() if not (each["input"] or each["output"])]

@@ -30,8 +30,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxlab._utils.humanize import (
-    quantity,
-    read_limit,
+    parse_limit,
+    parse_quantity,
 )
 from ctxlab.errors import (
     CtxlabError,
@@ -45,37 +45,46 @@ from ctxlab.evaluation.spec import (
     Spec,
     read_spec,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
-__all__ = ["KINDS", "Bound", "Budget", "Budgets", "Experiment", "Kind", "bounds_of", "read_budgets"]
+__all__ = [
+    "BOUND_KINDS",
+    "Bound",
+    "BoundKind",
+    "GateBudget",
+    "GateConfig",
+    "GateExperiment",
+    "parse_bounds",
+    "read_gate_config",
+]
 
-Kind: TypeAlias = Literal["max", "min", "margin"]
+BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
-KINDS: tuple[Kind, ...] = ("max", "min", "margin")
+BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
 """Of bounds: at most, at least, and how much worse than the baseline."""
 
-_FILE = ("baseline", "strict")
-_EXPERIMENT = ("file", "limits", *KINDS)
-_BUDGET = ("strategy", "limits", *KINDS)
+_FILE_KEYS = ("baseline", "strict")
+_EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
+_BUDGET_KEYS = ("strategy", "limits", *BOUND_KINDS)
 
 
 @dataclass(frozen=True)
 class Bound:
     """What one score may be, or how much worse than before."""
 
-    kind: Kind
+    kind: BoundKind
     score: Score
     value: float
     relative: bool = False
     "a share of the baseline's figure; margins alone"
 
-    def margin(self, before: float) -> float:
-        """How much worse than ``before`` is within it, in the score's unit."""
-        return self.value * abs(before) if self.relative else self.value
+    def margin(self, baseline_value: float) -> float:
+        """How much worse than ``baseline_value`` is within it, in the score's unit."""
+        return self.value * abs(baseline_value) if self.relative else self.value
 
 
 @dataclass(frozen=True)
-class Budget:
+class GateBudget:
     """One strategy within one limit, under its own name, and its bounds."""
 
     experiment: str
@@ -86,19 +95,19 @@ class Budget:
     bounds: tuple[Bound, ...]
 
     @property
-    def key(self) -> str:
+    def baseline_key(self) -> str:
         """What it is called in a baseline: its name and limit, whatever its strategy is.
 
-        >>> Budget("logs", "masking", "observation_mask(keep=3)", 8000, ()).key
+        >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).baseline_key
         'masking at 8000'
         """
         return f"{self.name} at {self.limit}".strip()
 
     @property
-    def where(self) -> str:
+    def label(self) -> str:
         """What it is called in a sentence.
 
-        >>> Budget("logs", "masking", "observation_mask(keep=3)", 8000, ()).where
+        >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).label
         'logs / masking at 8,000'
         """
         share = isinstance(self.limit, float) and self.limit <= 1
@@ -112,31 +121,31 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class GateExperiment:
     """The budgets of one experiment, and what is to be run for them."""
 
     name: str
     spec: Spec
     "of the experiment, with the strategies and limits of its budgets alone"
-    budgets: tuple[Budget, ...]
+    budgets: tuple[GateBudget, ...]
 
     @property
-    def compared(self) -> tuple[Budget, ...]:
+    def baseline_budgets(self) -> tuple[GateBudget, ...]:
         """The budgets of which a bound looks at a baseline."""
         return tuple(budget for budget in self.budgets if budget.margins)
 
 
 @dataclass(frozen=True)
-class Budgets:
+class GateConfig:
     """What a file of budgets says."""
 
     path: Path
     baseline: Path
     strict: bool
     "whether what is unclear fails as well"
-    experiments: tuple[Experiment, ...]
+    experiments: tuple[GateExperiment, ...]
 
-    def only(self, names: Collection[str]) -> tuple[Experiment, ...]:
+    def select(self, names: Collection[str]) -> tuple[GateExperiment, ...]:
         """The experiments of these names; all where none is named. Raises ``UnknownName``."""
         known = [experiment.name for experiment in self.experiments]
         for name in names:
@@ -145,41 +154,41 @@ class Budgets:
         return tuple(e for e in self.experiments if not names or e.name in names)
 
 
-def read_budgets(path: str | Path) -> Budgets:
+def read_gate_config(path: str | Path) -> GateConfig:
     """The budgets in a TOML file; experiments and baseline are found beside it.
 
     Raises ``ReadError`` for a file that cannot be read and ``SpecError`` that names file and key for
     what makes no sense, with the nearest key or score for one that is unknown.
     """
     path = Path(path)
-    table = _table(path)
-    with _at(path):
-        experiments = tuple(_experiments(path, table))
-        baseline = _typed("baseline", table.get("baseline", "baseline.json"), str)
-        strict = _typed("strict", table.get("strict", False), bool)
-    return Budgets(path, path.parent / Path(baseline).expanduser(), strict, experiments)
+    table = _read_toml(path)
+    with _prefix_errors(path):
+        experiments = tuple(_parse_experiments(path, table))
+        baseline = _require_type("baseline", table.get("baseline", "baseline.json"), str)
+        strict = _require_type("strict", table.get("strict", False), bool)
+    return GateConfig(path, path.parent / Path(baseline).expanduser(), strict, experiments)
 
 
-def bounds_of(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bound, ...]:
+def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bound, ...]:
     """The bounds in tables of figures by score, one a kind; ``scores`` are those that are measured.
 
     Shares may be written in per cent and tokens as 8k. Raises ``SpecError`` that begins with the key.
 
-    >>> from ctxlab.evaluation.metrics import Usage
-    >>> (bound,) = bounds_of({"margin": {"tokens_mean": "2 %"}}, Usage.scores)
+    >>> from ctxlab.evaluation.metrics import UsageMetric
+    >>> (bound,) = parse_bounds({"margin": {"tokens_mean": "2 %"}}, UsageMetric.scores)
     >>> bound.kind, bound.score.name, bound.value, bound.relative
     ('margin', 'tokens_mean', 0.02, True)
     """
     known = {score.name: score for score in scores}
     return tuple(
-        _bound(kind, name, value, known)
-        for kind in KINDS
-        for name, value in _typed(kind, tables.get(kind, {}), dict).items()
+        _parse_bound(kind, name, value, known)
+        for kind in BOUND_KINDS
+        for name, value in _require_type(kind, tables.get(kind, {}), dict).items()
     )
 
 
 @contextmanager
-def _at(where: str | Path) -> Iterator[None]:
+def _prefix_errors(where: str | Path) -> Iterator[None]:
     """What is written wrongly says in which place."""
     try:
         yield
@@ -187,7 +196,7 @@ def _at(where: str | Path) -> Iterator[None]:
         raise SpecError(f"{where}: {error}") from None
 
 
-def _table(path: Path) -> Mapping[str, Any]:
+def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -198,38 +207,41 @@ def _table(path: Path) -> Mapping[str, Any]:
         raise SpecError(f"{path}: not UTF-8 text") from None
 
 
-def _experiments(path: Path, table: Mapping[str, Any]) -> Iterator[Experiment]:
+def _parse_experiments(path: Path, table: Mapping[str, Any]) -> Iterator[GateExperiment]:
     tables = {name: inside for name, inside in table.items() if isinstance(inside, dict)}
     for key in table:
-        if key not in (*_FILE, *tables):
-            raise UnknownName("key", key, _FILE)
+        if key not in (*_FILE_KEYS, *tables):
+            raise UnknownName("key", key, _FILE_KEYS)
     if not tables:
         raise SpecError("it has no experiment: a table [logs] stands for logs.toml beside it")
     for name, inside in tables.items():
-        with _at(name):
-            yield _experiment(path, name, inside)
+        with _prefix_errors(name):
+            yield _parse_experiment(path, name, inside)
 
 
-def _experiment(path: Path, name: str, table: Mapping[str, Any]) -> Experiment:
-    file = _typed("file", table.get("file", f"{name}.toml"), str)
-    with _at("file"):
+def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateExperiment:
+    file = _require_type("file", table.get("file", f"{name}.toml"), str)
+    with _prefix_errors("file"):
         spec = read_spec(path.parent / file)
     scores = [s for metric in spec.metrics for s in METRICS[metric].scores]
-    shared, limits = bounds_of(table, scores), table.get("limits", spec.limits)
+    shared, limits = parse_bounds(table, scores), table.get("limits", spec.limits)
     made, written = [], []
     for key, inside in table.items():
-        if isinstance(inside, dict) and key not in _EXPERIMENT:
-            with _at(key):
-                bounds = {(b.kind, b.score.name): b for b in (*shared, *_own(inside, scores))}
+        if isinstance(inside, dict) and key not in _EXPERIMENT_KEYS:
+            with _prefix_errors(key):
+                bounds = {
+                    (b.kind, b.score.name): b
+                    for b in (*shared, *_parse_budget_bounds(inside, scores))
+                }
                 if not bounds:
                     raise SpecError("it bounds nothing: write max, min or margin")
-                strategy = repr(parse(_typed("strategy", inside["strategy"], str)))
+                strategy = repr(parse_strategy(_require_type("strategy", inside["strategy"], str)))
                 written.append(inside["strategy"])
-                within = _limits(inside.get("limits", limits), spec.limits)
+                within = _parse_limits(inside.get("limits", limits), spec.limits)
                 holds = tuple(bounds.values())
-                made += [Budget(name, key, strategy, limit, holds) for limit in within]
-        elif key not in _EXPERIMENT:
-            raise UnknownName("key", key, _EXPERIMENT)
+                made += [GateBudget(name, key, strategy, limit, holds) for limit in within]
+        elif key not in _EXPERIMENT_KEYS:
+            raise UnknownName("key", key, _EXPERIMENT_KEYS)
     if not made:
         raise SpecError(f"it has no budget: write a table [{name}.NAME] with a strategy")
     replayed = msgspec.structs.replace(
@@ -237,23 +249,23 @@ def _experiment(path: Path, name: str, table: Mapping[str, Any]) -> Experiment:
         strategies=tuple(dict.fromkeys(written)),
         limits=tuple(dict.fromkeys(budget.limit for budget in made)),
     )
-    return Experiment(name, replayed, tuple(made))
+    return GateExperiment(name, replayed, tuple(made))
 
 
-def _own(table: Mapping[str, Any], scores: list[Score]) -> tuple[Bound, ...]:
+def _parse_budget_bounds(table: Mapping[str, Any], scores: list[Score]) -> tuple[Bound, ...]:
     """The bounds of one budget's table, whose keys are looked at first."""
     if "strategy" not in table:
-        keys = ", ".join(_EXPERIMENT)
+        keys = ", ".join(_EXPERIMENT_KEYS)
         raise SpecError(f"neither a key ({keys}) nor a budget, which has a strategy")
     for key in table:
-        if key not in _BUDGET:
-            raise UnknownName("key", key, _BUDGET)
-    return bounds_of(table, scores)
+        if key not in _BUDGET_KEYS:
+            raise UnknownName("key", key, _BUDGET_KEYS)
+    return parse_bounds(table, scores)
 
 
-def _limits(given: Any, known: tuple[int | float | str, ...]) -> list[int | float]:
-    several = given if isinstance(given, (list, tuple)) else [given]
-    limits = [read_limit(limit) for limit in several]
+def _parse_limits(value: Any, known: tuple[int | float | str, ...]) -> list[int | float]:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    limits = [parse_limit(limit) for limit in several]
     for limit in limits:
         if limit not in known:
             has = ", ".join(str(each) for each in known)
@@ -261,7 +273,7 @@ def _limits(given: Any, known: tuple[int | float | str, ...]) -> list[int | floa
     return list(dict.fromkeys(limits))
 
 
-def _bound(kind: Kind, name: str, value: Any, scores: Mapping[str, Score]) -> Bound:
+def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Score]) -> Bound:
     if name not in scores:
         raise SpecError(f"{kind}: {UnknownName('score', name, scores)}")
     if kind == "margin" and not scores[name].better:
@@ -270,7 +282,7 @@ def _bound(kind: Kind, name: str, value: Any, scores: Mapping[str, Score]) -> Bo
         )
     number, unit = value, ""
     if isinstance(value, str):
-        number, unit = quantity(value) or (None, "")
+        number, unit = parse_quantity(value) or (None, "")
     wrong = isinstance(number, bool) or not isinstance(number, (int, float))
     if wrong or not 0 <= number < float("inf"):
         raise SpecError(f"{kind}: {name}: {value!r} is not 0 or more; write 8000, 8k, 0.02 or 2 %")
@@ -285,7 +297,7 @@ def _bound(kind: Kind, name: str, value: Any, scores: Mapping[str, Score]) -> Bo
     return Bound(kind, scores[name], bound, kind == "margin" and bool(unit))
 
 
-def _typed(key: str, value: Any, kind: type) -> Any:
+def _require_type(key: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         words = {str: "text", bool: "true or false", dict: "a table of scores"}
         raise SpecError(f"{key}: {words[kind]} belongs here, not {value!r}")

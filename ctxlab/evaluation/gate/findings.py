@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.gate.config import (
     Bound,
-    Budget,
+    GateBudget,
 )
 from ctxlab.evaluation.metrics.base import Score
 
-__all__ = ["Finding", "Outcome", "places", "score_in_words", "written"]
+__all__ = ["Finding", "FindingOutcome", "decimal_places", "format_score_value", "score_label"]
 
-Outcome: TypeAlias = Literal["worse", "unclear", "ok"]
+FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
 """*worse* is a breach; *unclear*: neither known to hold nor known not to."""
 
-_WORDS = {
+_SCORE_LABELS = {
     "recall_far": "far recall",
     "recall_near": "near recall",
     "tokens_mean": "token mean",
@@ -37,13 +37,13 @@ _WORDS = {
 class Finding:
     """One bound of one budget, what was found, and what follows."""
 
-    budget: Budget
+    budget: GateBudget
     bound: Bound
-    now: float
-    outcome: Outcome
-    before: float = math.nan
+    value: float
+    outcome: FindingOutcome
+    baseline_value: float = math.nan
     "in the baseline, where the bound is a margin"
-    strategy_before: str = ""
+    baseline_strategy: str = ""
     low: float = math.nan
     "of the 95 % interval of now less before; nan where there is none"
     high: float = math.nan
@@ -58,35 +58,37 @@ class Finding:
     @property
     def difference(self) -> float:
         """Now less before."""
-        return self.now - self.before
+        return self.value - self.baseline_value
 
     @property
     def margin(self) -> float:
         """How much worse than before is within the bound, in the score's unit."""
-        return self.bound.margin(self.before)
+        return self.bound.margin(self.baseline_value)
 
     @property
-    def rule(self) -> str:
+    def bound_text(self) -> str:
         """The bound as it stands in a table."""
         if self.bound.kind == "margin":
             if self.bound.relative:
                 return f"margin {self.bound.value * 100:.3g} %"
-            return f"margin {written(self.bound.value, self.score)}"
+            return f"margin {format_score_value(self.bound.value, self.score)}"
         sign = "≤" if self.bound.kind == "max" else "≥"
-        return f"{sign} {written(self.bound.value, self.score)}"
+        return f"{sign} {format_score_value(self.bound.value, self.score)}"
 
     @property
     def cells(self) -> tuple[str, str, str]:
         """Baseline, now and difference with its interval, as they stand in a table."""
         if self.bound.kind != "margin":
-            digits = places(self.score, self.now, self.bound.value)
-            return "", written(self.now, self.score, digits), ""
-        digits = places(self.score, self.now, self.before)
-        before, now = (written(v, self.score, digits) for v in (self.before, self.now))
-        if self.now == self.before:
+            digits = decimal_places(self.score, self.value, self.bound.value)
+            return "", format_score_value(self.value, self.score, digits), ""
+        digits = decimal_places(self.score, self.value, self.baseline_value)
+        before, now = (
+            format_score_value(v, self.score, digits) for v in (self.baseline_value, self.value)
+        )
+        if self.value == self.baseline_value:
             return before, now, "0"
         by, *ends = (
-            written(v, self.score, digits, sign=True)
+            format_score_value(v, self.score, digits, sign=True)
             for v in (self.difference, self.low, self.high)
         )
         return before, now, by if math.isnan(self.low) else f"{by} ({ends[0]} to {ends[1]})"
@@ -94,64 +96,70 @@ class Finding:
     @property
     def sentence(self) -> str:
         """What was found, whole: budget, score, figures and strategy; not what follows from it."""
-        said = self._against_baseline() if self.bound.kind == "margin" else self._by_itself()
+        said = self._margin_sentence() if self.bound.kind == "margin" else self._bound_sentence()
         name = self.budget.name or "the strategy"
         strategy = self.budget.strategy
-        if self.strategy_before in ("", strategy):
-            return f"{self.budget.where}: {said}; {name} is {strategy}"
-        return (
-            f"{self.budget.where}: {said}; {name} is now {strategy} and was {self.strategy_before}"
-        )
+        if self.baseline_strategy in ("", strategy):
+            return f"{self.budget.label}: {said}; {name} is {strategy}"
+        return f"{self.budget.label}: {said}; {name} is now {strategy} and was {self.baseline_strategy}"
 
-    def _by_itself(self) -> str:
-        digits = places(self.score, self.now, self.bound.value)
-        said = f"{score_in_words(self.score)} is {written(self.now, self.score, digits)}"
+    def _bound_sentence(self) -> str:
+        digits = decimal_places(self.score, self.value, self.bound.value)
+        said = f"{score_label(self.score)} is {format_score_value(self.value, self.score, digits)}"
         end = "maximum" if self.bound.kind == "max" else "minimum"
-        bound = written(self.bound.value, self.score)
+        bound = format_score_value(self.bound.value, self.score)
         if self.outcome == "ok":
             return f"{said} ({end} {bound})"
         side = "above" if self.bound.kind == "max" else "below"
         return f"{said}, {side} its {end} of {bound}"
 
-    def _against_baseline(self) -> str:
-        words = score_in_words(self.score)
-        digits = places(self.score, self.now, self.before)
-        figures = [written(value, self.score, digits) for value in (self.before, self.now)]
-        margin = self.rule
+    def _margin_sentence(self) -> str:
+        words = score_label(self.score)
+        digits = decimal_places(self.score, self.value, self.baseline_value)
+        figures = [
+            format_score_value(value, self.score, digits)
+            for value in (self.baseline_value, self.value)
+        ]
+        margin = self.bound_text
         if self.bound.relative:
-            margin = f"{margin}, which is {written(self.margin, self.score, digits)}"
-        if self.now == self.before:
+            margin = f"{margin}, which is {format_score_value(self.margin, self.score, digits)}"
+        if self.value == self.baseline_value:
             return f"{words} is {figures[0]}, as before ({margin})"
-        verb = "fell" if self.now < self.before else "rose"
-        by = written(self.difference, self.score, digits, sign=True)
-        inside = f"{by}{self._interval(digits)}; {margin}"
+        verb = "fell" if self.value < self.baseline_value else "rose"
+        by = format_score_value(self.difference, self.score, digits, sign=True)
+        inside = f"{by}{self._interval_text(digits)}; {margin}"
         return f"{words} {verb} from {figures[0]} to {figures[1]} ({inside})"
 
-    def _interval(self, digits: int) -> str:
+    def _interval_text(self, digits: int) -> str:
         if not math.isnan(self.low):
-            ends = [written(end, self.score, digits, sign=True) for end in (self.low, self.high)]
+            ends = [
+                format_score_value(end, self.score, digits, sign=True)
+                for end in (self.low, self.high)
+            ]
             return f", 95 % {ends[0]} to {ends[1]}"
         if self.score.how == "max":
             return "; a maximum has no interval, so the figure decides"
-        if self.clusters >= FEW:
+        if self.clusters >= MIN_CLUSTERS:
             return f"; alike in all {self.clusters} clusters, so the figure decides"
         return f"; too few clusters for an interval ({self.clusters}), so the figure decides"
 
 
-def score_in_words(score: Score) -> str:
+def score_label(score: Score) -> str:
     """A score as it is called in a sentence.
 
-    >>> score_in_words(Score("recall_far", "", "share", "ratio", "far_seen"))
+    >>> score_label(Score("recall_far", "", "share", "ratio", "far_seen"))
     'far recall'
     """
-    return _WORDS.get(score.name, score.name.replace("_", " "))
+    return _SCORE_LABELS.get(score.name, score.name.replace("_", " "))
 
 
-def written(value: float, score: Score, digits: int | None = None, *, sign: bool = False) -> str:
+def format_score_value(
+    value: float, score: Score, digits: int | None = None, *, sign: bool = False
+) -> str:
     """A figure in its unit, with so many places behind the point, or as many as it has.
 
     >>> cost = Score("cost_usd", "", "USD", "sum", "cost_usd")
-    >>> written(-0.5, cost, 2, sign=True), written(0.125, cost)
+    >>> format_score_value(-0.5, cost, 2, sign=True), format_score_value(0.125, cost)
     ('−$0.50', '$0.125')
     """
     if math.isnan(value):
@@ -163,12 +171,14 @@ def written(value: float, score: Score, digits: int | None = None, *, sign: bool
     return f"{before}{'$' if score.unit == 'USD' else ''}{text}"
 
 
-def places(score: Score, one: float, other: float) -> int:
+def decimal_places(score: Score, one: float, other: float) -> int:
     """Places behind the point that tell two figures apart, and that are usual in their unit.
 
     >>> mean = Score("tokens_mean", "", "tokens", "ratio", "tokens")
-    >>> places(mean, 6412.3, 6000), places(mean, 6412.31, 6412.34), places(mean, 12.3, 12.3)
-    (0, 3, 1)
+    >>> decimal_places(mean, 6412.3, 6000), decimal_places(mean, 6412.31, 6412.34)
+    (0, 3)
+    >>> decimal_places(mean, 12.3, 12.3)
+    1
     """
     if score.unit in ("share", "USD"):
         usual = 2

@@ -6,49 +6,49 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.metrics.base import (
     Column,
     Metric,
-    PerRequest,
+    PerRequestMetric,
     Score,
-    per_request,
+    per_request_metric,
 )
-from ctxlab.evaluation.metrics.canaries import Canaries
-from ctxlab.evaluation.metrics.cost import Cost
-from ctxlab.evaluation.metrics.probes import Probes
+from ctxlab.evaluation.metrics.canaries import CanaryMetric
+from ctxlab.evaluation.metrics.cost import CostMetric
+from ctxlab.evaluation.metrics.probes import ProbeMetric
 from ctxlab.evaluation.metrics.recall import (
-    FAR,
-    Recall,
+    FAR_TOKENS,
+    RecallMetric,
 )
-from ctxlab.evaluation.metrics.tokens import Usage
-from ctxlab.evaluation.metrics.validity import Validity
+from ctxlab.evaluation.metrics.tokens import UsageMetric
+from ctxlab.evaluation.metrics.validity import ValidityMetric
 
 __all__ = [
-    "FAR",
+    "FAR_TOKENS",
     "METRICS",
-    "Canaries",
+    "CanaryMetric",
     "Column",
-    "Cost",
+    "CostMetric",
     "Metric",
-    "PerRequest",
-    "Probes",
-    "Recall",
+    "PerRequestMetric",
+    "ProbeMetric",
+    "RecallMetric",
     "Score",
-    "Usage",
-    "Validity",
-    "per_request",
-    "register",
+    "UsageMetric",
+    "ValidityMetric",
+    "per_request_metric",
+    "register_metric",
 ]
 
 METRICS: dict[str, Metric] = {
-    "usage": Usage(),
-    "validity": Validity(),
-    "cost": Cost(),
-    "recall": Recall(),
-    "probes": Probes(),
-    "canaries": Canaries(),
+    "usage": UsageMetric(),
+    "validity": ValidityMetric(),
+    "cost": CostMetric(),
+    "recall": RecallMetric(),
+    "probes": ProbeMetric(),
+    "canaries": CanaryMetric(),
 }
 """By name. Prices and rules that depend on a model are those of the recording that is measured."""
 
 
-def register(name: str, metric: Metric) -> None:
+def register_metric(name: str, metric: Metric) -> None:
     """Adds a metric to the table; a name that is taken raises ``SpecError``."""
     if name in METRICS:
         raise SpecError(f"a metric is already called {name!r}")

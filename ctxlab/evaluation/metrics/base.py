@@ -2,7 +2,7 @@
 
 ``measure`` is given all configurations of one recording at once, so that what they share is worked out
 once and the rest in arrays. A metric that must look at each request as it would be sent is written with
-``per_request``.
+``per_request_metric``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 
-__all__ = ["Array", "Column", "Metric", "PerRequest", "Score", "per_request"]
+__all__ = ["Column", "FloatArray", "Metric", "PerRequestMetric", "Score", "per_request_metric"]
 
-Array = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,19 @@ class Metric(Protocol):
         ...
 
     @property
-    def watchers(self) -> Mapping[str, Watcher]:
+    def observers(self) -> Mapping[str, RequestObserver]:
         """What must see each request as it is sent, by name; often nothing."""
         ...
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """Each column as an array of shape ``(traces, requests)``."""
         ...
 
 
 @dataclass(frozen=True)
-class PerRequest:
+class PerRequestMetric:
     """A metric from a function of the context that is sent."""
 
     column: Column
@@ -99,20 +101,22 @@ class PerRequest:
         return (Score(f"{c.name}_mean", f"mean of: {c.meaning}", c.unit, "ratio", c.name),)
 
     @property
-    def watchers(self) -> Mapping[str, Watcher]:
+    def observers(self) -> Mapping[str, RequestObserver]:
         """The function itself."""
         return {self.column.name: self.function}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """What the function returned."""
         name = self.column.name
-        return {name: np.array([trace.watched[name] for trace in traces], dtype=np.float64)}
+        return {name: np.array([trace.observations[name] for trace in traces], dtype=np.float64)}
 
 
-def per_request(name: str, meaning: str, unit: str) -> Callable[..., PerRequest]:
+def per_request_metric(name: str, meaning: str, unit: str) -> Callable[..., PerRequestMetric]:
     """Makes a metric of a function from a context, as it is sent, to a number."""
 
-    def wrap(function: Callable[[Context], float]) -> PerRequest:
-        return PerRequest(Column(name, meaning, unit), function)
+    def wrap(function: Callable[[Context], float]) -> PerRequestMetric:
+        return PerRequestMetric(Column(name, meaning, unit), function)
 
     return wrap

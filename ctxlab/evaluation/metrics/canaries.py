@@ -17,46 +17,46 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context.history import Form
-from ctxlab.evaluation.answer_matching import worded
+from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.canaries import (
     Canary,
-    planted,
+    read_canaries,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
 
-__all__ = ["Canaries", "Views", "views"]
+__all__ = ["CanaryMetric", "CanaryVisibility", "measure_canary_visibility"]
 
 _Bools = npt.NDArray[np.bool_]
 
 
-class Views(NamedTuple):
+class CanaryVisibility(NamedTuple):
     """For every canary of a recording, by configuration and request."""
 
     canaries: tuple[Canary, ...]
-    said: _Bools
+    said_before: _Bools
     "whether it had been said before the request: ``(canaries, requests)``"
-    kept: _Bools
+    in_view: _Bools
     "whether its value is in view: ``(traces, canaries, requests)``"
     stale: _Bools
     "whether only the value before it is; of the same shape, like the next"
-    both: _Bools
+    both_in_view: _Bools
     "whether the value before it is too"
 
 
-class Canaries:
+class CanaryMetric:
     """How many canaries are in view, over all requests after each was said, and at the last request.
 
     Near requests flatter every strategy: a value that was said just now is in view under any of them.
@@ -91,18 +91,21 @@ class Canaries:
         Score("both_rate", "share of superseded values in view beside the new one", "share",
               "ratio", "canaries_both", "canaries_superseded"),
     )  # fmt: skip
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``; all are 0 where nothing was planted."""
-        found = views(tape, traces)
-        shape = (len(traces), len(tape.requests))
+        found = measure_canary_visibility(prepared, traces)
+        shape = (len(traces), len(prepared.request_positions))
         old = np.array([canary.old is not None for canary in found.canaries], dtype=bool)
         last = np.arange(shape[1]) == shape[1] - 1
-        said = np.broadcast_to(found.said.sum(axis=0, dtype=np.float64), shape)
-        replaced = np.broadcast_to(found.said[old].sum(axis=0, dtype=np.float64), shape)
+        said = np.broadcast_to(found.said_before.sum(axis=0, dtype=np.float64), shape)
+        replaced = np.broadcast_to(found.said_before[old].sum(axis=0, dtype=np.float64), shape)
         kept, stale, both = (
-            each.sum(axis=1, dtype=np.float64) for each in (found.kept, found.stale, found.both)
+            each.sum(axis=1, dtype=np.float64)
+            for each in (found.in_view, found.stale, found.both_in_view)
         )
         return {
             "canaries": said,
@@ -117,20 +120,22 @@ class Canaries:
         }
 
 
-def views(tape: Tape, traces: Sequence[Trace]) -> Views:
+def measure_canary_visibility(
+    prepared: PreparedRecording, traces: Sequence[Trace]
+) -> CanaryVisibility:
     """Which canaries of a recording are in view in every request of every trace."""
-    canaries = planted(tape.recording)
-    requests = np.array(tape.requests, dtype=np.int64)
+    canaries = read_canaries(prepared.recording)
+    requests = np.array(prepared.request_positions, dtype=np.int64)
     places = np.array([canary.position for canary in canaries], dtype=np.int64)
     said = requests > places[:, None]
-    values = [_Value(canary.value, canary.position) for canary in canaries]
+    values = [_PlantedValue(canary.value, canary.position) for canary in canaries]
     older = [
-        _Value(canary.old, canary.old_position)
+        _PlantedValue(canary.old, canary.old_position)
         if canary.old is not None and canary.old_position is not None
         else None
         for canary in canaries
     ]
-    book = _Book([*values, *(value for value in older if value)], requests)
+    book = _EditedTextIndex([*values, *(value for value in older if value)], requests)
     shape = (len(traces), len(canaries), len(requests))
     kept, old = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     if canaries:
@@ -140,55 +145,59 @@ def views(tape: Tape, traces: Sequence[Trace]) -> Views:
         for row, trace in enumerate(traces):
             key = id(trace.context)
             if key not in seen:
-                seen[key] = book.seen(trace)
+                seen[key] = book.values_in_view(trace)
             kept[row], old[row, replaced] = np.split(seen[key], [len(canaries)])
     kept &= said
     old &= said
-    return Views(canaries, said, kept, old & ~kept, old & kept)
+    return CanaryVisibility(canaries, said, kept, old & ~kept, old & kept)
 
 
-class _Value(NamedTuple):
+class _PlantedValue(NamedTuple):
     text: str
     position: int
 
 
-class _Book:
+class _EditedTextIndex:
     """What the traces of one recording share: which edited text holds which values."""
 
-    def __init__(self, values: Sequence[_Value], requests: npt.NDArray[np.int64]) -> None:
-        self.places = np.array([value.position for value in values], dtype=np.int64)
-        self.first = np.searchsorted(requests, self.places, side="right")
+    def __init__(self, values: Sequence[_PlantedValue], requests: npt.NDArray[np.int64]) -> None:
+        self.positions = np.array([value.position for value in values], dtype=np.int64)
+        self.first_requests = np.searchsorted(requests, self.positions, side="right")
         "the first request after each"
-        self.turns = np.arange(len(requests))
-        self.rows = {value.position: row for row, value in enumerate(values)}
+        self.request_numbers = np.arange(len(requests))
+        self.row_by_position = {value.position: row for row, value in enumerate(values)}
         # A value's last word sieves: most texts hold none.
-        self.values = [(r, v.text.split()[-1], worded(v.text)) for r, v in enumerate(values)]
-        self.known: dict[int, tuple[Message, list[int]]] = {}
+        self.search_terms = [
+            (r, v.text.split()[-1], padded_words(v.text)) for r, v in enumerate(values)
+        ]
+        self.cache: dict[int, tuple[Message, list[int]]] = {}
 
-    def seen(self, trace: Trace) -> _Bools:
-        """Whether each value is in view in each request: ``(values, requests)``."""
-        died = np.array(trace.context.died)[self.places]
-        seen = (self.turns >= self.first[:, None]) & (self.turns < died[:, None])
-        for entry in trace.context.edited:
-            seen[self.held(entry.message), entry.since : entry.until] = True
-        for turn, entries in trace.forks.items():
+    def values_in_view(self, trace: Trace) -> _Bools:
+        """Whether each value is in view in each request: ``(search_terms, requests)``."""
+        died = np.array(trace.context.dropped_at)[self.positions]
+        seen = (self.request_numbers >= self.first_requests[:, None]) & (
+            self.request_numbers < died[:, None]
+        )
+        for entry in trace.context.edited_entries:
+            seen[self.values_in_message(entry.message), entry.since : entry.until] = True
+        for turn, entries in trace.forked_requests.items():
             seen[:, turn] = False
             for entry in entries:
                 if entry.form is not Form.VERBATIM:
-                    seen[self.held(entry.message), turn] = True
-                elif (row := self.rows.get(entry.start)) is not None:
+                    seen[self.values_in_message(entry.message), turn] = True
+                elif (row := self.row_by_position.get(entry.start)) is not None:
                     seen[row, turn] = True
         return seen
 
-    def held(self, message: Message) -> list[int]:
+    def values_in_message(self, message: Message) -> list[int]:
         """The values that an edited message holds."""
-        known = self.known.get(id(message))
+        known = self.cache.get(id(message))
         if known is None:
-            text = text_of(message)
+            text = message_text(message)
             folded = text.casefold()
-            found = [(row, words) for row, last, words in self.values if last in folded]
-            said = worded(text) if found else ""
+            found = [(row, words) for row, last, words in self.search_terms if last in folded]
+            said = padded_words(text) if found else ""
             held = [row for row, words in found if words in said]
             # The message is kept beside the answer, so that its id is not given to another.
-            known = self.known[id(message)] = (message, held)
+            known = self.cache[id(message)] = (message, held)
         return known[1]

@@ -19,25 +19,25 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
 from ctxlab.tokens.models import CachePolicy
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["Cost"]
+__all__ = ["CostMetric"]
 
 
-class Cost:
+class CostMetric:
     """Input cost with prompt caching, the strategy's own model calls included.
 
-    Prices and cache rules are those of the recording's model (``Tape.model``).
+    Prices and cache rules are those of the recording's model (``PreparedRecording.model``).
     """
 
     columns = (
@@ -72,22 +72,24 @@ class Cost:
             better="higher",
         ),
     )
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``."""
-        prices, cache = tape.model.prices, tape.model.cache
+        prices, cache = prepared.model.prices, prepared.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
-        prefix = _reached(cache, tokens - tape.fixed, traces)
+        prefix = _reachable_prefix_tokens(cache, tokens - prepared.fixed_tokens, traces)
         # Tool definitions stand before the messages, so what is unchanged includes them.
-        prefix += tape.fixed - tape.counter.REPLY
-        prefix = cache.served(prefix) * _warm(tape, cache)
-        plain, read, write = _by_size(prices, tokens)
+        prefix += prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
+        prefix = cache.cached_tokens(prefix) * _is_cache_warm(prepared, cache)
+        plain, read, write = _rates_by_prompt_size(prices, tokens)
         write = np.where(tokens >= cache.minimum, write, plain)
         own = np.zeros_like(tokens)
         for row, trace in enumerate(traces):
-            for call in trace.context.spent:
-                own[row, call.turn] += call.usd
+            for call in trace.context.model_calls:
+                own[row, call.request_index] += call.usd
         cost = prefix * read + (tokens - prefix) * write + own
         return {
             "cached": prefix,
@@ -96,7 +98,7 @@ class Cost:
         }
 
 
-def _by_size(prices: Prices, tokens: Array) -> list[Array]:
+def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray]:
     """What a token of input, from the cache and to the cache costs in requests of so many tokens."""
     starts = [tier.start for tier in prices.above]
     tier = np.searchsorted(starts, tokens, side="right") if starts else 0
@@ -104,21 +106,23 @@ def _by_size(prices: Prices, tokens: Array) -> list[Array]:
     return [np.array([getattr(rates, name) for rates in prices.tiers])[tier] for name in names]
 
 
-def _reached(cache: CachePolicy, whole: Array, traces: Sequence[Trace]) -> Array:
+def _reachable_prefix_tokens(
+    cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]
+) -> FloatArray:
     """Tokens of messages that each request finds where the one before left them to be read."""
     unchanged, opening, newest = (
         np.array([getattr(trace, name) for trace in traces], dtype=np.float64)
-        for name in ("unchanged", "opening", "newest")
+        for name in ("unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
     )
     before = [np.roll(each, 1, axis=1) for each in (opening, whole, newest)]
-    found: Array = cache.reached(unchanged, *before)
+    found: FloatArray = cache.readable_prefix(unchanged, *before)
     return found
 
 
-def _warm(tape: Tape, cache: CachePolicy) -> npt.NDArray[np.bool_]:
+def _is_cache_warm(prepared: PreparedRecording, cache: CachePolicy) -> npt.NDArray[np.bool_]:
     """Which requests find the one before in the cache; where no time is recorded, it is taken to."""
-    messages = tape.recording.messages
-    times = [messages[position].time for position in tape.requests]
+    messages = prepared.recording.messages
+    times = [messages[position].time for position in prepared.request_positions]
     stamps = np.array([np.nan if time is None else time for time in times], dtype=np.float64)
     warm = ~(np.diff(stamps, prepend=np.nan) > cache.lifetime)
     warm[:1] = False

@@ -10,10 +10,9 @@ put where it belongs, mostly after the last message, and measured as the request
   acceptable answer and still does. A stub or a line of contents that stands for it makes it *fetchable*.
 - **Answer containment** is the share of questions with an answer of which any acceptable one stands in
   what is sent, as whole words (``ctxlab.evaluation.answer_matching``); the question itself does not
-  count. An answer that
-  must be worked out stands nowhere, so full history is below 1. A short one ("two", "yes") stands
-  somewhere by chance: how often, ``answer_chance`` says, which is the same share where none of the
-  evidence is in view, and so does the control ``nothing`` beside it.
+  count. An answer that must be worked out stands nowhere, so full history is below 1. A short one
+  ("two", "yes") stands somewhere by chance: how often, ``answer_chance`` says, which is the same
+  share where none of the evidence is in view, and so does the control ``nothing`` beside it.
 - A question without an answer (adversarial, abstention) is asked and its evidence counts, but for
   containment it does not.
 
@@ -36,42 +35,42 @@ from ctxlab.context.history import (
     Entry,
     Form,
 )
-from ctxlab.evaluation.answer_matching import worded
+from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
 
-__all__ = ["Found", "Probes", "found"]
+__all__ = ["ProbeMetric", "ProbeVisibility", "measure_probe_visibility"]
 
 _START = attrgetter("start")
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbeVisibility:
     """What is found of every question, by configuration: shape ``(traces, probes)``."""
 
-    evidence: Array
+    evidence_in_view: FloatArray
     "share of its evidence that is in view; 0 where it names none"
-    pointer: Array
+    evidence_fetchable: FloatArray
     "share that is not in view but can be fetched"
-    answer: npt.NDArray[np.bool_]
+    answer_in_view: npt.NDArray[np.bool_]
     "whether an acceptable answer stands in what is sent"
-    tokens: Array
+    request_tokens: FloatArray
     "of the request, the question included"
 
 
-class Probes:
+class ProbeMetric:
     """Whether what a recording's questions ask for is still there."""
 
     columns = (
@@ -106,47 +105,54 @@ class Probes:
         Score("question_own", "tokens of the strategy's own calls for questions", "tokens", "sum",
               "question_own", better="lower"),
     )  # fmt: skip
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
-    asks: ClassVar[bool] = True
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    uses_probes: ClassVar[bool] = True
     "it wants the questions of a recording put"
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``; a question counts at the request before which it is put, or at the last."""
-        probes, seen = tape.probes, found(tape, traces)
+        probes, seen = prepared.probes, measure_probe_visibility(prepared, traces)
         every = np.ones((len(traces), len(probes)))
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
         answered = np.array([bool(probe.answers) for probe in probes], dtype=bool)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
-        unseen = (seen.evidence == 0) & named & answered
+        unseen = (seen.evidence_in_view == 0) & named & answered
         own = [
-            [sum(call.prompt + call.completion for call in account.spent) for account in t.accounts]
+            [
+                sum(call.prompt_tokens + call.completion_tokens for call in account.model_calls)
+                for account in t.preview_ledgers
+            ]
             for t in traces
         ]
-        last = len(tape.requests) - 1
-        at = np.zeros((len(probes), len(tape.requests)))
-        for request, numbers in tape.asked.items():
+        last = len(prepared.request_positions) - 1
+        at = np.zeros((len(probes), len(prepared.request_positions)))
+        for request, numbers in prepared.probes_by_request.items():
             at[numbers, min(request, last)] = 1
         return {
             "questions": every @ at,
             "evidenced": every * named @ at,
-            "evidence_seen": seen.evidence @ at,
-            "evidence_pointed": seen.pointer @ at,
+            "evidence_seen": seen.evidence_in_view @ at,
+            "evidence_pointed": seen.evidence_fetchable @ at,
             "answerable": every * answered @ at,
-            "answer_seen": (seen.answer & answered) @ at,
+            "answer_seen": (seen.answer_in_view & answered) @ at,
             "unseen": unseen @ at,
-            "unseen_answer": (unseen & seen.answer) @ at,
-            "question_tokens": seen.tokens @ at,
-            "question_over": (seen.tokens > room[:, None]) @ at,
+            "unseen_answer": (unseen & seen.answer_in_view) @ at,
+            "question_tokens": seen.request_tokens @ at,
+            "question_over": (seen.request_tokens > room[:, None]) @ at,
             "question_own": np.array(own, dtype=np.float64).reshape(every.shape) @ at,
         }
 
 
-def found(tape: Tape, traces: Sequence[Trace]) -> Found:
+def measure_probe_visibility(
+    prepared: PreparedRecording, traces: Sequence[Trace]
+) -> ProbeVisibility:
     """What is in view of every question of a recording, in every trace."""
-    shape = len(traces), len(tape.probes)
+    shape = len(traces), len(prepared.probes)
     evidence, pointer, tokens = (np.zeros(shape) for _ in range(3))
     answer = np.zeros(shape, dtype=bool)
-    book = _Book(tape)
+    book = _AnswerIndex(prepared)
     rows: dict[int, int] = {}
     for row, trace in enumerate(traces):
         # Traces that share a context are one replay under several budgets.
@@ -155,81 +161,97 @@ def found(tape: Tape, traces: Sequence[Trace]) -> Found:
             for array in (evidence, pointer, tokens, answer):
                 array[row] = array[known]
             continue
-        for number, entries in enumerate(trace.asides):
-            tokens[row, number] = sum([entry.tokens for entry in entries]) + tape.fixed
+        for number, entries in enumerate(trace.preview_entries):
+            tokens[row, number] = sum([entry.tokens for entry in entries]) + prepared.fixed_tokens
             edited = [entry for entry in entries if entry.form is not Form.VERBATIM]
-            evidence[row, number], pointer[row, number] = book.evidence(number, entries, edited)
-            answer[row, number] = book.answer(number, entries, edited)
-    return Found(evidence, pointer, answer, tokens)
+            evidence[row, number], pointer[row, number] = book.evidence_shares(
+                number, entries, edited
+            )
+            answer[row, number] = book.is_answer_in_view(number, entries, edited)
+    return ProbeVisibility(evidence, pointer, answer, tokens)
 
 
-class _Book:
+class _AnswerIndex:
     """What the traces of one recording share: which message holds which answer."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, prepared: PreparedRecording) -> None:
+        self.prepared = prepared
         self.answers = [
-            [words for text in probe.answers if (words := worded(text))] for probe in tape.probes
+            [words for text in probe.answers if (words := padded_words(text))]
+            for probe in prepared.probes
         ]
-        said = [worded(text_of(message)) for message in tape.history] if tape.probes else []
-        self.places = [
+        said = (
+            [padded_words(message_text(message)) for message in prepared.history]
+            if prepared.probes
+            else []
+        )
+        self.answer_positions = [
             [place for place, text in enumerate(said) if any(words in text for words in wanted)]
             for wanted in self.answers
         ]
-        "``places[i]``: the messages of the recording that hold an answer to question ``i``"
-        self._worded: dict[int, tuple[Message, str]] = {}
+        "``answer_positions[i]``: the messages of the recording that hold an answer to question ``i``"
+        self._padded_words_cache: dict[int, tuple[Message, str]] = {}
 
-    def holds(self, number: int, message: Message) -> bool:
+    def holds_answer(self, number: int, message: Message) -> bool:
         """Whether a message that a strategy made holds an answer to a question."""
-        known = self._worded.get(id(message))
+        known = self._padded_words_cache.get(id(message))
         if known is None:  # it is kept beside the text, so that its id is not given to another
-            known = self._worded[id(message)] = message, worded(text_of(message))
+            known = self._padded_words_cache[id(message)] = (
+                message,
+                padded_words(message_text(message)),
+            )
         return any(words in known[1] for words in self.answers[number])
 
-    def answer(self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]) -> bool:
+    def is_answer_in_view(
+        self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
+    ) -> bool:
         """Whether an answer stands in what is sent, outside of the question."""
-        end = self.tape.place(number)
+        end = self.prepared.probe_position(number)
         # From the newest on, for that is what is mostly there.
-        if any(_verbatim(entries, p) for p in reversed(self.places[number]) if p < end):
+        if any(
+            _is_sent_verbatim(entries, p)
+            for p in reversed(self.answer_positions[number])
+            if p < end
+        ):
             return True
         # What stands for the question does not count; what was put in before it does.
         others = (e.message for e in edited if e.start < end or e.start == e.stop)
-        return any(self.holds(number, message) for message in others)
+        return any(self.holds_answer(number, message) for message in others)
 
-    def evidence(
+    def evidence_shares(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
     ) -> tuple[float, float]:
         """The shares of a question's evidence that are in view, and else fetchable."""
-        places = self.tape.probes[number].evidence
+        places = self.prepared.probes[number].evidence
         seen = pointed = 0
         for place in places:
-            if place >= self.tape.place(number):
+            if place >= self.prepared.probe_position(number):
                 continue  # it is not said yet
-            if _verbatim(entries, place) or self._stands_in(number, place, edited):
+            if _is_sent_verbatim(entries, place) or self._is_restated(number, place, edited):
                 seen += 1
             else:
                 pointed += any(e.form.fetchable and e.start <= place < e.stop for e in edited)
         return (seen / len(places), pointed / len(places)) if places else (0.0, 0.0)
 
-    def _stands_in(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
+    def _is_restated(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
         """Whether an edited message says what that at ``place`` said."""
-        said = text_of(self.tape.history[place]).strip()
+        said = message_text(self.prepared.history[place]).strip()
         for entry in edited:
             quoted = entry.start == entry.stop
             if not (quoted or entry.start <= place < entry.stop):
                 continue
-            if said and said in text_of(entry.message):
+            if said and said in message_text(entry.message):
                 return True
             if (
-                not entry.wide
-                and place in self.places[number]
-                and self.holds(number, entry.message)
+                not entry.is_aggregate
+                and place in self.answer_positions[number]
+                and self.holds_answer(number, entry.message)
             ):
                 return True
         return False
 
 
-def _verbatim(entries: Sequence[Entry], place: int) -> bool:
+def _is_sent_verbatim(entries: Sequence[Entry], place: int) -> bool:
     """Whether the message at a position of the history is sent word for word."""
     index = bisect_right(entries, place, key=_START) - 1
     # What was inserted before a message begins where that does.

@@ -27,22 +27,22 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
-from ctxlab.evaluation.references import Needs
-from ctxlab.messages.entities import holds
-from ctxlab.messages.types import text_of
+from ctxlab.evaluation.references import NeedIndex
+from ctxlab.messages.entities import contains_entity
+from ctxlab.messages.types import message_text
 
-__all__ = ["FAR", "Recall", "Tiers", "tiers"]
+__all__ = ["FAR_TOKENS", "NeedVisibility", "RecallMetric", "measure_need_visibility"]
 
-FAR = 4000
+FAR_TOKENS = 4000
 """Tokens between the last mention of an entity and its use from which on the need counts as far."""
 
 _START = attrgetter("start")
@@ -52,20 +52,20 @@ _Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Tiers:
+class NeedVisibility:
     """For every need, by configuration: shape ``(traces, needs)``."""
 
-    seen: _Bools
+    in_view: _Bools
     "in view"
-    pointer: _Bools
+    fetchable: _Bools
     "not in view, but what held it can be fetched again"
 
 
 @dataclass(frozen=True)
-class Recall:
+class RecallMetric:
     """How much of what the next action uses is still in view, near and far."""
 
-    far: int = FAR
+    far_tokens: int = FAR_TOKENS
     "tokens beyond which a need is far"
 
     columns = (
@@ -92,30 +92,32 @@ class Recall:
               "arguments", better="lower"),
         Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
     )  # fmt: skip
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``."""
-        needs = tape.needs
-        found = tiers(needs, traces)
-        far = needs.gap > self.far
+        needs = prepared.needs
+        found = measure_need_visibility(needs, traces)
+        far = needs.gap_tokens > self.far_tokens
         every = np.ones(len(needs), dtype=bool)
-        share = partial(_per_request, needs, len(tape.requests))
+        share = partial(_argument_shares, needs, len(prepared.request_positions))
         none = np.ones((len(traces), len(needs)), dtype=bool)
         return {
             "arguments": share(every, none),
-            "seen": share(every, found.seen),
-            "pointed": share(every, found.pointer),
+            "seen": share(every, found.in_view),
+            "pointed": share(every, found.fetchable),
             "far_arguments": share(far, none),
-            "far_seen": share(far, found.seen),
-            "far_pointed": share(far, found.pointer),
+            "far_seen": share(far, found.in_view),
+            "far_pointed": share(far, found.fetchable),
             "near_arguments": share(~far, none),
-            "near_seen": share(~far, found.seen),
-            "lost": share(every, ~(found.seen | found.pointer)),
+            "near_seen": share(~far, found.in_view),
+            "lost": share(every, ~(found.in_view | found.fetchable)),
         }
 
 
-def _per_request(needs: Needs, requests: int, chosen: _Bools, hit: _Bools) -> Array:
+def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bools) -> FloatArray:
     """Arguments hit, in parts, by request: ``(traces, requests)``; needs not chosen do not count."""
     result = np.zeros((len(hit), requests))
     if chosen.any():
@@ -126,105 +128,108 @@ def _per_request(needs: Needs, requests: int, chosen: _Bools, hit: _Bools) -> Ar
     return result
 
 
-def tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
+def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
     """Which needs are in view, and which can be fetched, in every trace of one recording."""
     if not len(needs):
         nothing = np.zeros((len(traces), 0), dtype=bool)
-        return Tiers(nothing, nothing)
+        return NeedVisibility(nothing, nothing)
     # Traces that share a context are one replay under several budgets.
     contexts = {id(trace.context): trace for trace in traces}
     rows = {key: row for row, key in enumerate(contexts)}
-    found = _tiers(needs, list(contexts.values()))
+    found = _compute_need_visibility(needs, list(contexts.values()))
     order = [rows[id(trace.context)] for trace in traces]
-    return Tiers(found.seen[order], found.pointer[order])
+    return NeedVisibility(found.in_view[order], found.fetchable[order])
 
 
-def _tiers(needs: Needs, traces: Sequence[Trace]) -> Tiers:
-    book = _Book(needs)
-    requests = len(needs.positions)
-    died = np.array([trace.context.died for trace in traces])
+def _compute_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
+    book = _EditedEntityIndex(needs)
+    requests = len(needs.request_positions)
+    died = np.array([trace.context.dropped_at for trace in traces])
     life = np.minimum(died[:, needs.mentions], requests)
     for row, trace in zip(life, traces, strict=True):
-        book.prolong(row, trace)
-    seen = _latest(needs, life, requests) > needs.request
+        book.extend_lifetimes(row, trace)
+    seen = _last_visible_request(needs, life, requests) > needs.request
     pointer = np.zeros_like(seen)
     for row, trace in enumerate(traces):
-        book.point(pointer[row], trace)
-        for entry in trace.context.edited:
-            if entry.wide:
-                book.show(seen[row], entry)
-        for request, entries in trace.forks.items():
-            book.look_at(seen[row], pointer[row], request, entries)
-    return Tiers(seen, pointer & ~seen)
+        book.mark_fetchable(pointer[row], trace)
+        for entry in trace.context.edited_entries:
+            if entry.is_aggregate:
+                book.mark_summary_entities(seen[row], entry)
+        for request, entries in trace.forked_requests.items():
+            book.mark_forked_request(seen[row], pointer[row], request, entries)
+    return NeedVisibility(seen, pointer & ~seen)
 
 
-def _latest(needs: Needs, life: _Ints, requests: int) -> _Ints:
+def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
     """For each need, the latest request until which any earlier mention of it is there."""
     # Each entity's mentions are lifted above those of the entity before, so that one running maximum
     # over all of them starts anew at each entity.
-    lift = needs.segment * (requests + 1)
+    lift = needs.mention_entity * (requests + 1)
     running = np.maximum.accumulate(life + lift, axis=1)
-    return (running[:, needs.upto] - lift[needs.upto]).astype(np.int64)
+    return (running[:, needs.last_mention_row] - lift[needs.last_mention_row]).astype(np.int64)
 
 
-class _Book:
+class _EditedEntityIndex:
     """What the traces of one recording share: which edited message still contains which entity."""
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: NeedIndex) -> None:
         self.needs = needs
-        self.kept: dict[tuple[int, int, int], tuple[Entry, frozenset[int]]] = {}
-        self.rows: dict[int, list[int]] = {}
+        self.entities_cache: dict[tuple[int, int, int], tuple[Entry, frozenset[int]]] = {}
+        self.rows_by_position: dict[int, list[int]] = {}
         self.mentions: list[int] = needs.mentions.tolist()
         for row, position in enumerate(self.mentions):
-            self.rows.setdefault(position, []).append(row)
+            self.rows_by_position.setdefault(position, []).append(row)
         # Plain lists: one figure at a time, they are several times faster than arrays.
-        self.segment: list[int] = needs.segment.tolist()
+        self.mention_entity: list[int] = needs.mention_entity.tolist()
         self.entity: list[int] = needs.entity.tolist()
-        self.upto: list[int] = needs.upto.tolist()
-        self.offset: list[int] = needs.offset.tolist()
-        self.starts: list[int] = needs.starts.tolist()
+        self.last_mention_row: list[int] = needs.last_mention_row.tolist()
+        self.mention_offsets: list[int] = needs.mention_offsets.tolist()
+        self.request_offsets: list[int] = needs.request_offsets.tolist()
 
-    def contains(self, entry: Entry) -> frozenset[int]:
+    def entities_in_entry(self, entry: Entry) -> frozenset[int]:
         """The entities that an edited message still contains."""
         among = None
-        if not entry.wide:  # it can only contain what its original mentioned
-            rows = self.rows.get(entry.start)
+        if not entry.is_aggregate:  # it can only contain what its original mentioned
+            rows = self.rows_by_position.get(entry.start)
             if not rows:
                 return frozenset()
-            among = [self.segment[row] for row in rows]
+            among = [self.mention_entity[row] for row in rows]
         key = (id(entry.message), entry.start, entry.stop)
-        known = self.kept.get(key)
+        known = self.entities_cache.get(key)
         if known is None:
-            known = self.kept[key] = (entry, self.needs.kept_in(entry.message, among))
+            known = self.entities_cache[key] = (
+                entry,
+                self.needs.find_entities(entry.message, among),
+            )
         return known[1]
 
-    def prolong(self, life: _Ints, trace: Trace) -> None:
+    def extend_lifetimes(self, life: _Ints, trace: Trace) -> None:
         """A mention lives on in the message that replaced its own, where that still contains it."""
-        requests = len(self.needs.positions)
-        for entry in trace.context.edited:
-            if not entry.wide and (kept := self.contains(entry)):
-                for row in self.rows.get(entry.start, ()):
-                    if self.segment[row] in kept and life[row] == entry.since:
+        requests = len(self.needs.request_positions)
+        for entry in trace.context.edited_entries:
+            if not entry.is_aggregate and (kept := self.entities_in_entry(entry)):
+                for row in self.rows_by_position.get(entry.start, ()):
+                    if self.mention_entity[row] in kept and life[row] == entry.since:
                         life[row] = min(entry.until, requests)
 
-    def show(self, seen: _Bools, entry: Entry) -> None:
+    def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
         """A summary shows the entities that it contains for as long as it stands."""
-        kept = self.contains(entry)
+        kept = self.entities_in_entry(entry)
         if not kept:
             return
         needs = self.needs
-        rows = slice(*self.starts_between(entry.since, entry.until))
+        rows = slice(*self.need_rows_between(entry.since, entry.until))
         known = np.zeros(len(needs.entities), dtype=bool)
         known[list(kept)] = True
         seen[rows] |= known[needs.entity[rows]]
 
-    def point(self, pointer: _Bools, trace: Trace) -> None:
+    def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
         """A stub or a line of contents leads back to the messages that it stands for."""
-        needs, requests = self.needs, len(self.needs.positions)
-        died = np.array(trace.context.died)
+        needs, requests = self.needs, len(self.needs.request_positions)
+        died = np.array(trace.context.dropped_at)
         until = np.zeros(len(died), dtype=np.int64)
         late: list[tuple[Entry, int]] = []
-        for entry in trace.context.edited:
+        for entry in trace.context.edited_entries:
             if not entry.form.fetchable:
                 continue
             span = slice(entry.start, entry.stop)
@@ -234,39 +239,44 @@ class _Book:
             # Else the message had been cut before: there is a time between.
             late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
-            pointer |= _latest(needs, until[needs.mentions][None], requests)[0] > needs.request
+            pointer |= (
+                _last_visible_request(needs, until[needs.mentions][None], requests)[0]
+                > needs.request
+            )
         for entry, position in late:
-            rows = slice(*self.starts_between(entry.since, entry.until))
-            for row in self.rows.get(position, ()):
-                inside = (needs.entity[rows] == self.segment[row]) & (needs.upto[rows] >= row)
+            rows = slice(*self.need_rows_between(entry.since, entry.until))
+            for row in self.rows_by_position.get(position, ()):
+                inside = (needs.entity[rows] == self.mention_entity[row]) & (
+                    needs.last_mention_row[rows] >= row
+                )
                 pointer[rows] |= inside
 
-    def starts_between(self, since: int, until: int) -> tuple[int, int]:
+    def need_rows_between(self, since: int, until: int) -> tuple[int, int]:
         """The needs of the requests from ``since`` up to ``until``, as rows."""
-        last = len(self.starts) - 1
-        return self.starts[min(since, last)], self.starts[min(until, last)]
+        last = len(self.request_offsets) - 1
+        return self.request_offsets[min(since, last)], self.request_offsets[min(until, last)]
 
-    def look_at(
+    def mark_forked_request(
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
     ) -> None:
         """A request that was made for itself alone is looked at need by need."""
-        rows = range(self.starts[request], self.starts[request + 1])
+        rows = range(self.request_offsets[request], self.request_offsets[request + 1])
         if not rows:
             return
-        wide = [text_of(entry.message) for entry in entries if entry.wide]
+        wide = [message_text(entry.message) for entry in entries if entry.is_aggregate]
         for i in rows:
             entity, view, fetch = self.entity[i], False, False
-            row, first = self.upto[i], self.offset[entity]
+            row, first = self.last_mention_row[i], self.mention_offsets[entity]
             while row >= first and not view:
                 position = self.mentions[row]
                 index = bisect_right(entries, position, key=_START) - 1
                 found = entries[index] if index >= 0 else None
-                if found and found.wide and found.stop > position:
+                if found and found.is_aggregate and found.stop > position:
                     fetch = fetch or found.form.fetchable
-                elif found and found.start == position and not found.wide:
-                    view = found.form is Form.VERBATIM or entity in self.contains(found)
+                elif found and found.start == position and not found.is_aggregate:
+                    view = found.form is Form.VERBATIM or entity in self.entities_in_entry(found)
                     fetch = fetch or found.form.fetchable
                 row -= 1
             if wide and not view:
-                view = any(holds(text, self.needs.entities[entity].text) for text in wide)
+                view = any(contains_entity(text, self.needs.entities[entity].text) for text in wide)
             seen[i], pointer[i] = view, fetch

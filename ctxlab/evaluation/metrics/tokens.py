@@ -8,21 +8,21 @@ from typing import ClassVar
 import numpy as np
 
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
-from ctxlab.evaluation.metrics.strategy_calls import written
+from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
-__all__ = ["Usage"]
+__all__ = ["UsageMetric"]
 
 
-class Usage:
+class UsageMetric:
     """Tokens of every request against the limit less the reply reserve."""
 
     columns = (
@@ -109,28 +109,30 @@ class Usage:
             better="lower",
         ),
     )
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``."""
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)
         panicked, stuck, spent, calls, texts, without = (np.zeros_like(tokens) for _ in range(6))
-        marks = {"panic": panicked, "stuck": stuck}
+        event_flags = {"panic": panicked, "stuck": stuck}
         for row, trace in enumerate(traces):
             for turn, event in trace.context.events:
-                if event in marks:
-                    marks[event][row, turn] = 1
-            for call in trace.context.spent:
-                spent[row, call.turn] += call.prompt + call.completion
-                calls[row, call.turn] += 1
-            for text in written(trace.context):
-                texts[row, text.turn] += 1
-                without[row, text.turn] += bool(text.reason)
+                if event in event_flags:
+                    event_flags[event][row, turn] = 1
+            for call in trace.context.model_calls:
+                spent[row, call.request_index] += call.prompt_tokens + call.completion_tokens
+                calls[row, call.request_index] += 1
+            for text in list_generated_texts(trace.context):
+                texts[row, text.request] += 1
+                without[row, text.request] += bool(text.reason)
         return {
             "tokens": tokens,
-            "messages": np.array([trace.messages for trace in traces], dtype=np.float64),
+            "messages": np.array([trace.message_counts for trace in traces], dtype=np.float64),
             "over": over,
             "overflow": (over > 0).astype(np.float64),
             "panicked": panicked,

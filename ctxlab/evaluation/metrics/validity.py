@@ -13,21 +13,23 @@ from typing import ClassVar
 import numpy as np
 
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
+    RequestObserver,
     Trace,
-    Watcher,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
     Column,
+    FloatArray,
     Score,
 )
 
-__all__ = ["Validity"]
+__all__ = ["ValidityMetric"]
 
 
-class Validity:
-    """Requests that break a rule of the API of the recording's model (``Tape.provider``)."""
+class ValidityMetric:
+    """Requests that break a rule of the API of the recording's model
+    (``PreparedRecording.provider``).
+    """
 
     columns = (
         Column("faults", "rules of the provider's API that the request breaks", "faults"),
@@ -43,9 +45,11 @@ class Validity:
             better="lower",
         ),
     )
-    watchers: ClassVar[Mapping[str, Watcher]] = {}
+    observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
-    def measure(self, tape: Tape, traces: Sequence[Trace]) -> Mapping[str, Array]:
+    def measure(
+        self, prepared: PreparedRecording, traces: Sequence[Trace]
+    ) -> Mapping[str, FloatArray]:
         """See ``columns``."""
-        faults = np.array([trace.faults for trace in traces], dtype=np.float64)
+        faults = np.array([trace.violation_counts for trace in traces], dtype=np.float64)
         return {"faults": faults, "invalid": (faults > 0).astype(np.float64)}

@@ -1,7 +1,7 @@
 """Plots show results and return the axes they drew on; matplotlib is loaded when one is drawn."""
 
-from ctxlab.evaluation.plots.context_map import context_map
-from ctxlab.evaluation.plots.frontier import frontier
-from ctxlab.evaluation.plots.survival import cliff
+from ctxlab.evaluation.plots.context_map import plot_context_map
+from ctxlab.evaluation.plots.frontier import plot_frontier
+from ctxlab.evaluation.plots.survival import plot_survival
 
-__all__ = ["cliff", "context_map", "frontier"]
+__all__ = ["plot_context_map", "plot_frontier", "plot_survival"]

@@ -13,17 +13,17 @@ import numpy as np
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots import colors as palette
 from ctxlab.evaluation.replay import (
-    STATES,
+    MESSAGE_STATES,
     Replay,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["context_map"]
+__all__ = ["plot_context_map"]
 
 
-def context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
+def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     """Draws requests (downwards) × messages (to the right), coloured by each message's state.
 
     A cross marks a need that was lost, a ring one that can be fetched (``Replay.needs``). Both
@@ -33,31 +33,33 @@ def context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
-    requests = len(replay.tape.requests)
+    requests = len(replay.prepared.request_positions)
     if not requests:
-        raise SpecError(f"{replay.tape.recording.id} holds no model call, so there is no request")
-    messages = replay.tape.requests[-1]
+        raise SpecError(
+            f"{replay.prepared.recording.id} holds no model call, so there is no request"
+        )
+    messages = replay.prepared.request_positions[-1]
     if ax is None:
         # Wide enough that at matplotlib's own resolution each message has a pixel.
         width = min(max(8.6, messages / 85), 16)
         _, ax = plt.subplots(figsize=(width, 5.2), layout="constrained")
     states = replay.states[:, :messages]
-    colors = np.array([to_rgb(palette.STATES[state]) for state in STATES])
+    colors = np.array([to_rgb(palette.STATE_COLORS[state]) for state in MESSAGE_STATES])
     ax.imshow(colors[states], aspect="auto", interpolation="nearest")
-    marks = _marks(ax, replay)
-    _legend(ax, [STATES[code] for code in np.unique(states)], marks)
-    _roles(ax, replay, messages)
+    missed = _draw_missed_needs(ax, replay)
+    _draw_legend(ax, [MESSAGE_STATES[code] for code in np.unique(states)], missed)
+    _draw_role_strip(ax, replay, messages)
     ax.set_xlabel("message, by position in the recording")
     ax.set_ylabel("request")
     ax.spines[["top", "right"]].set_visible(False)
     limit = replay.trace.context.budget.limit
     strategy = repr(replay.trace.strategy).replace("()", "")
-    title = f"{replay.tape.recording.id}\n{strategy}, {limit:,} tokens"
+    title = f"{replay.prepared.recording.id}\n{strategy}, {limit:,} tokens"
     ax.set_title(title, loc="left", fontsize=9, pad=16)
     return ax
 
 
-def _marks(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
+def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
     """A mark for every place where something was missed; what each kind means, with its handle."""
     from matplotlib.patheffects import withStroke
 
@@ -73,35 +75,40 @@ def _marks(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
         places = needs.loc[needs["tier"] == tier, ["last", "request"]].drop_duplicates()
         if len(places):
             x, y = places.to_numpy().T
-            spots = ax.scatter(x, y, s=18, color=palette.INK, gid=tier, zorder=3, **look)
+            spots = ax.scatter(x, y, s=18, color=palette.TEXT_COLOR, gid=tier, zorder=3, **look)
             drawn.append((meaning, spots))
     return drawn
 
 
-def _legend(ax: Axes, states: list[str], marks: list[tuple[str, Any]]) -> None:
+def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> None:
     """The states that occur, in the corner above the diagonal, where nothing has been said yet."""
     from matplotlib.patches import Patch
 
     shown = [state for state in states if state != "absent"]
-    handles = [*(Patch(color=palette.STATES[state]) for state in shown), *(m for _, m in marks)]
-    names = [*shown, *(meaning for meaning, _ in marks)]
+    handles = [
+        *(Patch(color=palette.STATE_COLORS[state]) for state in shown),
+        *(m for _, m in missed),
+    ]
+    names = [*shown, *(meaning for meaning, _ in missed)]
     ax.add_artist(ax.legend(handles, names, loc="upper right", fontsize=8, frameon=False))
 
 
-def _roles(ax: Axes, replay: Replay, messages: int) -> None:
+def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
     """A strip above the map, with whose message each column is."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 
-    roles = [message.role for message in replay.tape.recording.messages[:messages]]
+    roles = [message.role for message in replay.prepared.recording.messages[:messages]]
     strip = ax.inset_axes((0, 1.015, 1, 0.025), sharex=ax)
     strip.imshow(
-        [[to_rgb(palette.ROLES[role]) for role in roles]], aspect="auto", interpolation="nearest"
+        [[to_rgb(palette.ROLE_COLORS[role]) for role in roles]],
+        aspect="auto",
+        interpolation="nearest",
     )
     strip.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
-    strip.spines[:].set_color(palette.LIGHT)
-    used = [role for role in palette.ROLES if role in roles]
-    handles = [Patch(fc=palette.ROLES[role], ec=palette.GREY, lw=0.5) for role in used]
+    strip.spines[:].set_color(palette.LIGHT_GRAY)
+    used = [role for role in palette.ROLE_COLORS if role in roles]
+    handles = [Patch(fc=palette.ROLE_COLORS[role], ec=palette.GRAY, lw=0.5) for role in used]
     strip.legend(
         handles,
         used,

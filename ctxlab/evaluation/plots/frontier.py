@@ -17,27 +17,27 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.evaluation.plots.colors import (
-    CYCLE,
-    GREY,
-    INK,
-    LIGHT,
+    COLOR_CYCLE,
+    GRAY,
+    LIGHT_GRAY,
+    TEXT_COLOR,
 )
 from ctxlab.evaluation.plots.label_placement import (
     Label,
-    place,
+    place_labels,
 )
 from ctxlab.evaluation.recommendation import (
-    control_of,
-    fits,
+    control_names,
+    usable_rows,
 )
 from ctxlab.evaluation.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["frontier"]
+__all__ = ["plot_frontier"]
 
-_AXES = {
+_AXIS_LABELS = {
     "tokens_mean": "tokens a request (mean)",
     "tokens_peak": "tokens of the largest request",
     "cost_usd": "input cost of all requests (USD)",
@@ -45,13 +45,13 @@ _AXES = {
     "recall_near": "near recall (availability)",
     "recall_far": "far recall (availability)",
 }
-_WIDE = 56
+_WIDE_NAME_CHARS = 56
 "characters of a strategy from which on the key has one column"
 
-_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
+_CONTROL_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
 
 
-def frontier(
+def plot_frontier(
     results: Results,
     *,
     limit: float | Iterable[float] | None = None,
@@ -69,30 +69,32 @@ def frontier(
     limit that is not there.
     """
     if not isinstance(results, Results):
-        raise _refused(results)
+        raise _wrong_type_error(results)
     import matplotlib.pyplot as plt
 
-    board = _board(results, limit, x, y)
+    board = _plot_rows(results, limit, x, y)
     if ax is None:
         _, ax = plt.subplots(figsize=(8, 5.8), layout="constrained")
-    numbers = _numbers(board)
-    best = _steps(board, x, y)
-    ax.step(best[x], best[y], where="post", color=LIGHT, lw=1.6, zorder=1)
-    bars = _points(ax, board, x, y)
-    _frame(ax, results, board, x, y)
-    _legend(ax, board, len(best) > 0)
-    _key(ax, numbers, _caption(results, board, y))
-    place(ax, _labels(board, best, numbers, x, y), bars)
+    numbers = _number_strategies(board)
+    best = _frontier_steps(board, x, y)
+    ax.step(best[x], best[y], where="post", color=LIGHT_GRAY, lw=1.6, zorder=1)
+    bars = _draw_points(ax, board, x, y)
+    _format_axes(ax, results, board, x, y)
+    _draw_legend(ax, board, len(best) > 0)
+    _draw_strategy_key(ax, numbers, _make_caption(results, board, y))
+    place_labels(ax, _make_labels(board, best, numbers, x, y), bars)
     return ax
 
 
-def _refused(given: object) -> SpecError:
-    kind = type(given).__name__
-    own = f"; those of this {kind} are its .results" if hasattr(given, "results") else ""
+def _wrong_type_error(value: object) -> SpecError:
+    kind = type(value).__name__
+    own = f"; those of this {kind} are its .results" if hasattr(value, "results") else ""
     return SpecError(f"results: what ctxlab.evaluate gives is drawn here, not {kind}{own}")
 
 
-def _board(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:
+def _plot_rows(
+    results: Results, limit: float | Iterable[float] | None, x: str, y: str
+) -> pd.DataFrame:
     """The rows that are shown, once each, with what the plot needs to know of them."""
     board = results.leaderboard()
     for column in (x, y):
@@ -104,22 +106,24 @@ def _board(results: Results, limit: float | Iterable[float] | None, x: str, y: s
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
             raise SpecError(f"no limit {min(missing):g} was evaluated; there are {known}")
         board = board[board["limit"].isin(wanted)]
-    board = board.assign(control=control_of(board), fits=fits(board)).dropna(subset=[x, y])
+    board = board.assign(control=control_names(board), fits=usable_rows(board)).dropna(
+        subset=[x, y]
+    )
     if board.empty:
         raise SpecError(f"{y} is known for no strategy: these recordings hold nothing to measure")
     # What is the same under several limits belongs to none of them.
     shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
-    color = board["limit"].map(_colors(board)).mask(shared, INK)
-    return board.assign(color=color.mask(board["control"] != "", GREY))
+    color = board["limit"].map(_limit_colors(board)).mask(shared, TEXT_COLOR)
+    return board.assign(color=color.mask(board["control"] != "", GRAY))
 
 
-def _numbers(board: pd.DataFrame) -> dict[str, int]:
+def _number_strategies(board: pd.DataFrame) -> dict[str, int]:
     """What each strategy that is no control is called in the picture."""
     names = board.loc[board["control"] == "", "strategy"].unique()
     return {name: number for number, name in enumerate(names, 1)}
 
 
-def _steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+def _frontier_steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """The usable strategies than which none costs no more and keeps more, cheapest first."""
     usable = board[board["fits"] & (board["control"] == "")]
     usable = usable.sort_values([x, y], ascending=[True, False], kind="stable")
@@ -127,7 +131,7 @@ def _steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     return usable[usable[y] > before]
 
 
-def _points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
+def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
     """Draws markers and intervals, and returns the intervals."""
     bars = []
     for row in board.sort_values("fits", kind="stable").to_dict("records"):
@@ -140,7 +144,7 @@ def _points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, 
         ax.plot(
             row[x],
             row[y],
-            marker=_MARKERS.get(row["control"], "o"),
+            marker=_CONTROL_MARKERS.get(row["control"], "o"),
             ms=6,
             mfc="white" if hollow else color,
             mec=color,
@@ -152,7 +156,7 @@ def _points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, 
     return bars
 
 
-def _labels(
+def _make_labels(
     board: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
 ) -> list[Label]:
     """A number for each strategy, its name for a control; points that coincide share a label."""
@@ -167,7 +171,7 @@ def _labels(
                 # A control that is the same under every limit needs no limit beside its name.
                 limits = rows["limit"].unique()
                 if several and len(limits) == 1:
-                    name += f" {_short(limits[0])}"
+                    name += f" {_format_limit(limits[0])}"
             else:
                 name = ", ".join(dict.fromkeys(str(numbers[s]) for s in rows["strategy"]))
             weight = "bold" if winner else "normal"
@@ -176,13 +180,13 @@ def _labels(
     return labels
 
 
-def _frame(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> None:
+def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> None:
     """Scales, axis labels, and room for what stands beside the points."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     meaning = {score.name: f"{score.meaning} ({score.unit})" for score in results.scores}
-    ax.set_xlabel(_AXES.get(x, meaning.get(x, x)))
-    ax.set_ylabel(_AXES.get(y, meaning.get(y, y)))
+    ax.set_xlabel(_AXIS_LABELS.get(x, meaning.get(x, x)))
+    ax.set_ylabel(_AXIS_LABELS.get(y, meaning.get(y, y)))
     ax.margins(x=0.08, y=0.08)
     if (board[x] > 0).all():
         # Equal distances are equal savings, and full history does not push the rest together.
@@ -197,25 +201,26 @@ def _frame(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> N
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
+def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     """What colours, hollow points and bold numbers mean, above the axes."""
     from matplotlib.lines import Line2D
 
     looks = [
-        (f"limit {_short(limit)}", color, color, "o") for limit, color in _colors(board).items()
+        (f"limit {_format_limit(limit)}", color, color, "o")
+        for limit, color in _limit_colors(board).items()
     ]
     used = board[board["control"] == ""]
-    if (used["color"] == INK).any():
-        looks.append(("several limits", INK, INK, "o"))
+    if (used["color"] == TEXT_COLOR).any():
+        looks.append(("several limits", TEXT_COLOR, TEXT_COLOR, "o"))
     if not used["fits"].all():
-        looks.append(("overflows or is invalid", INK, "white", "o"))
+        looks.append(("overflows or is invalid", TEXT_COLOR, "white", "o"))
     if len(used) < len(board):
-        looks.append(("control", GREY, GREY, "D"))
+        looks.append(("control", GRAY, GRAY, "D"))
     names = [name for name, *_ in looks]
     handles = [Line2D([], [], marker=m, ls="", mec=e, mfc=f) for _, e, f, m in looks]
     if steps:
         names.append("bold: none is cheaper and better")
-        handles.append(Line2D([], [], color=LIGHT, lw=1.6))
+        handles.append(Line2D([], [], color=LIGHT_GRAY, lw=1.6))
     legend = ax.legend(
         handles,
         names,
@@ -235,14 +240,14 @@ def _legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     legend.set_clip_on(False)  # what is clipped to the axes is given no room outside them
 
 
-def _key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
+def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
     """Below the axes: the caption, and the strategy that each number stands for."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
     figure = ax.get_figure(root=True)
     assert figure is not None
-    names = [f"{number:>2}  {_plain(name)}" for name, number in numbers.items()]
+    names = [f"{number:>2}  {_strip_empty_parentheses(name)}" for name, number in numbers.items()]
     key = ax.legend(
         [Line2D([], [], ls="") for _ in names],
         names,
@@ -252,7 +257,7 @@ def _key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans),
-        ncols=2 if max(map(len, names), default=0) < _WIDE else 1,
+        ncols=2 if max(map(len, names), default=0) < _WIDE_NAME_CHARS else 1,
         frameon=False,
         fontsize=8,
         handlelength=0,
@@ -260,15 +265,17 @@ def _key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
         borderaxespad=0,
         borderpad=0,
     )
-    key.get_title().set_color(GREY)
+    key.get_title().set_color(GRAY)
 
 
-def _caption(results: Results, board: pd.DataFrame, y: str) -> str:
+def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
     """What stands behind the points, and what they do not say."""
     recordings = results.requests["recording"].nunique()
     requests = int(board["requests"].max())
-    text = f"{recordings:,} recordings in {results.clusters:,} clusters, {requests:,} requests."
-    if f"{y}_low" in board and results.clusters > 1:
+    text = (
+        f"{recordings:,} recordings in {results.cluster_count:,} clusters, {requests:,} requests."
+    )
+    if f"{y}_low" in board and results.cluster_count > 1:
         text += " Bars: 95 % bootstrap intervals over clusters."
     text += "\nOff-policy replay."
     if (board["limit"] <= 1).any():
@@ -278,24 +285,24 @@ def _caption(results: Results, board: pd.DataFrame, y: str) -> str:
     return text
 
 
-def _colors(board: pd.DataFrame) -> dict[float, str]:
+def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
     """A colour for each limit; a scale where there are more limits than colours."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     limits = sorted(board["limit"].unique())
-    if len(limits) <= len(CYCLE):
-        return dict(zip(limits, CYCLE, strict=False))
+    if len(limits) <= len(COLOR_CYCLE):
+        return dict(zip(limits, COLOR_CYCLE, strict=False))
     scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
     return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
 
 
-def _plain(strategy: str) -> str:
+def _strip_empty_parentheses(strategy: str) -> str:
     """As one may write it too: without empty parentheses."""
     return strategy.replace("()", "")
 
 
-def _short(value: float) -> str:
+def _format_limit(value: float) -> str:
     if value <= 1:
         return f"{value:.0%}"
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.evaluation.plots.colors import GREY
+from ctxlab.evaluation.plots.colors import GRAY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-__all__ = ["Label", "place"]
+__all__ = ["Label", "place_labels"]
 
 # In points, and in radians from the right; to the right and the left reads best.
 _DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
 _ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
-_TIED = 11.0
+_MIN_LEADER_DISTANCE = 11.0
 
 _Array = npt.NDArray[np.float64]
 """Pixels: points as x and y, boxes as left, bottom, right and top."""
@@ -38,11 +38,13 @@ class Label:
     x: float
     y: float
     text: str
-    color: str = GREY
+    color: str = GRAY
     weight: str = "normal"
 
 
-def place(ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, float]]) -> None:
+def place_labels(
+    ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, float]]
+) -> None:
     """Writes the labels on axes whose limits and layout are final.
 
     ``bars`` are the vertical lines ``(x, low, high)`` that are better not covered, in data units.
@@ -61,21 +63,21 @@ def place(ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, 
     lines = np.concatenate([low - thick, high + thick], axis=1)
     frame = np.array([ax.get_window_extent().extents])
     for label, point in zip(labels, points, strict=True):
-        text = _write(ax, label)
+        text = _draw_label(ax, label)
         extent = text.get_window_extent()
         size = np.array([extent.width + 2 * pixel, extent.height + pixel])
         best = (np.inf, np.zeros(2), np.zeros(4))
         for rank, offset in enumerate(_offsets(size, pixel)):
             corner = point + offset - size / 2
             box = np.concatenate([corner, corner + size])
-            cost = 4 * _overlap(box, taken) + 0.5 * _overlap(box, lines)
-            cost += 20 * (size.prod() - _overlap(box, frame)) + 0.5 * rank * pixel * pixel
+            cost = 4 * _overlap_area(box, taken) + 0.5 * _overlap_area(box, lines)
+            cost += 20 * (size.prod() - _overlap_area(box, frame)) + 0.5 * rank * pixel * pixel
             if cost < best[0]:
                 best = (cost, offset, box)
         _, offset, box = best
         text.set_position(tuple(offset / pixel))
         taken = np.vstack([taken, box])
-        _tie(ax, label, offset / pixel, size / pixel)
+        _draw_leader_line(ax, label, offset / pixel, size / pixel)
 
 
 def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
@@ -86,7 +88,7 @@ def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
             yield np.array([cos(angle), sin(angle)]) * (distance * pixel + size / 2)
 
 
-def _write(ax: Axes, label: Label) -> Annotation:
+def _draw_label(ax: Axes, label: Label) -> Annotation:
     from matplotlib.patheffects import withStroke
 
     text = ax.annotate(
@@ -106,23 +108,23 @@ def _write(ax: Axes, label: Label) -> Annotation:
     return text
 
 
-def _tie(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
+def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
     """A thin line from a point to the nearest edge of its label, where that is not beside it."""
     end = offset - np.clip(offset, -size / 2, size / 2)
-    if np.hypot(*end) <= _TIED:
+    if np.hypot(*end) <= _MIN_LEADER_DISTANCE:
         return
     line = ax.annotate(
         "",
         (label.x, label.y),
         xytext=tuple(end),
         textcoords="offset points",
-        arrowprops={"arrowstyle": "-", "lw": 0.6, "color": GREY, "shrinkA": 0, "shrinkB": 3},
+        arrowprops={"arrowstyle": "-", "lw": 0.6, "color": GRAY, "shrinkA": 0, "shrinkB": 3},
         zorder=4,
     )
     line.set_in_layout(False)
 
 
-def _overlap(box: _Array, others: _Array) -> float:
+def _overlap_area(box: _Array, others: _Array) -> float:
     """The area that a box shares with others, summed, in square pixels."""
     wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
     high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])

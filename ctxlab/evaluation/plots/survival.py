@@ -1,4 +1,4 @@
-"""The cliff shows how much of what was planted is still in view after each round of compaction."""
+"""Plot how much of what was planted is still in view after each round of compaction."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
-from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.plots.colors import (
-    CYCLE,
-    GREY,
+    COLOR_CYCLE,
+    GRAY,
 )
-from ctxlab.evaluation.recommendation import control_in
-from ctxlab.evaluation.survival import Survival
+from ctxlab.evaluation.recommendation import control_name
+from ctxlab.evaluation.survival import SurvivalResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["cliff"]
+__all__ = ["plot_survival"]
 
-_AXES = {
+_AXIS_LABELS = {
     "round": "rounds of compaction since it was planted",
     "distance": "tokens since it was planted",
     "depth": "depth at which it was planted (share of the text)",
 }
-_LINES = ("-", "--", ":")
-_MARKS = ("o", "s", "^", "D")
+_LINE_STYLES = ("-", "--", ":")
+_MARKERS = ("o", "s", "^", "D")
 
 
-def cliff(
-    survival: Survival, by: str = "round", *, limit: float | None = None, ax: Axes | None = None
+def plot_survival(
+    survival: SurvivalResults,
+    by: str = "round",
+    *,
+    limit: float | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draws a line a strategy: the share of canaries in view against ``by``, with its interval.
 
@@ -42,16 +46,16 @@ def cliff(
     than five clusters and has no interval. Controls are grey. Raises ``SpecError`` for a limit that is
     not there, and where one must be chosen; ``UnknownName`` for another breakdown.
     """
-    if not isinstance(survival, Survival):
+    if not isinstance(survival, SurvivalResults):
         raise SpecError(
-            "survival: what ctxlab.survival_of gives is drawn here, not "
-            f"{type(survival).__name__}; ctxlab.frontier draws results"
+            "survival: what ctxlab.measure_survival gives is drawn here, not "
+            f"{type(survival).__name__}; ctxlab.plot_frontier draws results"
         )
     import matplotlib.pyplot as plt
 
-    if by not in _AXES:
-        raise UnknownName("axis of survival", by, _AXES)
-    board = survival.by(by)
+    if by not in _AXIS_LABELS:
+        raise UnknownName("axis of survival", by, _AXIS_LABELS)
+    board = survival.breakdown(by)
     known = list(dict.fromkeys(board["limit"]))
     if limit not in known and (limit is not None or len(known) > 1):
         told = ", ".join(f"{value:g}" for value in known)
@@ -62,39 +66,40 @@ def cliff(
         _, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
     values = list(dict.fromkeys(board[by].sort_values()))
     figure = "survival_end" if by == "depth" else "survival"
-    usual = [s for s in board["strategy"].unique() if not control_in(s)]
+    usual = [s for s in board["strategy"].unique() if not control_name(s)]
     for strategy, rows in board.groupby("strategy", sort=False):
         number = usual.index(strategy) if strategy in usual else None
-        _line(ax, str(strategy), rows, [values.index(v) for v in rows[by]], figure, number)
+        _draw_strategy(ax, str(strategy), rows, [values.index(v) for v in rows[by]], figure, number)
     ax.set_xticks(range(len(values)), [v if isinstance(v, str) else f"{v:g}" for v in values])
     ax.set_ylim(-0.03, 1.03)
-    ax.set_xlabel(_AXES[by])
+    ax.set_xlabel(_AXIS_LABELS[by])
     ax.set_ylabel("share of canaries in view (availability)")
     ax.grid(color="#EEEEEE", lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     window = f"{chosen:.0%} of each recording" if chosen <= 1 else f"{chosen:,.0f} tokens"
-    clusters = survival.results.clusters
-    title = (
-        f"{survival.planted:,} canaries, {clusters} clusters, within {window}; off-policy replay"
-    )
+    clusters = survival.results.cluster_count
+    counted = f"{survival.canary_count:,} canaries, {clusters} clusters"
+    title = f"{counted}, within {window}; off-policy replay"
     ax.set_title(title, loc="left", fontsize=9)
-    _key(ax)
+    _draw_legend(ax)
     return ax
 
 
-def _line(
+def _draw_strategy(
     ax: Axes, strategy: str, rows: pd.DataFrame, places: list[int], figure: str, number: int | None
 ) -> None:
     """One strategy; what it kept, the interval of each point, and hollow points where there is none."""
-    look: dict[str, Any] = {"color": GREY, "ls": ":", "lw": 1.0}
+    look: dict[str, Any] = {"color": GRAY, "ls": ":", "lw": 1.0}
     if number is not None:
-        color, again = CYCLE[number % len(CYCLE)], number // len(CYCLE)
-        look = {"color": color, "ls": _LINES[again % len(_LINES)], "lw": 1.6}
-    mark = _MARKS[(number or 0) // len(CYCLE) % len(_MARKS)] if number is not None else "."
+        color, again = COLOR_CYCLE[number % len(COLOR_CYCLE)], number // len(COLOR_CYCLE)
+        look = {"color": color, "ls": _LINE_STYLES[again % len(_LINE_STYLES)], "lw": 1.6}
+    mark = (
+        _MARKERS[(number or 0) // len(COLOR_CYCLE) % len(_MARKERS)] if number is not None else "."
+    )
     share = rows[figure].to_numpy()
     ax.plot(places, share, label=strategy.replace("()", ""), gid=strategy, **look)
-    few = (rows["clusters"] < FEW).to_numpy()
+    few = (rows["clusters"] < MIN_CLUSTERS).to_numpy()
     for place, value, hollow in zip(places, share, few, strict=True):
         fill = "white" if hollow else look["color"]
         ax.plot(place, value, mark, ms=5, mfc=fill, mec=look["color"], zorder=3)
@@ -105,7 +110,7 @@ def _line(
         ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)
 
 
-def _key(ax: Axes) -> None:
+def _draw_legend(ax: Axes) -> None:
     ax.legend(
         loc="upper left",
         bbox_to_anchor=(0, -0.13),

@@ -1,31 +1,30 @@
-"""Exams ask a model, with what each strategy would send: questions, or for the next action."""
+"""Ask a model, with what each strategy would send: questions, or for the next action."""
 
 from __future__ import annotations
 
 from ctxlab.evaluation.probing.judge import (
-    Concord,
-    kappa,
+    JudgeAgreement,
+    cohen_kappa,
 )
-from ctxlab.evaluation.probing.next_action import agree
-from ctxlab.evaluation.probing.next_action_results import Agreement
-from ctxlab.evaluation.probing.qa import examine
-from ctxlab.evaluation.probing.qa_results import Exam
+from ctxlab.evaluation.probing.next_action import evaluate_next_action
+from ctxlab.evaluation.probing.qa import run_qa
+from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.llm.batch import (
-    Estimate,
-    ask,
-    estimate,
-    paid_client,
+    RequestEstimate,
+    build_cost_limited_client,
+    complete_with_progress,
+    estimate_requests,
 )
 
 __all__ = [
-    "Agreement",
-    "Concord",
-    "Estimate",
-    "Exam",
-    "agree",
-    "ask",
-    "estimate",
-    "examine",
-    "kappa",
-    "paid_client",
+    "JudgeAgreement",
+    "NextActionResults",
+    "QAResults",
+    "RequestEstimate",
+    "build_cost_limited_client",
+    "cohen_kappa",
+    "complete_with_progress",
+    "estimate_requests",
+    "evaluate_next_action",
+    "run_qa",
 ]

@@ -14,21 +14,21 @@ from typing import Any
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message
 
-__all__ = ["tools_seen"]
+__all__ = ["infer_tool_definitions"]
 
-_DEPTH = 4
+_MAX_DEPTH = 4
 "levels of a value that are described; what is deeper may be anything"
-_KEYS = 32
+_MAX_KEYS = 32
 "keys of a nested object, above which they are data and not the names of fields"
 
 
-def tools_seen(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
+def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
     """Definitions in OpenAI's shape of every tool that is called, in the order of first calls.
 
     >>> from ctxlab.messages.types import ToolCall
     >>> texts = '{"path": "a.py"}', '{"path": "b.py", "lines": [1, 2]}'
     >>> calls = tuple(ToolCall("c", "read", text) for text in texts)
-    >>> (tool,) = tools_seen([Message("assistant", tool_calls=calls)])
+    >>> (tool,) = infer_tool_definitions([Message("assistant", tool_calls=calls)])
     >>> tool["function"]["name"], tool["function"]["parameters"]["required"]
     ('read', ['path'])
     >>> tool["function"]["parameters"]["properties"]["lines"]
@@ -37,14 +37,17 @@ def tools_seen(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
     seen: dict[str, list[dict[str, Any]]] = {}
     for message in messages:
         for call in message.tool_calls:
-            seen.setdefault(call.name, []).append(_object_in(call.arguments))
+            seen.setdefault(call.name, []).append(_parse_arguments(call.arguments))
     return tuple(
-        {"type": "function", "function": {"name": name, "parameters": _fields(given, _DEPTH)}}
-        for name, given in seen.items()
+        {
+            "type": "function",
+            "function": {"name": name, "parameters": _object_schema(arguments, _MAX_DEPTH)},
+        }
+        for name, arguments in seen.items()
     )
 
 
-def _object_in(text: str) -> dict[str, Any]:
+def _parse_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call; those that are no JSON object show nothing of what the tool takes."""
     try:
         value = parse_json(text) if text else {}
@@ -53,32 +56,34 @@ def _object_in(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _fields(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+def _object_schema(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     keys = dict.fromkeys(key for each in objects for key in each)
-    found = {key: _schema([each[key] for each in objects if key in each], depth) for key in keys}
+    found = {
+        key: _value_schema([each[key] for each in objects if key in each], depth) for key in keys
+    }
     required = [key for key in keys if all(key in each for each in objects)]
     return {"type": "object", "properties": found, "required": required}
 
 
-def _schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
+def _value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
     """What all of the values are."""
     if depth == 0 or not values:
         return {}
-    types = list(dict.fromkeys(_type(value) for value in values))
+    types = list(dict.fromkeys(_json_type(value) for value in values))
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
     if "array" in types:  # OpenAI refuses one that does not say what is in it
         inner = [item for value in values if isinstance(value, list) for item in value]
-        schema["items"] = _schema(inner, depth - 1)
+        schema["items"] = _value_schema(inner, depth - 1)
     if "object" in types:
         objects = [value for value in values if isinstance(value, dict)]
-        if len({key for each in objects for key in each}) <= _KEYS:
-            schema |= {k: v for k, v in _fields(objects, depth - 1).items() if k != "type"}
+        if len({key for each in objects for key in each}) <= _MAX_KEYS:
+            schema |= {k: v for k, v in _object_schema(objects, depth - 1).items() if k != "type"}
     return schema
 
 
-def _type(value: Any) -> str:
+def _json_type(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

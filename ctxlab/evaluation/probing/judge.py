@@ -15,22 +15,29 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.evaluation.bootstrap import FEW
-from ctxlab.evaluation.probing.qa_prompts import prompt
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
+from ctxlab.evaluation.probing.qa_prompts import load_prompt
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import (
     Message,
     Probe,
 )
 
-__all__ = ["Concord", "Verdict", "concord", "judging", "kappa", "read_verdict"]
+__all__ = [
+    "JudgeAgreement",
+    "JudgeVerdict",
+    "cohen_kappa",
+    "judge_agreement",
+    "judge_request",
+    "parse_verdict",
+]
 
-_OBJECT = re.compile(r"\{[^{}]*\}")
+_JSON_OBJECT = re.compile(r"\{[^{}]*\}")
 _VERDICTS = {"correct": True, "incorrect": False}
 _Bools = npt.NDArray[np.bool_]
 
 
-class Verdict(NamedTuple):
+class JudgeVerdict(NamedTuple):
     """What a judge says of a reply."""
 
     correct: bool | None
@@ -38,26 +45,26 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judging(model: str, probe: Probe, reply: str, max_tokens: int) -> Request:
+def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Request:
     """What a judge is asked about a reply; equal replies to a question are judged once."""
     lines = [f"- {answer}" for answer in probe.answers] or ["(none: the conversation does not say)"]
     said = (
         f"Question: {probe.question}\n\nReference answers:\n" + "\n".join(lines),
         f"<reply>\n{reply}\n</reply>",
     )
-    messages = (Message("system", prompt("judge")), Message("user", "\n\n".join(said)))
+    messages = (Message("system", load_prompt("judge")), Message("user", "\n\n".join(said)))
     return Request(model, messages, max_tokens=max_tokens)
 
 
-def read_verdict(text: str) -> Verdict:
+def parse_verdict(text: str) -> JudgeVerdict:
     """The verdict in what a judge wrote: that of the last JSON object which holds one.
 
-    >>> read_verdict('```json\\n{"verdict": "correct", "reason": "The same day."}\\n```')
-    Verdict(correct=True, reason='The same day.')
-    >>> read_verdict("I think it is correct.").correct is None
+    >>> parse_verdict('```json\\n{"verdict": "correct", "reason": "The same day."}\\n```')
+    JudgeVerdict(correct=True, reason='The same day.')
+    >>> parse_verdict("I think it is correct.").correct is None
     True
     """
-    for found in reversed(_OBJECT.findall(text)):
+    for found in reversed(_JSON_OBJECT.findall(text)):
         try:
             said = json.loads(found, strict=False)
         except ValueError:
@@ -65,26 +72,28 @@ def read_verdict(text: str) -> Verdict:
         verdict = said.get("verdict")
         if isinstance(verdict, str) and verdict.strip().lower() in _VERDICTS:
             correct = _VERDICTS[verdict.strip().lower()]
-            return Verdict(correct, " ".join(str(said.get("reason") or "").split()))
-    return Verdict(None, " ".join(text.split()))
+            return JudgeVerdict(correct, " ".join(str(said.get("reason") or "").split()))
+    return JudgeVerdict(None, " ".join(text.split()))
 
 
-def kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools) -> float:
+def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools) -> float:
     """Cohen's kappa of two judges on the same replies: agreement beyond chance.
 
     1 is full agreement and 0 what chance would give; nan where nothing was judged, and where both say
     the same of every reply, since chance would give that too. Source: Cohen, Educational and
     Psychological Measurement 20, 1960.
 
-    >>> round(kappa([True] * 45 + [False] * 55, [True] * 25 + [False] * 75), 4)
+    >>> round(cohen_kappa([True] * 45 + [False] * 55, [True] * 25 + [False] * 75), 4)
     0.5789
     """
     return float(
-        _kappa(_cells(np.asarray(first, bool), np.asarray(second, bool)).sum(axis=0)[None])[0]
+        _kappa_of_tables(
+            _contingency_cells(np.asarray(first, bool), np.asarray(second, bool)).sum(axis=0)[None]
+        )[0]
     )
 
 
-class Concord(NamedTuple):
+class JudgeAgreement(NamedTuple):
     """How far two judges agree."""
 
     replies: int
@@ -97,49 +106,49 @@ class Concord(NamedTuple):
     high: float
 
 
-def concord(
+def judge_agreement(
     first: _Bools,
     second: _Bools,
-    cluster: Sequence[str] | npt.NDArray[np.object_],
+    clusters: Sequence[str] | npt.NDArray[np.object_],
     *,
     level: float = 0.95,
-    samples: int = 2000,
+    resamples: int = 2000,
     seed: int = 0,
-) -> Concord:
+) -> JudgeAgreement:
     """Agreement and kappa of two judges, with a percentile interval from draws of whole clusters.
 
     With few clusters such an interval is too short: in simulations those of five hold kappa 84 times in
-    a hundred, those of thirty 93. All arrays have one value a reply; ``cluster`` says which replies are
-    no independent witnesses.
+    a hundred, those of thirty 93. All arrays have one value a reply; ``clusters`` says which replies are
+    not independent.
     """
-    cells = _cells(first, second)
+    cells = _contingency_cells(first, second)
     whole = cells.sum(axis=0)
     total = int(whole.sum())
-    estimate = float(_kappa(whole[None])[0])
+    estimate = float(_kappa_of_tables(whole[None])[0])
     agreement = float((whole[0] + whole[3]) / total) if total else float("nan")
-    names, member = np.unique(np.asarray(cluster, dtype=object).astype(str), return_inverse=True)
+    names, member = np.unique(np.asarray(clusters, dtype=object).astype(str), return_inverse=True)
     low = high = float("nan")
-    if len(names) >= FEW:
+    if len(names) >= MIN_CLUSTERS:
         sums = np.zeros((len(names), 4))
         np.add.at(sums, member, cells)
         chances = np.full(len(names), 1 / len(names))
-        draws = np.random.default_rng(seed).multinomial(len(names), chances, size=samples)
-        found = _kappa(draws @ sums)
+        draws = np.random.default_rng(seed).multinomial(len(names), chances, size=resamples)
+        found = _kappa_of_tables(draws @ sums)
         found = found[~np.isnan(found)]
-        if len(found) >= 0.95 * samples and np.ptp(found) > 0:
+        if len(found) >= 0.95 * resamples and np.ptp(found) > 0:
             tail = (1 - level) / 2
             low, high = (float(bound) for bound in np.quantile(found, [tail, 1 - tail]))
-    return Concord(total, agreement, estimate, low, high)
+    return JudgeAgreement(total, agreement, estimate, low, high)
 
 
-def _cells(first: _Bools, second: _Bools) -> npt.NDArray[np.float64]:
+def _contingency_cells(first: _Bools, second: _Bools) -> npt.NDArray[np.float64]:
     """Which of the four cells of the table each reply is in: both, first only, second only, neither."""
     return np.stack(
         [first & second, first & ~second, ~first & second, ~first & ~second], axis=1
     ).astype(np.float64)
 
 
-def _kappa(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _kappa_of_tables(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     both, one, other, neither = tables.T
     with np.errstate(invalid="ignore", divide="ignore"):
         total = both + one + other + neither

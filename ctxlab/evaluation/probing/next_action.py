@@ -22,51 +22,57 @@ from ctxlab.errors import (
 )
 from ctxlab.evaluation.experiment import (
     DEFAULT_LIMITS,
-    Choice,
-    Grid,
+    ExperimentGrid,
+    StrategyLike,
 )
 from ctxlab.evaluation.metrics.strategy_calls import (
-    Asked,
-    Tally,
-    asked_in,
+    StrategyCalls,
+    StrategyCallTotals,
+    collect_strategy_calls,
 )
 from ctxlab.evaluation.probing.next_action_plan import (
-    Batch,
-    Plan,
+    NextActionPlan,
+    NextActionRequests,
 )
-from ctxlab.evaluation.probing.next_action_results import Agreement
 from ctxlab.evaluation.probing.next_action_scores import (
-    COLUMNS,
-    SCORES,
-    answers_of,
-    figures_of,
+    NEXT_ACTION_COLUMNS,
+    NEXT_ACTION_SCORES,
+    compare_answers,
+    compute_next_action_columns,
 )
+from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.evaluation.results import (
     Results,
-    Table,
+    ResultsBuilder,
 )
 from ctxlab.llm.base import (
     Client,
+    ModelCall,
     Reply,
-    Spending,
 )
 from ctxlab.llm.batch import (
-    Estimate,
-    answers_kept,
-    ask_each,
-    estimate,
-    offline,
-    paid_client,
+    RequestEstimate,
+    add_cache_hint,
+    build_cost_limited_client,
+    cache_only_client,
+    estimate_requests,
+    iter_replies,
 )
 from ctxlab.messages.types import (
     Recording,
-    several,
+    check_recordings,
 )
-from ctxlab.tokens.profiles import Profile
+from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["CONTRASTED", "agree", "carry_out", "forecast", "planned"]
+__all__ = [
+    "DEFAULT_NEXT_ACTION_STRATEGIES",
+    "estimate_cost",
+    "evaluate_next_action",
+    "plan_next_action",
+    "run",
+]
 
-CONTRASTED: tuple[str, ...] = (
+DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
     "full",
     "observation_mask(keep=10) | sliding_window() | panic()",
     "sliding_window()",
@@ -74,13 +80,13 @@ CONTRASTED: tuple[str, ...] = (
 )
 """What is compared where nothing is said: the ceiling, two ideas, and the floor."""
 
-_MOST = 4096
+_DEFAULT_MAX_TOKENS = 4096
 "tokens that a reply may take where nothing is said: a call that writes a file is long"
 
 
-def agree(
+def evaluate_next_action(
     recordings: Iterable[Recording],
-    strategies: Choice | Iterable[Choice] = CONTRASTED,
+    strategies: StrategyLike | Iterable[StrategyLike] = DEFAULT_NEXT_ACTION_STRATEGIES,
     limits: float | str | Iterable[float | str] = DEFAULT_LIMITS,
     model: str | None = None,
     *,
@@ -88,25 +94,25 @@ def agree(
     requests: int = 20,
     replicates: int = 1,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    texts: bool = False,
-    differing: bool = False,
-    max_tokens: int | None = _MOST,
+    include_text_only: bool = False,
+    only_changed: bool = False,
+    max_tokens: int | None = _DEFAULT_MAX_TOKENS,
     max_cost: float | None = None,
     client: Client | None = None,
     reserve: int = 0,
     data: Sequence[str] = (),
     progress: bool | None = None,
-    profile: Profile | Iterable[Profile] | None = None,
+    profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
-) -> Agreement:
+) -> NextActionResults:
     """Asks a model for the next action under every strategy, and compares it with the recorded one.
 
     Of each recording ``requests`` are drawn (0: all) among those at which the recorded agent called a
-    tool, one of each stretch of the conversation, the same for every configuration. ``texts`` draws
-    among all turns: where the agent called nothing, calling nothing agrees (``agrees_text``).
-    ``differing`` draws among those only that some configuration would not send as they were recorded.
-    Equal requests are asked once. ``replicates`` asks each so often; how often ``full`` agrees with
-    itself (``agrees_self``) is the noise.
+    tool, one of each stretch of the conversation, the same for every configuration.
+    ``include_text_only`` draws among all requests: where the agent called nothing, calling nothing
+    agrees (``agrees_text``). ``only_changed`` draws among those only that some configuration would not
+    send as they were recorded. Equal requests are asked once. ``replicates`` asks each so often;
+    how often ``full`` agrees with itself (``agrees_self``) is the noise.
 
     ``tools``: definitions in OpenAI's shape; None takes the recorded ones and, where a log holds none,
     derives them from its calls. Strategies, limits, ``model`` (whose tokens count) and ``reserve`` are
@@ -126,23 +132,25 @@ def agree(
     >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
     >>> talk = (Message("user", "look into a.py"), Message("assistant", tool_calls=(call,)))
     >>> script = ScriptedClient(Message("assistant", tool_calls=(call,)))
-    >>> found = agree([Recording("r", talk)], "full", 1000, answer_model="gpt-5-mini", client=script)
+    >>> found = evaluate_next_action(
+    ...     [Recording("r", talk)], "full", 1000, answer_model="gpt-5-mini", client=script
+    ... )
     >>> found.leaderboard()["agrees_both"].tolist(), found.answers["said"].tolist()
     ([1.0], ['read({"path": "a.py"})'])
     """
-    several(recordings)
-    wanted = planned(
+    check_recordings(recordings)
+    wanted = plan_next_action(
         strategies, limits, model, answer_model=answer_model, requests=requests,
-        replicates=replicates, tools=tools, texts=texts, differing=differing, max_tokens=max_tokens,
-        reserve=reserve, profile=profile, seed=seed,
+        replicates=replicates, tools=tools, include_text_only=include_text_only,
+        only_changed=only_changed, max_tokens=max_tokens, reserve=reserve, profile=profile, seed=seed,
     )  # fmt: skip
     if client is None or max_cost is not None:
-        client = paid_client(max_cost, client=client)
-    return carry_out(wanted, recordings, client, data, progress)
+        client = build_cost_limited_client(max_cost, client=client)
+    return run(wanted, recordings, client, data, progress)
 
 
-def planned(
-    strategies: Choice | Iterable[Choice],
+def plan_next_action(
+    strategies: StrategyLike | Iterable[StrategyLike],
     limits: float | str | Iterable[float | str],
     model: str | None = None,
     *,
@@ -150,14 +158,14 @@ def planned(
     requests: int = 20,
     replicates: int = 1,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    texts: bool = False,
-    differing: bool = False,
-    max_tokens: int | None = _MOST,
+    include_text_only: bool = False,
+    only_changed: bool = False,
+    max_tokens: int | None = _DEFAULT_MAX_TOKENS,
     reserve: int = 0,
-    profile: Profile | Iterable[Profile] | None = None,
+    profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
-) -> Plan:
-    """What ``agree`` would ask; raises ``SpecError`` for what makes no sense."""
+) -> NextActionPlan:
+    """What ``evaluate_next_action`` would ask; raises ``SpecError`` for what makes no sense."""
     for name, value, least in (("requests", requests, 0), ("replicates", replicates, 1)):
         if value < least:
             raise SpecError(f"{name}: {least} or more, not {value}")
@@ -165,117 +173,148 @@ def planned(
         raise SpecError(f"max_tokens: a reply takes 1 or more, not {max_tokens}")
     if not answer_model:
         raise SpecError("name the model that is to answer")
-    given = None if tools is None else tuple(dict(tool) for tool in tools)
-    grid = Grid.make(strategies, limits, model, reserve, (), profile)
-    return Plan(grid, answer_model, requests, replicates, given, texts, differing, max_tokens, seed)
+    tool_definitions = None if tools is None else tuple(dict(tool) for tool in tools)
+    grid = ExperimentGrid.from_arguments(strategies, limits, model, reserve, (), profile)
+    return NextActionPlan(
+        grid,
+        answer_model,
+        requests,
+        replicates,
+        tool_definitions,
+        include_text_only,
+        only_changed,
+        max_tokens,
+        seed,
+    )
 
 
-def forecast(
-    plan: Plan, recordings: Iterable[Recording], client: Client, progress: bool | None = None
-) -> Estimate:
+def estimate_cost(
+    plan: NextActionPlan,
+    recordings: Iterable[Recording],
+    client: Client,
+    progress: bool | None = None,
+) -> RequestEstimate:
     """What it would take to carry out a plan: nothing is asked, and what is on disk is known.
 
     What strategies ask for themselves is not in it; contexts that they have not made yet are estimated
     by those that they make without their model.
     """
-    nobody, seen, total = offline(client), set[str](), Estimate()
+    nobody, seen, total = cache_only_client(client), set[str](), RequestEstimate()
     for recording in track(recordings, "recordings looked at", None, progress):
-        total = total.plus(estimate(plan.batch(recording, nobody).requests, client, seen))
+        total = total.plus(
+            estimate_requests(plan.make_requests(recording, nobody).requests, client, seen)
+        )
     return total
 
 
-def carry_out(
-    plan: Plan,
+def run(
+    plan: NextActionPlan,
     recordings: Iterable[Recording],
     client: Client,
     data: Sequence[str] = (),
     progress: bool | None = None,
-    questions: int | None = None,
-) -> Agreement:
-    """Asks what was planned, a recording at a time; ``questions``: how many, where that is known."""
-    table, account = Table(COLUMNS, plan.grid.labels), Tally()
+    total: int | None = None,
+) -> NextActionResults:
+    """Asks what was planned, a recording at a time; ``total``: how many, where that is known."""
+    table, call_totals = (
+        ResultsBuilder(NEXT_ACTION_COLUMNS, plan.grid.configurations),
+        StrategyCallTotals(),
+    )
     answers: list[dict[str, Any]] = []
-    work = _work(plan, recordings, client, table, account, answers)
-    with answers_kept(client), closing(work):
-        for _ in track(work, "questions answered", questions, progress):
+    work = _answer_recordings(plan, recordings, client, table, call_totals, answers)
+    with add_cache_hint(client), closing(work):
+        for _ in track(work, "questions answered", total, progress):
             pass
     if not answers:
-        raise SpecError(_nothing(plan, table))
+        raise SpecError(_no_requests_reason(plan, table))
     manifest = {
         **plan.grid.manifest(data, table.recordings),
-        **account.manifest(),
-        "agreement": _settings(plan),
+        **call_totals.manifest(),
+        "agreement": _manifest_settings(plan),
     }
     del manifest["spec"]["metrics"]  # repeated as an evaluation, it measures what those measure
-    found = Results.of(table, SCORES, manifest)
-    return Agreement(found.requests, found.scores, found.manifest, _frame(answers, plan))
+    found = Results.from_builder(table, NEXT_ACTION_SCORES, manifest)
+    return NextActionResults(
+        found.requests, found.scores, found.manifest, _answers_frame(answers, plan)
+    )
 
 
-def _work(
-    plan: Plan,
+def _answer_recordings(
+    plan: NextActionPlan,
     recordings: Iterable[Recording],
     client: Client,
-    table: Table,
-    account: Tally,
+    table: ResultsBuilder,
+    call_totals: StrategyCallTotals,
     answers: list[dict[str, Any]],
 ) -> Generator[int, None, None]:
     """Recording by recording, with a step for each question; what came of them is put away."""
     for recording in recordings:
-        batch = plan.batch(recording, client)
-        table.describe(_described(plan, batch))
+        batch = plan.make_requests(recording, client)
+        table.add_recording(_describe_recording(plan, batch))
         if not batch.positions:
             continue
         replies: dict[int, Reply | ModelUnavailable] = {}
-        with closing(ask_each(batch.requests, client)) as each:
+        with closing(iter_replies(batch.requests, client)) as each:
             for place, reply in each:
                 replies[place] = reply
                 yield place
         said = [replies[place] for place in range(len(batch.requests))]
-        rows = list(answers_of(batch, said, plan.replicates))
+        rows = list(compare_answers(batch, said, plan.replicates))
         limits = [trace.budget.limit for trace in batch.traces]
-        table.add(limits, figures_of(batch, rows, said, plan.replicates))
-        account.add(asked_in(batch.traces))
-        account.add(Asked([Spending.of(0, plan.answer_model, reply) for reply in said], {}))
+        table.add_columns(limits, compute_next_action_columns(batch, rows, said, plan.replicates))
+        call_totals.add(collect_strategy_calls(batch.traces))
+        call_totals.add(
+            StrategyCalls([ModelCall.from_reply(0, plan.answer_model, reply) for reply in said], {})
+        )
         names = {key: table.recordings[-1][key] for key in ("recording", "cluster")}
         answers += [{**names, **row} for row in rows]
 
 
-def _described(plan: Plan, batch: Batch) -> dict[str, Any]:
+def _describe_recording(plan: NextActionPlan, batch: NextActionRequests) -> dict[str, Any]:
     """The recording as an evaluation has it, and what of it is asked."""
     return {
-        **plan.grid.measure(batch.tape, []).described,
+        **batch.prepared.manifest_entry,
         "drawn": len(batch.positions),
-        "eligible": batch.eligible,
-        "unsound": batch.unsound,
-        "system": any(message.role == "system" for message in batch.tape.recording.messages[:1]),
-        "tools": batch.origin,
+        "eligible": batch.eligible_count,
+        "unsound": batch.invalid_count,
+        "system": any(
+            message.role == "system" for message in batch.prepared.recording.messages[:1]
+        ),
+        "tools": batch.tool_origin,
         "tool_names": len(batch.tools),
         "tool_tokens": batch.tool_tokens,
     }
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
-    names = "answer_model requests replicates texts differing max_tokens seed"
-    given = None if plan.tools is None else list(plan.tools)
-    return {**{name: getattr(plan, name) for name in names.split()}, "tools": given}
+def _manifest_settings(plan: NextActionPlan) -> dict[str, Any]:
+    return {
+        "answer_model": plan.answer_model,
+        "requests": plan.requests,
+        "replicates": plan.replicates,
+        "texts": plan.include_text_only,
+        "differing": plan.only_changed,
+        "max_tokens": plan.max_tokens,
+        "seed": plan.seed,
+        "tools": None if plan.tools is None else list(plan.tools),
+    }
 
 
-def _frame(answers: list[dict[str, Any]], plan: Plan) -> pd.DataFrame:
+def _answers_frame(answers: list[dict[str, Any]], plan: NextActionPlan) -> pd.DataFrame:
     """The answers with strategy and limit in place of the configuration's number."""
     frame = pd.DataFrame(answers)
-    labels = [plan.grid.labels[number] for number in frame.pop("configuration")]
+    labels = [plan.grid.configurations[number] for number in frame.pop("configuration")]
     frame.insert(2, "strategy", [strategy for strategy, _ in labels])
     frame.insert(3, "limit", [float(limit) for _, limit in labels])
     return frame
 
 
-def _nothing(plan: Plan, table: Table) -> str:
+def _no_requests_reason(plan: NextActionPlan, table: ResultsBuilder) -> str:
     """Why there was nothing to ask."""
     if not table.recordings:
         return "there is nothing to ask: there are no recordings"
     if unsound := sum(recording["unsound"] for recording in table.recordings):
         return f"no recorded request can be asked: a provider would refuse all {unsound:,} of them"
-    if plan.differing:
+    if plan.only_changed:
         return (
             "every strategy sends everything as it was said: a smaller limit would tell them apart"
         )

@@ -1,4 +1,4 @@
-"""An exam paper says which questions are put to which model, as every strategy would send them."""
+"""A QA plan says which questions are put to which model, as every strategy would send them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ctxlab.errors import (
     SpecError,
 )
 from ctxlab.evaluation.engine import (
-    Tape,
+    PreparedRecording,
     Trace,
-    play_all,
+    replay_traces,
 )
-from ctxlab.evaluation.experiment import Grid
+from ctxlab.evaluation.experiment import ExperimentGrid
 from ctxlab.evaluation.metrics.probes import (
-    Found,
-    found,
+    ProbeVisibility,
+    measure_probe_visibility,
 )
-from ctxlab.evaluation.probing.judge import judging
+from ctxlab.evaluation.probing.judge import judge_request
 from ctxlab.evaluation.probing.qa_prompts import (
-    definitions,
-    pose,
-    shaped,
+    format_question,
+    inline_speaker_names,
+    request_tools,
 )
 from ctxlab.llm.base import (
     Client,
@@ -36,26 +36,26 @@ from ctxlab.messages.types import (
     Recording,
 )
 from ctxlab.messages.validation import is_valid
-from ctxlab.tokens.models import rules_for
+from ctxlab.tokens.models import rules_provider
 
-__all__ = ["REPLY", "Paper", "Sheet"]
+__all__ = ["DEFAULT_MAX_TOKENS", "QAPlan", "QARequests"]
 
-REPLY = 1024
+DEFAULT_MAX_TOKENS = 1024
 """Tokens that a reply may take: an answer takes twenty, and reasoning before it some hundreds."""
 
 _Replies = Sequence[Reply | ModelUnavailable]
 
 
 @dataclass(frozen=True)
-class Sheet:
+class QARequests:
     """The questions of one recording, as every configuration would send them."""
 
-    tape: Tape
+    prepared: PreparedRecording
     traces: list[Trace]
-    "a replay for each configuration, in the order of ``Grid.labels``"
-    seen: Found
+    "a replay for each configuration, in the order of ``ExperimentGrid.configurations``"
+    visibility: ProbeVisibility
     "what of them is in view without asking anybody"
-    place: list[list[int]]
+    request_index: list[list[int]]
     "by configuration and question: which of the requests, before replicates; -1: none would be taken"
     requests: list[Request]
     "different ones, the replicates of each side by side"
@@ -64,26 +64,28 @@ class Sheet:
     @property
     def probes(self) -> tuple[Probe, ...]:
         """The questions."""
-        return self.tape.probes
+        return self.prepared.probes
 
-    def sorted(self, replies: _Replies) -> list[list[list[Reply | ModelUnavailable | None]]]:
+    def arrange_replies(
+        self, replies: _Replies
+    ) -> list[list[list[Reply | ModelUnavailable | None]]]:
         """Replies to ``requests`` by configuration, question and replicate; None was not asked."""
         several = range(self.replicates)
         return [
             [[None if at < 0 else replies[at * self.replicates + r] for r in several] for at in row]
-            for row in self.place
+            for row in self.request_index
         ]
 
 
 @dataclass(frozen=True)
-class Paper:
+class QAPlan:
     """What is asked of whom, and how often."""
 
-    grid: Grid
+    grid: ExperimentGrid
     answer_model: str
     judges: tuple[str, ...] = ()
     replicates: int = 1
-    max_tokens: int = REPLY
+    max_tokens: int = DEFAULT_MAX_TOKENS
 
     def __post_init__(self) -> None:
         if not self.answer_model:
@@ -96,20 +98,22 @@ class Paper:
                 "each judge is named once: the same model twice would agree with itself"
             )
 
-    def sheet(self, recording: Recording, client: Client | None = None) -> Sheet:
+    def make_requests(self, recording: Recording, client: Client | None = None) -> QARequests:
         """Replays one recording; ``client``: whom strategies ask that call a model."""
-        tape = Tape.of(recording, self.grid.models, client, pose)
-        budgets = [tape.budget(limit, self.grid.reserve) for limit in self.grid.limits]
-        traces = play_all(tape, self.grid.strategies, budgets) if tape.probes else []
-        provider = rules_for(self.answer_model)
+        prepared = PreparedRecording.from_recording(
+            recording, self.grid.model_choice, client, format_question
+        )
+        budgets = [prepared.make_budget(limit, self.grid.reserve) for limit in self.grid.limits]
+        traces = replay_traces(prepared, self.grid.strategies, budgets) if prepared.probes else []
+        provider = rules_provider(self.answer_model)
         made: dict[int, tuple[Message, Message]] = {}
         places: dict[tuple[Message, ...], int] = {}
         place: list[list[int]] = []
         asked = 0
         for trace in traces:
             row = []
-            for entries in trace.asides:
-                sent = shaped((entry.message for entry in entries), made)
+            for entries in trace.preview_entries:
+                sent = inline_speaker_names((entry.message for entry in entries), made)
                 if sent not in places:
                     taken = is_valid(sent, provider)
                     places[sent] = asked if taken else -1
@@ -120,22 +124,29 @@ class Paper:
             Request(self.answer_model, sent, tools, self.max_tokens, replicate=replicate)
             for sent, at in places.items()
             if at >= 0
-            for tools in [definitions(recording, sent)]
+            for tools in [request_tools(recording, sent)]
             for replicate in range(self.replicates)
         ]
-        return Sheet(tape, traces, found(tape, traces), place, requests, self.replicates)
+        return QARequests(
+            prepared,
+            traces,
+            measure_probe_visibility(prepared, traces),
+            place,
+            requests,
+            self.replicates,
+        )
 
-    def judgements(
-        self, sheet: Sheet, judge: str, replies: _Replies
+    def judge_requests(
+        self, qa_requests: QARequests, judge: str, replies: _Replies
     ) -> dict[tuple[int, str], Request]:
         """What a judge is asked, by question and reply; an empty reply is judged by nobody."""
         asked: dict[tuple[int, str], Request] = {}
-        for row in sheet.sorted(replies):
+        for row in qa_requests.arrange_replies(replies):
             for number, again in enumerate(row):
                 for reply in again:
                     if isinstance(reply, Reply) and (text := reply.text.strip()):
                         key = number, text
                         if key not in asked:
-                            probe = sheet.probes[number]
-                            asked[key] = judging(judge, probe, text, self.max_tokens)
+                            probe = qa_requests.probes[number]
+                            asked[key] = judge_request(judge, probe, text, self.max_tokens)
         return asked

@@ -12,30 +12,43 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ctxlab.evaluation.answer_matching import contains
-from ctxlab.evaluation.probing.infer_tools import tools_seen
+from ctxlab.evaluation.answer_matching import contains_answer
+from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
 from ctxlab.messages.types import (
     Message,
     Probe,
     Recording,
 )
 
-__all__ = ["UNKNOWN", "abstains", "definitions", "pose", "prompt", "shaped"]
+__all__ = [
+    "UNKNOWN_ANSWER",
+    "format_question",
+    "inline_speaker_names",
+    "is_abstention",
+    "load_prompt",
+    "request_tools",
+]
 
-UNKNOWN = "not mentioned"
+UNKNOWN_ANSWER = "not mentioned"
 """What a model is told to answer where the conversation does not say."""
 
-_ABSTAINING = (UNKNOWN, "no information available", "not known", "I do not know", "I don't know")
+_ABSTENTION_PHRASES = (
+    UNKNOWN_ANSWER,
+    "no information available",
+    "not known",
+    "I do not know",
+    "I don't know",
+)
 
 
-def pose(probe: Probe) -> Message:
+def format_question(probe: Probe) -> Message:
     """The question with what to answer and how, as the user's message; the prompt is ``answer.md``."""
-    text = prompt("answer").replace("{unknown}", UNKNOWN)
+    text = load_prompt("answer").replace("{unknown}", UNKNOWN_ANSWER)
     return Message("user", text.replace("{question}", probe.question))
 
 
 @cache
-def prompt(name: str) -> str:
+def load_prompt(name: str) -> str:
     """The text of a prompt that comes with ctxlab."""
     return (
         files("ctxlab.evaluation.probing")
@@ -45,26 +58,28 @@ def prompt(name: str) -> str:
     )
 
 
-def abstains(reply: str) -> bool:
+def is_abstention(reply: str) -> bool:
     """Whether a reply says that the conversation does not say.
 
     It does so in the words that the model was told to use, or in those of LoCoMo's scoring and a few
     like them; a judge also understands others.
 
-    >>> abstains("Not mentioned."), abstains("No information available."), abstains("In May")
-    (True, True, False)
+    >>> is_abstention("Not mentioned."), is_abstention("No information available.")
+    (True, True)
+    >>> is_abstention("In May")
+    False
     """
-    return any(contains(reply, phrase) for phrase in _ABSTAINING)
+    return any(contains_answer(reply, phrase) for phrase in _ABSTENTION_PHRASES)
 
 
-def shaped(
-    messages: Iterable[Message], known: dict[int, tuple[Message, Message]]
+def inline_speaker_names(
+    messages: Iterable[Message], converted: dict[int, tuple[Message, Message]]
 ) -> tuple[Message, ...]:
     """The messages with every speaker's name in the text.
 
-    ``known``: what was made of which message before, by its id; what is made is added.
+    ``converted``: what was made of which message before, by its id; what is made is added.
 
-    >>> shaped([Message("user", "Hi", name="Ann")], {})[0].to_dict()
+    >>> inline_speaker_names([Message("user", "Hi", name="Ann")], {})[0].to_dict()
     {'role': 'user', 'content': 'Ann: Hi'}
     """
     made = []
@@ -72,21 +87,23 @@ def shaped(
         if message.name is None or message.role == "tool":
             made.append(message)
             continue
-        if id(message) not in known:  # the message is kept, so that its id is not given to another
-            known[id(message)] = message, _spoken(message, message.name)
-        made.append(known[id(message)][1])
+        if (
+            id(message) not in converted
+        ):  # the message is kept, so that its id is not given to another
+            converted[id(message)] = message, _prefix_speaker(message, message.name)
+        made.append(converted[id(message)][1])
     return tuple(made)
 
 
-def definitions(recording: Recording, sent: Sequence[Message]) -> tuple[dict[str, Any], ...]:
+def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[str, Any], ...]:
     """The tool definitions that go along with what is sent."""
     if recording.tools:
         return recording.tools
     called = any(message.tool_calls for message in sent)
-    return tools_seen(recording.messages) if called else ()
+    return infer_tool_definitions(recording.messages) if called else ()
 
 
-def _spoken(message: Message, name: str) -> Message:
+def _prefix_speaker(message: Message, name: str) -> Message:
     content = message.content
     if isinstance(content, tuple):
         return message.replace(name=None, content=({"type": "text", "text": f"{name}:"}, *content))

@@ -13,30 +13,39 @@ import numpy.typing as npt
 
 from ctxlab.errors import ModelUnavailable
 from ctxlab.evaluation.answer_matching import (
-    contains,
-    exact,
-    f1,
+    contains_answer,
+    exact_match,
+    token_f1,
 )
 from ctxlab.evaluation.metrics.base import (
-    Array,
+    FloatArray,
     Score,
 )
-from ctxlab.evaluation.metrics.probes import Found
-from ctxlab.evaluation.probing.qa_prompts import abstains
+from ctxlab.evaluation.metrics.probes import ProbeVisibility
+from ctxlab.evaluation.probing.qa_prompts import is_abstention
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Probe
 
-__all__ = ["COLUMNS", "GRADES", "Marks", "columns", "figures", "judged", "marks", "scores"]
+__all__ = [
+    "GRADED_SCORES",
+    "QA_COLUMNS",
+    "ReplyScores",
+    "column_names",
+    "compute_qa_columns",
+    "judge_score_name",
+    "make_scores",
+    "score_replies",
+]
 
-Marks = Mapping[str, Array]
+ReplyScores = Mapping[str, FloatArray]
 """By name, of shape ``(configurations, questions, replicates)``."""
 
-GRADES = ("exact", "f1", "contains")
+GRADED_SCORES = ("exact", "f1", "contains")
 """Marks of a reply to a question that has an answer."""
 
-_MARKS = (*GRADES, "abstained", "prompt", "completion", "usd")
+_REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
 
-COLUMNS = (
+QA_COLUMNS = (
     *(
         "questions",
         "asked",
@@ -54,22 +63,22 @@ COLUMNS = (
 """Figures of a question, summed over its replicates; judges add theirs. No score has their names."""
 
 
-def judged(number: int) -> str:
+def judge_score_name(number: int) -> str:
     """The name of the score, and of the verdicts, of a judge, counted from 1."""
     return f"judged_{number}"
 
 
-def columns(judges: Sequence[str]) -> list[str]:
+def column_names(judges: Sequence[str]) -> list[str]:
     """All figures of a question."""
     more = [name for i in range(1, len(judges) + 1) for name in (f"passed_{i}", f"verdicts_{i}")]
-    return [*COLUMNS, *more]
+    return [*QA_COLUMNS, *more]
 
 
-def scores(judges: Sequence[str]) -> tuple[Score, ...]:
+def make_scores(judges: Sequence[str]) -> tuple[Score, ...]:
     """What the leaderboard shows."""
     of_judges = tuple(
         Score(
-            judged(i), f"share of replies that {model} judges correct", "share", "ratio",
+            judge_score_name(i), f"share of replies that {model} judges correct", "share", "ratio",
             f"passed_{i}", f"verdicts_{i}", interval=True, better="higher",
         )
         for i, model in enumerate(judges, 1)
@@ -106,12 +115,12 @@ _SCORES = (
 )  # fmt: skip
 
 
-def marks(
+def score_replies(
     probes: Sequence[Probe], replies: Sequence[Sequence[Sequence[Reply | ModelUnavailable | None]]]
-) -> dict[str, Array]:
+) -> dict[str, FloatArray]:
     """The marks of replies by configuration, question and replicate; None was not asked."""
     shape = len(replies), len(probes), len(replies[0][0]) if replies and probes else 0
-    found = {name: np.full(shape, np.nan) for name in _MARKS}
+    found = {name: np.full(shape, np.nan) for name in _REPLY_COLUMNS}
     known: dict[tuple[int, str], tuple[float, float, float, float]] = {}
     for c, of in enumerate(replies):
         for q, again in enumerate(of):
@@ -120,35 +129,35 @@ def marks(
                     continue
                 key = q, reply.text
                 if key not in known:
-                    known[key] = _marks(probes[q].answers, reply.text)
-                bill = reply.usage.prompt, reply.usage.output, reply.usd
-                for name, value in zip(_MARKS, (*known[key], *bill), strict=True):
+                    known[key] = _score_reply(probes[q].answers, reply.text)
+                bill = reply.usage.total_input, reply.usage.output, reply.usd
+                for name, value in zip(_REPLY_COLUMNS, (*known[key], *bill), strict=True):
                     found[name][c, q, r] = value
     return found
 
 
-def _marks(answers: Sequence[str], text: str) -> tuple[float, float, float, float]:
+def _score_reply(answers: Sequence[str], text: str) -> tuple[float, float, float, float]:
     """Exact, F1, containment, abstention."""
     if not answers:
-        return np.nan, np.nan, np.nan, abstains(text)
-    held = any(contains(text, answer) for answer in answers)
-    return exact(text, answers), f1(text, answers), held, abstains(text)
+        return np.nan, np.nan, np.nan, is_abstention(text)
+    held = any(contains_answer(text, answer) for answer in answers)
+    return exact_match(text, answers), token_f1(text, answers), held, is_abstention(text)
 
 
-def figures(
+def compute_qa_columns(
     probes: Sequence[Probe],
-    given: Marks,
+    reply_scores: ReplyScores,
     empty: npt.NDArray[np.bool_],
-    seen: Found,
-    room: npt.NDArray[np.int64],
-    verdicts: Sequence[Array],
-) -> dict[str, Array]:
-    """``COLUMNS`` and those of the judges, of shape ``(configurations, questions)``.
+    visibility: ProbeVisibility,
+    token_budgets: npt.NDArray[np.int64],
+    verdicts: Sequence[FloatArray],
+) -> dict[str, FloatArray]:
+    """``QA_COLUMNS`` and those of the judges, of shape ``(configurations, questions)``.
 
-    ``empty``: replies without a word; ``room``: tokens that each configuration may send; ``verdicts``:
-    of each judge 1, 0 or nan.
+    ``empty``: replies without a word; ``token_budgets``: tokens that each configuration may send;
+    ``verdicts``: of each judge 1, 0 or nan.
     """
-    answered = ~np.isnan(given["abstained"])
+    answered = ~np.isnan(reply_scores["abstained"])
     with_answer = np.array([bool(probe.answers) for probe in probes], dtype=bool)[None, :, None]
     named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)[None, :]
     one = np.ones(answered.shape[:2])
@@ -158,27 +167,27 @@ def figures(
         "unanswered": ~answered,
         "empty": empty,
         "graded": answered & with_answer,
-        "word_for_word": given["exact"],
-        "f1_points": given["f1"],
-        "holding": given["contains"],
-        "gave_up": np.where(with_answer, given["abstained"], 0),
+        "word_for_word": reply_scores["exact"],
+        "f1_points": reply_scores["f1"],
+        "holding": reply_scores["contains"],
+        "gave_up": np.where(with_answer, reply_scores["abstained"], 0),
         "unanswerable": answered & ~with_answer,
-        "declined": np.where(with_answer, 0, given["abstained"]),
-        "prompt_tokens": given["prompt"],
-        "completion_tokens": given["completion"],
+        "declined": np.where(with_answer, 0, reply_scores["abstained"]),
+        "prompt_tokens": reply_scores["prompt"],
+        "completion_tokens": reply_scores["completion"],
     }
     summed = {name: np.nansum(np.asarray(a, dtype=np.float64), axis=2) for name, a in each.items()}
     # A price that is not known is no price of nothing.
-    summed["usd"] = np.where(answered, given["usd"], 0.0).sum(axis=2)
+    summed["usd"] = np.where(answered, reply_scores["usd"], 0.0).sum(axis=2)
     for number, verdict in enumerate(verdicts, 1):
         summed[f"passed_{number}"] = np.nansum(verdict, axis=2)
         summed[f"verdicts_{number}"] = (~np.isnan(verdict)).sum(axis=2).astype(np.float64)
     return {
         "questions": one,
         **summed,
-        "over": (seen.tokens > room[:, None]).astype(np.float64),
+        "over": (visibility.request_tokens > token_budgets[:, None]).astype(np.float64),
         "evidenced": one * named,
-        "evidence_seen": seen.evidence,
+        "evidence_seen": visibility.evidence_in_view,
         "answerable": one * with_answer[:, :, 0],
-        "answer_seen": (seen.answer & with_answer[:, :, 0]).astype(np.float64),
+        "answer_seen": (visibility.answer_in_view & with_answer[:, :, 0]).astype(np.float64),
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ctxlab.evaluation.tuning.results import Tuning
+from ctxlab.evaluation.tuning.results import TuningResults
 from ctxlab.evaluation.tuning.search_space import (
-    SPACES,
-    Space,
+    DEFAULT_SPACES,
+    SearchSpace,
 )
 from ctxlab.evaluation.tuning.tune import tune
 
-__all__ = ["SPACES", "Space", "Tuning", "tune"]
+__all__ = ["DEFAULT_SPACES", "SearchSpace", "TuningResults", "tune"]

@@ -10,20 +10,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["front", "ranks"]
+__all__ = ["pareto_front", "pareto_ranks"]
 
-_Figures = npt.ArrayLike
+_Values = npt.ArrayLike
 
 
-def front(cost: _Figures, kept: _Figures) -> npt.NDArray[np.bool_]:
+def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
     """Which points no other point beats: costs no more and keeps no less, and one of both is better.
 
     Equal points do not beat each other. A point of which a figure is NaN is in no front.
 
-    >>> front([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
+    >>> pareto_front([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
     [True, True, False, False]
     """
-    points = np.column_stack([np.asarray(cost, dtype=float), -np.asarray(kept, dtype=float)])
+    points = np.column_stack([np.asarray(cost, dtype=float), -np.asarray(gain, dtype=float)])
     best = np.zeros(len(points), dtype=bool)
     known = np.flatnonzero(~np.isnan(points).any(axis=1))
     # Each point once, the cheapest first, and of equal cost the one that keeps most.
@@ -33,16 +33,16 @@ def front(cost: _Figures, kept: _Figures) -> npt.NDArray[np.bool_]:
     return best
 
 
-def ranks(cost: _Figures, kept: _Figures) -> npt.NDArray[np.int64]:
+def pareto_ranks(cost: _Values, gain: _Values) -> npt.NDArray[np.int64]:
     """The number of the front of each point, from 0; -1 where a figure is NaN.
 
-    >>> ranks([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
+    >>> pareto_ranks([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
     [0, 0, 1, 1]
     """
-    cost, kept = np.array(cost, dtype=float), np.array(kept, dtype=float)
+    cost, gain = np.array(cost, dtype=float), np.array(gain, dtype=float)
     found = np.full(len(cost), -1)
     number = 0
-    while (best := front(cost, kept)).any():
+    while (best := pareto_front(cost, gain)).any():
         found[best] = number
         cost[best] = np.nan
         number += 1

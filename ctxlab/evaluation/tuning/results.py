@@ -16,51 +16,51 @@ import numpy as np
 import pandas as pd
 
 from ctxlab.evaluation.bootstrap import ratio_interval
-from ctxlab.evaluation.metrics.base import Array
+from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.recommendation import (
-    control_of,
-    fits,
-    keeping,
-    verdict,
-    window_of,
+    control_names,
+    format_limit,
+    leaderboard_verdict,
+    qualifying_rows,
+    usable_rows,
 )
 from ctxlab.evaluation.results import (
     Results,
-    replaced_together,
+    replace_run_files,
 )
-from ctxlab.evaluation.tuning.pareto import front
+from ctxlab.evaluation.tuning.pareto import pareto_front
 from ctxlab.evaluation.tuning.trials import (
-    REFERENCE,
-    Trials,
+    REFERENCE_NOTE,
+    TrialSums,
 )
 
-__all__ = ["Tuning"]
+__all__ = ["TuningResults"]
 
-_Key: TypeAlias = tuple[float, str]
+_ConfigurationKey: TypeAlias = tuple[float, str]
 "a limit, and a strategy as text"
-_Sums: TypeAlias = tuple[Array, Array]
+_RatioSums: TypeAlias = tuple[FloatArray, FloatArray]
 "above and below the line of a ratio, each of shape ``(clusters, configurations)``"
 
 
 @dataclass
-class Tuning:
+class TuningResults:
     """What a search found; it shows itself as the frontier in a notebook."""
 
     results: Results
     """of the frontier's strategies under the frontier's limits, and of controls, over what was held
     out; it is compared, gated, drawn and saved as any other"""
-    found: Trials
+    trial_sums: TrialSums
     "every trial on the part that was tuned on, as sums by cluster"
 
     @property
-    def held_out(self) -> tuple[str, ...]:
+    def heldout_clusters(self) -> tuple[str, ...]:
         """Clusters that the search has not seen; none where it was told to hold none out."""
         return tuple(self.results.manifest["tuning"]["held_out"])
 
     @property
-    def tuned_on(self) -> tuple[str, ...]:
+    def tuning_clusters(self) -> tuple[str, ...]:
         """Clusters on which the frontier was found."""
-        return tuple(self.found.clusters)
+        return tuple(self.trial_sums.clusters)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -69,26 +69,26 @@ class Tuning:
         ``rounds`` and ``clusters`` say how much that was; ``left`` is empty for the frontier. Full
         history under every limit stands first.
         """
-        return self.found.frame
+        return self.trial_sums.frame
 
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """A row a configuration of the frontier, measured on what was held out, in order of cost.
 
-        ``cost_share`` is the cost as a share of full history's on the same requests. It and what is kept
-        have 95 % intervals over clusters. ``tuned_…`` is the figure on the part that was tuned on, and
-        ``…_optimism`` that less the figure here, with its interval; nan where either part has none.
-        ``fits``: whether it fits its limit here too; ``dominated``: whether it does not, or another
-        one of the frontier keeps more for less here.
+        ``cost_share`` is the cost as a share of full history's on the same requests. It and what is
+        kept have 95 % intervals over clusters. ``tuned_…`` is the figure on the part that was tuned
+        on, and ``…_optimism`` that less the figure here, with its interval; nan where either part
+        has none. ``fits``: whether it fits its limit here too; ``dominated``: whether it does not,
+        or another one of the frontier keeps more for less here.
         """
-        cost, kept = self.found.gauge.scores[:2]
-        here = self.board[control_of(self.board) == ""]
-        keys: list[_Key] = list(zip(here["limit"], here["strategy"], strict=True))
+        cost, kept = self.trial_sums.scorer.scores[:2]
+        here = self.heldout_leaderboard[control_names(self.heldout_leaderboard) == ""]
+        keys: list[_ConfigurationKey] = list(zip(here["limit"], here["strategy"], strict=True))
         frame = here[["strategy", "limit", cost.name]].reset_index(drop=True)
-        for name, now, before in self._objective(keys):
-            frame = frame.assign(**self._figures(name, now, before))
-        frame["fits"] = fits(self.board)[here.index].to_numpy()
-        frame["dominated"] = ~front(frame[cost.name].where(frame["fits"]), frame[kept.name])
+        for name, now, before in self._iter_objective_sums(keys):
+            frame = frame.assign(**self._optimism_columns(name, now, before))
+        frame["fits"] = usable_rows(self.heldout_leaderboard)[here.index].to_numpy()
+        frame["dominated"] = ~pareto_front(frame[cost.name].where(frame["fits"]), frame[kept.name])
         return frame.sort_values(cost.name, kind="stable").reset_index(drop=True)
 
     @cached_property
@@ -98,10 +98,14 @@ class Tuning:
         A row each for the share of full history's cost and for what is kept; ``low`` and ``high`` bound
         the difference, which is nan where either part has no interval.
         """
-        keys: list[_Key] = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
+        keys: list[_ConfigurationKey] = list(
+            zip(self.frontier["limit"], self.frontier["strategy"], strict=True)
+        )
         rows = {}
-        for name, now, before in self._objective(keys):
-            found = self._figures(name, _together(now), _together(before))
+        for name, now, before in self._iter_objective_sums(keys):
+            found = self._optimism_columns(
+                name, _pool_configurations(now), _pool_configurations(before)
+            )
             rows[name] = {
                 "tuned": found[f"tuned_{name}"][0],
                 "held_out": found[name][0],
@@ -112,51 +116,61 @@ class Tuning:
         return pd.DataFrame(rows).T
 
     @cached_property
-    def board(self) -> pd.DataFrame:
+    def heldout_leaderboard(self) -> pd.DataFrame:
         """The leaderboard of what was held out: the frontier and the controls, and nothing else."""
         board = self.results.leaderboard()
-        frontier = {(limit, repr(strategy)) for strategy, limit in self.found.frontier}
+        frontier = {(limit, repr(strategy)) for strategy, limit in self.trial_sums.frontier}
         keys = zip(board["limit"], board["strategy"], strict=True)
-        chosen = np.array([key in frontier for key in keys]) | (control_of(board) != "").to_numpy()
+        chosen = (
+            np.array([key in frontier for key in keys]) | (control_names(board) != "").to_numpy()
+        )
         return board[chosen].reset_index(drop=True)
 
-    def winner(self, floor: float = 0.95) -> tuple[str, float] | None:
-        """Strategy and limit that the verdict names as keeping ``floor``; None where it names none."""
-        best = keeping(self.board if self._by_far_recall else self.board.iloc[:0], floor)
+    def winner(self, min_recall: float = 0.95) -> tuple[str, float] | None:
+        """Strategy and limit that the verdict names as keeping ``min_recall``; None where it names
+        none.
+        """
+        best = qualifying_rows(
+            self.heldout_leaderboard
+            if self._uses_far_recall
+            else self.heldout_leaderboard.iloc[:0],
+            min_recall,
+        )
         return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
 
-    def verdict(self, floor: float = 0.95) -> str:
-        """One sentence: the cheapest of the frontier that keeps ``floor`` of full history's far recall.
+    def verdict(self, min_recall: float = 0.95) -> str:
+        """One sentence: the cheapest of the frontier that keeps ``min_recall`` of full history's
+        far recall.
 
         It goes by what was held out, and so is a choice of a few by these figures. A second sentence
         says what the other part alone would have chosen, where that is another: its figures here had no
         part in any choice.
         """
-        if not self._by_far_recall:
-            cost, kept = (score.name for score in self.found.gauge.scores[:2])
+        if not self._uses_far_recall:
+            cost, kept = (score.name for score in self.trial_sums.scorer.scores[:2])
             return f"A verdict goes by far recall; this is the frontier of {cost} against {kept}."
-        said = verdict(self.board, floor)
-        if not self.held_out:
+        said = leaderboard_verdict(self.heldout_leaderboard, min_recall)
+        if not self.heldout_clusters:
             return f"Nothing was held out, so these figures flatter what they chose. {said}"
-        said = f"On {len(self.held_out)} clusters held out: {said[:1].lower()}{said[1:]}"
+        said = f"On {len(self.heldout_clusters)} clusters held out: {said[:1].lower()}{said[1:]}"
         tuned = self.trials
-        blind = keeping(tuned[tuned["left"].isin(["", REFERENCE])], floor)
-        if blind.empty or keeping(self.board, 0).empty:
+        blind = qualifying_rows(tuned[tuned["left"].isin(["", REFERENCE_NOTE])], min_recall)
+        if blind.empty or qualifying_rows(self.heldout_leaderboard, 0).empty:
             return said
         strategy, limit = blind[["strategy", "limit"]].iloc[0]
-        if (strategy, limit) == self.winner(floor):
+        if (strategy, limit) == self.winner(min_recall):
             return said
-        row = self.board.set_index(["strategy", "limit"]).loc[(strategy, limit)]
+        row = self.heldout_leaderboard.set_index(["strategy", "limit"]).loc[(strategy, limit)]
         low, high = row["recall_far_low"], row["recall_far_high"]
         bounds = "" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"
         return (
-            f"{said} What was tuned on alone would have chosen {strategy} at {window_of(limit)}, which "
-            f"keeps {row['recall_far']:.2f}{bounds} here."
+            f"{said} What was tuned on alone would have chosen {strategy} at "
+            f"{format_limit(limit)}, which keeps {row['recall_far']:.2f}{bounds} here."
         )
 
     def save(self, folder: str | Path) -> Path:
         """Write ``results`` as they are saved, and the frontier and the trials beside them."""
-        with replaced_together(Path(folder)) as beside:
+        with replace_run_files(Path(folder)) as beside:
             self.results.write_files(beside)
             self.frontier.to_parquet(beside / "frontier.parquet", index=False)
             self.trials.to_parquet(beside / "trials.parquet", index=False)
@@ -165,23 +179,25 @@ class Tuning:
     def _repr_html_(self) -> str:
         table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")
         note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
-        return f"{table}<p>{note}{self.results.models}</p>"
+        return f"{table}<p>{note}{self.results.model_note}</p>"
 
     @property
-    def _by_far_recall(self) -> bool:
-        return self.found.gauge.scores[1].name == "recall_far"
+    def _uses_far_recall(self) -> bool:
+        return self.trial_sums.scorer.scores[1].name == "recall_far"
 
-    def _objective(self, keys: Sequence[_Key]) -> Iterator[tuple[str, _Sums, _Sums]]:
+    def _iter_objective_sums(
+        self, keys: Sequence[_ConfigurationKey]
+    ) -> Iterator[tuple[str, _RatioSums, _RatioSums]]:
         """What is weighed: a name, and the sums of each key held out and where it was tuned."""
-        cost, kept = self.found.gauge.scores[:2]
-        whole: list[_Key] = [(limit, "full()") for limit, _ in keys]
-        now, before = self._now, self._before
+        cost, kept = self.trial_sums.scorer.scores[:2]
+        whole: list[_ConfigurationKey] = [(limit, "full()") for limit, _ in keys]
+        now, before = self._heldout_sums, self._tuning_sums
         spent = now(cost.column, keys), now(cost.column, whole)
         yield "cost_share", spent, (before(0, 0, keys), before(0, 0, whole))
         held = now(kept.column, keys), now(kept.per or "requests", keys)
         yield kept.name, held, (before(1, 0, keys), before(1, 1, keys))
 
-    def _now(self, column: str, keys: Sequence[_Key]) -> Array:
+    def _heldout_sums(self, column: str, keys: Sequence[_ConfigurationKey]) -> FloatArray:
         """Sums of a column by cluster of what was held out."""
         sums = self.results.runs.pivot_table(
             index="cluster", columns=["limit", "strategy"], values=column, aggfunc="sum",
@@ -189,19 +205,25 @@ class Tuning:
         )  # fmt: skip
         return sums[list(keys)].to_numpy(dtype=np.float64)
 
-    def _before(self, score: int, side: int, keys: Sequence[_Key]) -> Array:
+    def _tuning_sums(self, score: int, side: int, keys: Sequence[_ConfigurationKey]) -> FloatArray:
         """Sums of a score by cluster of what was tuned on, above (0) or below (1) the line."""
-        places = {(float(of), repr(s)): i for i, (s, of) in enumerate(self.found.configurations)}
-        return self.found.sums[:, side, score, [places[key] for key in keys]]
+        places = {
+            (float(of), repr(s)): i for i, (s, of) in enumerate(self.trial_sums.configurations)
+        }
+        return self.trial_sums.sums[:, side, score, [places[key] for key in keys]]
 
-    def _figures(self, name: str, now: _Sums, before: _Sums) -> dict[str, Array]:
+    def _optimism_columns(
+        self, name: str, now: _RatioSums, before: _RatioSums
+    ) -> dict[str, FloatArray]:
         """A figure held out and where it was tuned, and the difference, with their intervals.
 
         The two parts share no cluster, so the bounds of the difference follow from theirs: Zou and
         Donner, Statistics in Medicine 27, 2008.
         """
-        held, low, high = _ratios(now)
-        tuned, tuned_low, tuned_high = _ratios(before if self.held_out else _unknown(before))
+        held, low, high = _ratios_with_intervals(now)
+        tuned, tuned_low, tuned_high = _ratios_with_intervals(
+            before if self.heldout_clusters else _nan_sums(before)
+        )
         gap = tuned - held
         down = gap - np.hypot(tuned - tuned_low, high - held)
         up = gap + np.hypot(tuned_high - tuned, held - low)
@@ -216,20 +238,22 @@ class Tuning:
         }
 
 
-def _ratios(sums: _Sums) -> tuple[Array, Array, Array]:
+def _ratios_with_intervals(sums: _RatioSums) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum over sum of each configuration, and the bounds of its interval over clusters."""
-    above, below = sums
-    bottom = below.sum(axis=0)
-    value = np.divide(above.sum(axis=0), bottom, where=bottom > 0, out=np.full(len(bottom), np.nan))
-    return value, *ratio_interval(above, below)
+    numerators, denominators = sums
+    bottom = denominators.sum(axis=0)
+    value = np.divide(
+        numerators.sum(axis=0), bottom, where=bottom > 0, out=np.full(len(bottom), np.nan)
+    )
+    return value, *ratio_interval(numerators, denominators)
 
 
-def _together(sums: _Sums) -> _Sums:
+def _pool_configurations(sums: _RatioSums) -> _RatioSums:
     """All configurations as one."""
-    above, below = sums
-    return above.sum(axis=1, keepdims=True), below.sum(axis=1, keepdims=True)
+    numerators, denominators = sums
+    return numerators.sum(axis=1, keepdims=True), denominators.sum(axis=1, keepdims=True)
 
 
-def _unknown(sums: _Sums) -> _Sums:
-    above, below = sums
-    return np.full_like(above, np.nan), np.full_like(below, np.nan)
+def _nan_sums(sums: _RatioSums) -> _RatioSums:
+    numerators, denominators = sums
+    return np.full_like(numerators, np.nan), np.full_like(denominators, np.nan)

@@ -18,29 +18,35 @@ from typing import Any, TypeAlias
 from ctxlab.errors import SpecError
 from ctxlab.strategies import (
     Strategy,
-    parse,
+    parse_strategy,
 )
-from ctxlab.strategies.registry import read_tree
+from ctxlab.strategies.registry import parse_to_ast
 
-__all__ = ["SPACES", "Configuration", "Space", "as_spaces", "draw"]
+__all__ = [
+    "DEFAULT_SPACES",
+    "CandidateConfiguration",
+    "SearchSpace",
+    "parse_spaces",
+    "sample_configurations",
+]
 
-Configuration: TypeAlias = tuple[Strategy, float]
+CandidateConfiguration: TypeAlias = tuple[Strategy, float]
 """A strategy, and a limit: tokens, or a share of each recording's own length."""
 
-_SHRINK = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
+_SHRINK_STEPS = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
 "what makes an idea fit that does not look at the budget: cut a little each time, or deeply and rarely"
 
-SPACES: dict[str, str] = {
+DEFAULT_SPACES: dict[str, str] = {
     "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
     "hysteresis": (
         "hysteresis([sliding_window, observation_mask(keep=[1, 3, 10]) | sliding_window], "
         "trigger=[0.7, 0.9, 1.0], target=[0.2, 0.35, 0.5, 0.65]) | panic"
     ),
-    "chunked_window": f"chunked_window(max_history=[10, 20, 40, 80, 160]) | {_SHRINK}",
-    "tool_stubs": f"tool_stubs(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK}",
-    "observation_mask": f"observation_mask(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK}",
-    "when_it_pays": f"when_it_pays(observation_mask(keep=[1, 3, 5, 10, 20])) | {_SHRINK}",
-    "tool_result_cap": f"tool_result_cap(chars=[1000, 2000, 4000, 8000, 16000]) | {_SHRINK}",
+    "chunked_window": f"chunked_window(max_history=[10, 20, 40, 80, 160]) | {_SHRINK_STEPS}",
+    "tool_stubs": f"tool_stubs(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK_STEPS}",
+    "observation_mask": f"observation_mask(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK_STEPS}",
+    "when_it_pays": f"when_it_pays(observation_mask(keep=[1, 3, 5, 10, 20])) | {_SHRINK_STEPS}",
+    "tool_result_cap": f"tool_result_cap(chars=[1000, 2000, 4000, 8000, 16000]) | {_SHRINK_STEPS}",
     "rolling_summary": (
         "rolling_summary(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], keep_recent=[5, 10, 20, 40]) "
         "| panic"
@@ -50,22 +56,22 @@ SPACES: dict[str, str] = {
 """What ``tune`` searches when nothing is said, by name: the ideas of the lineup, made to fit, none of
 which asks a model."""
 
-_MOST = 10_000
+_MAX_UNSAMPLED = 10_000
 "configurations that are searched without being drawn from"
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """The strategies that a text with alternatives stands for, each made when it is asked for.
 
     They are numbered like an odometer: what stands last in the text varies fastest. Raises ``SpecError``
     that names the place for what is no text of a strategy, for a list without alternatives and for a
     range that is not one of whole numbers.
 
-    >>> space = Space("hysteresis(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
+    >>> space = SearchSpace("hysteresis(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
     >>> len(space), space[1]
     (4, hysteresis(observation_mask(keep=3), trigger=0.9))
-    >>> list(Space("[tool_stubs, sliding_window(messages=range(10, 31, 10))] | panic"))[1:3]
+    >>> list(SearchSpace("[tool_stubs, sliding_window(messages=range(10, 31, 10))] | panic"))[1:3]
     [sliding_window(messages=10) | panic(), sliding_window(messages=20) | panic()]
     """
 
@@ -80,15 +86,15 @@ class Space:
             raise SpecError(f"the space {self.text!r} is too large to be numbered") from None
 
     def __len__(self) -> int:
-        return self._size(self._tree)
+        return self._count(self._tree)
 
     def __getitem__(self, index: int) -> Strategy:
         """The strategy at a place from 0. Raises ``SpecError`` where it makes no sense as a strategy."""
         if not 0 <= index < len(self):
             raise IndexError(index)
-        text = ast.unparse(self._pick(self._tree, index))
+        text = ast.unparse(self._select_alternatives(self._tree, index))
         try:
-            return parse(text)
+            return parse_strategy(text)
         except SpecError as error:
             where = "" if len(self) == 1 else f", which the space {self.text!r} holds"
             raise SpecError(f"{text}{where}: {error}") from None
@@ -98,38 +104,38 @@ class Space:
 
     @cached_property
     def _tree(self) -> ast.expr:
-        return read_tree(self.text)
+        return parse_to_ast(self.text)
 
-    def _size(self, node: ast.expr) -> int:
-        values = self._range(node)
+    def _count(self, node: ast.expr) -> int:
+        values = self._range_values(node)
         if values is not None:
             return len(values)
-        sizes = [self._size(child) for child in _children(node)]
+        sizes = [self._count(child) for child in _alternative_slots(node)]
         if isinstance(node, ast.List):
             if not sizes:
-                raise self._wrong(node, "a list without alternatives")
+                raise self._error_at(node, "a list without alternatives")
             return sum(sizes)
         return prod(sizes)
 
-    def _pick(self, node: ast.expr, index: int) -> ast.expr:
+    def _select_alternatives(self, node: ast.expr, index: int) -> ast.expr:
         """The tree with one alternative in each place."""
-        values = self._range(node)
+        values = self._range_values(node)
         if values is not None:
             return ast.Constant(values[index])
-        children = _children(node)
+        children = _alternative_slots(node)
         if isinstance(node, ast.List):
             for child in children:
-                if index < self._size(child):
+                if index < self._count(child):
                     break
-                index -= self._size(child)
-            return self._pick(child, index)
+                index -= self._count(child)
+            return self._select_alternatives(child, index)
         picked: list[ast.expr] = []
         for child in reversed(children):
-            index, place = divmod(index, self._size(child))
-            picked.insert(0, self._pick(child, place))
-        return _with_children(node, picked)
+            index, place = divmod(index, self._count(child))
+            picked.insert(0, self._select_alternatives(child, place))
+        return _replace_slots(node, picked)
 
-    def _range(self, node: ast.expr) -> range | None:
+    def _range_values(self, node: ast.expr) -> range | None:
         """The numbers that ``range(…)`` stands for; None for anything else."""
         if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "range"):
             return None
@@ -138,54 +144,55 @@ class Space:
         except (ValueError, TypeError):
             values = range(0)
         if node.keywords or not values:
-            raise self._wrong(node, f"{ast.unparse(node)} holds no whole numbers")
+            raise self._error_at(node, f"{ast.unparse(node)} holds no whole numbers")
         return values
 
-    def _wrong(self, node: ast.expr, what: str) -> SpecError:
+    def _error_at(self, node: ast.expr, what: str) -> SpecError:
         before = len(self.text) - len(self.text.lstrip())
         where = f"character {before + node.col_offset + 1}"
         return SpecError(f"{what}, at {where} of the space {self.text!r}")
 
 
-def as_spaces(spaces: str | Space | Iterable[str | Space]) -> list[Space]:
-    """Spaces as they are written: a name of ``SPACES``, a text, or a ``Space``; one or several.
+def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> list[SearchSpace]:
+    """Spaces as they are written: a name of ``DEFAULT_SPACES``, a text, or a ``SearchSpace``; one
+    or several.
 
     Raises ``SpecError`` for anything else.
 
-    >>> [len(space) for space in as_spaces(["when_it_pays", "tool_stubs(keep=[1, 3]) | panic"])]
+    >>> [len(space) for space in parse_spaces(["when_it_pays", "tool_stubs(keep=[1, 3]) | panic"])]
     [15, 2]
     """
-    one = isinstance(spaces, (str, Space)) or not isinstance(spaces, Iterable)
-    given: Iterable[Any] = [spaces] if one else spaces
+    one = isinstance(spaces, (str, SearchSpace)) or not isinstance(spaces, Iterable)
+    items: Iterable[Any] = [spaces] if one else spaces
     texts = []
-    for each in given:
-        if not isinstance(each, (str, Space)):
+    for each in items:
+        if not isinstance(each, (str, SearchSpace)):
             raise SpecError(
                 f"spaces: a space is text, such as 'tool_stubs(keep=[1, 3]) | panic', not {each!r}; a "
                 "strategy of your own is named by its dotted path: 'mine.last_ten'"
             )
-        texts.append(each.text if isinstance(each, Space) else SPACES.get(each, each))
-    return [Space(text) for text in dict.fromkeys(texts)]
+        texts.append(each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each))
+    return [SearchSpace(text) for text in dict.fromkeys(texts)]
 
 
-def draw(
-    spaces: Sequence[Space], limits: Sequence[float], trials: int | None = None, seed: int = 0
-) -> list[Configuration]:
+def sample_configurations(
+    spaces: Sequence[SearchSpace], limits: Sequence[float], trials: int | None = None, seed: int = 0
+) -> list[CandidateConfiguration]:
     """The configurations of spaces under limits, each once; ``trials`` draws so many of them.
 
     Every space has an equal part in the draw, and what a small one cannot use goes to the larger ones.
     Raises ``SpecError`` where there are over 10,000 and none are drawn.
     """
     sizes = [len(space) * len(limits) for space in spaces]
-    if trials is None and sum(sizes) > _MOST:
+    if trials is None and sum(sizes) > _MAX_UNSAMPLED:
         raise SpecError(
             f"the spaces hold {sum(sizes):,} configurations: say how many trials to draw of them"
         )
     if trials is not None and trials < 1:
         raise SpecError(f"trials: draw at least one configuration, not {trials}")
     chance = random.Random(seed)
-    found: dict[Configuration, None] = {}
-    for space, size, share in zip(spaces, sizes, _shares(sizes, trials), strict=True):
+    found: dict[CandidateConfiguration, None] = {}
+    for space, size, share in zip(spaces, sizes, _allocate_draws(sizes, trials), strict=True):
         places = range(size) if share == size else sorted(chance.sample(range(size), share))
         for place in places:
             of, index = divmod(place, len(space))
@@ -193,7 +200,7 @@ def draw(
     return list(found)
 
 
-def _shares(sizes: Sequence[int], trials: int | None) -> list[int]:
+def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
     """How many to draw from each of so many, as equally as their sizes allow."""
     shares = list(sizes)
     left = sum(sizes) if trials is None else trials
@@ -203,7 +210,7 @@ def _shares(sizes: Sequence[int], trials: int | None) -> list[int]:
     return shares
 
 
-def _children(node: ast.expr) -> list[ast.expr]:
+def _alternative_slots(node: ast.expr) -> list[ast.expr]:
     """The parts of an expression in which alternatives may stand, in the order of the text."""
     if isinstance(node, ast.List):
         return node.elts
@@ -214,7 +221,7 @@ def _children(node: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _with_children(node: ast.expr, children: list[ast.expr]) -> ast.expr:
+def _replace_slots(node: ast.expr, children: list[ast.expr]) -> ast.expr:
     if isinstance(node, ast.Call):
         named = zip(node.keywords, children[len(node.args) :], strict=True)
         keywords = [ast.keyword(keyword.arg, value) for keyword, value in named]

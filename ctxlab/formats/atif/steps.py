@@ -12,78 +12,80 @@ import msgspec
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import (
-    LeaveOut,
-    silent,
+    SkipCallback,
+    ignore_skip,
 )
 from ctxlab.formats.common.chat_format import (
     Content,
     image_part,
     text_part,
 )
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    number,
-    text,
-    whole_number,
-    within,
-)
-from ctxlab.formats.required_fields import (
-    a_text,
-    an_object,
-    objects,
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    number_or_none,
+    parse_iso_time,
+    require_object,
+    require_objects,
+    require_text,
+    text_or_none,
 )
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
     ToolCall,
     Usage,
 )
 
-__all__ = ["OURS", "compaction", "messages_of", "own_message", "result_message"]
+__all__ = ["CTXLAB_KEY", "parse_compaction", "parse_step", "result_message", "step_message"]
 
-OURS = "ctxlab"
+CTXLAB_KEY = "ctxlab"
 """The key in ``extra`` for what ATIF has no place for."""
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
-_SAID = frozenset(["step_id", "timestamp", "source", "message", "reasoning_content", "extra"])
-_DONE = frozenset(["tool_calls", "observation", "metrics"])
-_RESULT = frozenset(["source_call_id", "content", "extra"])
-_COMPACTING = ("compaction", "pruning")
-_REPLACING = ("replace", "truncate")
+_MESSAGE_KEYS = frozenset(
+    ["step_id", "timestamp", "source", "message", "reasoning_content", "extra"]
+)
+_CALL_KEYS = frozenset(["tool_calls", "observation", "metrics"])
+_RESULT_KEYS = frozenset(["source_call_id", "content", "extra"])
+_COMPACTION_TYPES = ("compaction", "pruning")
+_COMPACTION_BOUNDARIES = ("replace", "truncate")
 
 
-def messages_of(step: dict[str, Any], model: str | None, leave_out: LeaveOut) -> list[Message]:
+def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
     """The messages of a step, in order; ``ValueError`` says what is wrong with it.
 
     ``model`` is the agent's, which a step need not repeat. A result that names no call answers the
     step's first call without one; where there is none, it is a message as of a user.
     """
     results = _results(step)
-    own = _restored(own_message(step, model, leave_out), step)
-    silent = not own.text and own.role != "assistant" and OURS not in _extra(step)
-    messages = [] if results and silent else [own]
+    own = _restore_fields(step_message(step, model, skip), step)
+    is_empty = not own.text and own.role != "assistant" and CTXLAB_KEY not in _extra(step)
+    messages = [] if results and is_empty else [own]
     named = [result.get("source_call_id") for result in results]
     open_calls = [call.id for call in own.tool_calls if call.id not in named]
     role = "user" if own.role == "assistant" else own.role
     for result in results:
-        if result.get("source_call_id") is None and open_calls and OURS not in _extra(result):
+        if result.get("source_call_id") is None and open_calls and CTXLAB_KEY not in _extra(result):
             result = result | {"source_call_id": open_calls.pop(0)}
-        message = result_message(result, role, leave_out)
-        if message.content is None and message.role != "tool" and OURS not in _extra(result):
-            leave_out("observation without content")
+        message = result_message(result, role, skip)
+        if message.content is None and message.role != "tool" and CTXLAB_KEY not in _extra(result):
+            skip("observation without content")
         else:
-            messages.append(_restored(message, result))
+            messages.append(_restore_fields(message, result))
     return messages
 
 
-def own_message(step: dict[str, Any], model: str | None, leave_out: LeaveOut) -> Message:
+def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) -> Message:
     """What the step itself says, without what stands under ``ctxlab``."""
     role = _ROLES.get(step.get("source") or "")
     if role is None:
         raise ValueError(f"source is {step.get('source')!r}; expected system, user or agent")
-    calls = tuple(map(_call, _list(step, "tool_calls")))
-    content = _content(step.get("message"), leave_out)
-    beside = {key: step[key] for key in step.keys() - _SAID - _DONE if step[key] is not None}
+    calls = tuple(map(_parse_tool_call, _object_list(step, "tool_calls")))
+    content = _parse_content(step.get("message"), skip)
+    beside = {
+        key: step[key] for key in step.keys() - _MESSAGE_KEYS - _CALL_KEYS if step[key] is not None
+    }
     for key, ordinary in (
         ("model_name", model),
         ("llm_call_count", 1),
@@ -91,119 +93,127 @@ def own_message(step: dict[str, Any], model: str | None, leave_out: LeaveOut) ->
     ):
         if beside.get(key) == ordinary:
             beside.pop(key, None)
-    extra = beside | _told(step)
+    extra = beside | _foreign_extra(step)
     metrics = step.get("metrics")
-    usage = _usage(metrics)
-    if whole_number(step.get("llm_call_count")) > 1 and usage is not None:
+    usage = _parse_usage(metrics)
+    if count_or_zero(step.get("llm_call_count")) > 1 and usage is not None:
         extra["metrics"], usage = msgspec.to_builtins(usage), None  # of several calls, not of one
-    elif (cost := number(within(metrics, "cost_usd"))) is not None:
+    elif (cost := number_or_none(get_nested(metrics, "cost_usd"))) is not None:
         extra["cost_usd"] = cost
     return Message(
         role=role,  # type: ignore[arg-type]
         content=None if calls and not content else content or "",
         tool_calls=calls,
-        reasoning=text(step.get("reasoning_content")),
+        reasoning=text_or_none(step.get("reasoning_content")),
         usage=usage,
-        time=iso_time(step.get("timestamp")),
+        time=parse_iso_time(step.get("timestamp")),
         extra=extra,
     )
 
 
-def result_message(result: dict[str, Any], role: str, leave_out: LeaveOut) -> Message:
+def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Message:
     """An observed result: of the call that it names, else a message of ``role``."""
     call = result.get("source_call_id")
     if call is not None:
-        call = a_text(call, "source_call_id")
-    beside = {key: result[key] for key in result.keys() - _RESULT if result[key] is not None}
-    content = _content(result.get("content"), leave_out)
-    extra = beside | _told(result)
+        call = require_text(call, "source_call_id")
+    beside = {key: result[key] for key in result.keys() - _RESULT_KEYS if result[key] is not None}
+    content = _parse_content(result.get("content"), skip)
+    extra = beside | _foreign_extra(result)
     if call is not None:
         return Message("tool", content, tool_call_id=call, extra=extra)
     return Message(role, content, extra=extra)  # type: ignore[arg-type]
 
 
-def _restored(message: Message, holder: dict[str, Any]) -> Message:
+def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
     """The message with what stands under ``ctxlab`` in the ``extra`` of a step or a result."""
-    ours = _extra(holder).get(OURS)
+    ours = _extra(holder).get(CTXLAB_KEY)
     if not ours:
         return message
-    ours = an_object(ours, f"{OURS} in extra")
+    ours = require_object(ours, f"{CTXLAB_KEY} in extra")
     return msgspec.convert(msgspec.to_builtins(message) | ours, Message)
 
 
-def compaction(step: dict[str, Any]) -> str | None:
+def parse_compaction(step: dict[str, Any]) -> str | None:
     """The summary that a step says was put in place of the context; ``""`` for a cut, else None.
 
     Such a step is no message: it declares ``context_management`` (ATIF 1.7), or refers to subagents
     that wrote a summary (Terminus 2).
     """
     extra = _extra(step)
-    if step.get("source") != "system" or OURS in extra:
+    if step.get("source") != "system" or CTXLAB_KEY in extra:
         return None
     contents, summaries = [], []
     for result in _results(step):
-        content = _content(result.get("content"), silent)
+        content = _parse_content(result.get("content"), ignore_skip)
         contents.append(Message("user", content).text)
-        references = _list(result, "subagent_trajectory_ref")
-        summaries += [text(within(each, "extra", "summary")) or "" for each in references]
+        references = _object_list(result, "subagent_trajectory_ref")
+        summaries += [
+            text_or_none(get_nested(each, "extra", "summary")) or "" for each in references
+        ]
     said = "\n\n".join(filter(None, contents)) or "\n\n".join(filter(None, summaries))
     declared = extra.get("context_management")
-    if within(declared, "type") in _COMPACTING or within(declared, "boundary") in _REPLACING:
+    if (
+        get_nested(declared, "type") in _COMPACTION_TYPES
+        or get_nested(declared, "boundary") in _COMPACTION_BOUNDARIES
+    ):
         return said
     return said if any(summaries) and not any(contents) else None
 
 
-def _call(call: Any) -> ToolCall:
-    call = an_object(call, "a tool call")
+def _parse_tool_call(call: Any) -> ToolCall:
+    call = require_object(call, "a tool call")
     name, arguments = call.get("function_name"), call.get("arguments")
     if not isinstance(name, str):
         raise ValueError(f"a tool call has a function_name, not {name!r}")
-    written = within(call, "extra", OURS, "arguments")
+    written = get_nested(call, "extra", CTXLAB_KEY, "arguments")
     if not isinstance(written, str):
         written = arguments if isinstance(arguments, str) else dump_json(arguments or {})
     return ToolCall(str(call.get("tool_call_id") or ""), name, written)
 
 
-def _content(value: Any, leave_out: LeaveOut) -> Content | None:
+def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise ValueError(f"content is text or a list of parts, not {type(value).__name__}")
-    parts: list[Part] = []
+    parts: list[ContentPart] = []
     for part in value:
-        kind, path = within(part, "type"), within(part, "source", "path")
+        kind, path = get_nested(part, "type"), get_nested(part, "source", "path")
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append(text_part(part["text"]))
         elif kind == "image" and isinstance(path, str):
             parts.append(image_part(path))
         else:
-            leave_out(f"part of type {kind}")
+            skip(f"part of type {kind}")
     return tuple(parts)
 
 
-def _usage(metrics: Any) -> Usage | None:
+def _parse_usage(metrics: Any) -> Usage | None:
     """``prompt_tokens`` hold what was read from the cache and what was written to it."""
-    if within(metrics, "prompt_tokens") is None and within(metrics, "completion_tokens") is None:
+    if (
+        get_nested(metrics, "prompt_tokens") is None
+        and get_nested(metrics, "completion_tokens") is None
+    ):
         return None
-    read = whole_number(metrics.get("cached_tokens"))
-    written = whole_number(within(metrics, "extra", "cache_creation_input_tokens"))
+    read = count_or_zero(metrics.get("cached_tokens"))
+    written = count_or_zero(get_nested(metrics, "extra", "cache_creation_input_tokens"))
     return Usage(
-        input=max(whole_number(metrics.get("prompt_tokens")) - read - written, 0),
+        input=max(count_or_zero(metrics.get("prompt_tokens")) - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=whole_number(metrics.get("completion_tokens")),
-        reasoning=whole_number(within(metrics, "extra", "reasoning_tokens")),
+        output=count_or_zero(metrics.get("completion_tokens")),
+        reasoning=count_or_zero(get_nested(metrics, "extra", "reasoning_tokens")),
     )
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
     observation = step.get("observation")
-    return _list(observation, "results") if isinstance(observation, dict) else []
+    return _object_list(observation, "results") if isinstance(observation, dict) else []
 
 
-def _list(value: dict[str, Any], key: str) -> list[Any]:
+def _object_list(value: dict[str, Any], key: str) -> list[Any]:
     found = value.get(key)
-    return [] if found is None else objects(found, key)
+    return [] if found is None else require_objects(found, key)
 
 
 def _extra(holder: dict[str, Any]) -> dict[str, Any]:
@@ -211,5 +221,5 @@ def _extra(holder: dict[str, Any]) -> dict[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def _told(holder: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in _extra(holder).items() if key != OURS}
+def _foreign_extra(holder: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in _extra(holder).items() if key != CTXLAB_KEY}

@@ -18,25 +18,25 @@ from typing import Any
 from ctxlab._utils.jsonio import (
     dump_json,
     parse_json,
-    well_formed,
+    repair_surrogates,
 )
 from ctxlab.formats.atif.document import (
-    CARRIED,
-    recording_of,
+    CTXLAB_FIELDS,
+    parse_document,
 )
-from ctxlab.formats.atif.steps import OURS
+from ctxlab.formats.atif.steps import CTXLAB_KEY
 from ctxlab.formats.atif.write_steps import (
-    differing,
-    steps_of,
-    strict_json,
+    build_steps,
+    changed_fields,
+    encode_strict_json,
 )
 from ctxlab.formats.base import (
-    Lost,
-    silent,
+    UnsupportedCallback,
+    ignore_skip,
 )
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    text_or_none,
 )
 from ctxlab.messages.types import (
     Message,
@@ -48,49 +48,50 @@ __all__ = ["dump"]
 _VERSION = "ATIF-v1.7"  # the oldest that has a place for all that is written
 
 
-def dump(recording: Recording, lost: Lost) -> str:
+def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     """One JSON object on one line, valid by the models of the package ``atif``.
 
-    ``lost`` is told of what no JSON text holds: half a surrogate pair, a number that is not finite.
+    ``on_unsupported`` is told of what no JSON text holds: half a surrogate pair, a number that is
+    not finite.
     """
     from atif import Trajectory  # pydantic takes its time
 
-    document = _document(recording)
-    native = _read(document, recording.id)
+    document = _build_document(recording)
+    native = _read_back(document, recording.id)
     # A session may stand for a cluster; this says which it is, also where it is none.
-    ours = {"cluster": recording.cluster} | differing(
-        native or Recording("", ()), recording, CARRIED
+    ours = {"cluster": recording.cluster} | changed_fields(
+        native or Recording("", ()), recording, CTXLAB_FIELDS
     )
-    document["extra"] = {OURS: ours}
-    written = _encoded(document)
+    document["extra"] = {CTXLAB_KEY: ours}
+    written = _encode(document)
     value = parse_json(written)
     Trajectory.model_validate(value)
-    _compare(recording, _read(value, recording.id), lost)
+    _report_changes(recording, _read_back(value, recording.id), on_unsupported)
     return written + "\n"
 
 
-def _document(recording: Recording) -> dict[str, Any]:
+def _build_document(recording: Recording) -> dict[str, Any]:
     """The recording in ATIF's own terms, but for what goes under ``ctxlab`` at its root."""
     meta = recording.meta
     said = meta.get("agent")
     agent: dict[str, Any] = {
-        "name": text(within(said, "name")) or recording.format or "unknown",
-        "version": text(within(said, "version")) or "unknown",
+        "name": text_or_none(get_nested(said, "name")) or recording.format or "unknown",
+        "version": text_or_none(get_nested(said, "version")) or "unknown",
     }
-    if isinstance(within(said, "extra"), dict):
-        agent["extra"] = within(said, "extra")
+    if isinstance(get_nested(said, "extra"), dict):
+        agent["extra"] = get_nested(said, "extra")
     if recording.model is not None:
         agent["model_name"] = recording.model
     if recording.tools:
         agent["tool_definitions"] = list(recording.tools)
     root: dict[str, Any] = {"schema_version": _VERSION, "trajectory_id": recording.id}
-    root |= {key: meta[key] for key in ("session_id", "notes") if text(meta.get(key))}
-    steps = list(steps_of(recording.messages))
+    root |= {key: meta[key] for key in ("session_id", "notes") if text_or_none(meta.get(key))}
+    steps = list(build_steps(recording.messages))
     root |= {"agent": agent, "steps": steps}
     used = [message.usage for message in recording.messages if message.usage is not None]
     if used:
         root["final_metrics"] = {
-            "total_prompt_tokens": sum(usage.prompt for usage in used),
+            "total_prompt_tokens": sum(usage.total_input for usage in used),
             "total_completion_tokens": sum(usage.output for usage in used),
             "total_cached_tokens": sum(usage.cache_read for usage in used),
             "total_steps": len(steps),
@@ -98,24 +99,26 @@ def _document(recording: Recording) -> dict[str, Any]:
     return root
 
 
-def _encoded(document: dict[str, Any]) -> str:
-    if (written := strict_json(document)) is not None:
+def _encode(document: dict[str, Any]) -> str:
+    if (written := encode_strict_json(document)) is not None:
         return written
     # Halves of surrogate pairs are joined, or replaced as a tokenizer would.
-    return dump_json(parse_json(well_formed(json.dumps(document, ensure_ascii=False))))
+    return dump_json(parse_json(repair_surrogates(json.dumps(document, ensure_ascii=False))))
 
 
-def _read(document: Any, name: str) -> Recording | None:
-    return recording_of(document, name, None, silent, lambda number: nullcontext())
+def _read_back(document: Any, name: str) -> Recording | None:
+    return parse_document(document, name, None, ignore_skip, lambda number: nullcontext())
 
 
-def _compare(recording: Recording, back: Recording | None, lost: Lost) -> None:
+def _report_changes(
+    recording: Recording, back: Recording | None, on_unsupported: UnsupportedCallback
+) -> None:
     """Tells what did not come back as it was."""
     if back is None:
-        return lost("recording without messages")
+        return on_unsupported("recording without messages")
     for message, again in zip(recording.messages, back.messages, strict=True):
-        for name in differing(again, message, Message.__struct_fields__):
-            lost(f"odd value in the {name} of a message")
-    for name in differing(back, recording, CARRIED):
-        lost(f"odd value in the {name} of a recording")
+        for name in changed_fields(again, message, Message.__struct_fields__):
+            on_unsupported(f"odd value in the {name} of a message")
+    for name in changed_fields(back, recording, CTXLAB_FIELDS):
+        on_unsupported(f"odd value in the {name} of a recording")
     return None

@@ -17,34 +17,34 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ctxlab.formats.optional_fields import (
-    first_of,
-    listed,
+from ctxlab.formats.fields import (
+    first_or_none,
+    get_nested,
+    list_or_empty,
     objects_in,
-    text,
-    within,
+    text_or_none,
 )
 
-__all__ = ["said_in", "with_queued"]
+__all__ = ["content_text", "insert_queued_prompts"]
 
 _Row: TypeAlias = dict[str, Any]
-_ABSORBED = (None, "absorbed_mid_turn")
+_DELIVERED_REASONS = (None, "absorbed_mid_turn")
 
 
-def with_queued(rows: list[_Row]) -> list[_Row]:
+def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
     """The rows, with a user's row in each place where a prompt from the queue reached the model.
 
     >>> queue = {"type": "queue-operation"}
     >>> rows = [queue | {"operation": "enqueue", "content": "wait"}, queue | {"operation": "remove"}]
-    >>> [row["type"] for row in with_queued(rows)]
+    >>> [row["type"] for row in insert_queued_prompts(rows)]
     ['queue-operation', 'user']
     """
     told = list(rows)
-    queues: defaultdict[tuple[str | None, str | None], _Queue] = defaultdict(_Queue)
+    queues: defaultdict[tuple[str | None, str | None], _PromptQueue] = defaultdict(_PromptQueue)
     for place, row in enumerate(rows):
-        side = (text(row.get("agentId")) or "side") if row.get("isSidechain") else None
-        queue = queues[text(row.get("sessionId")), side]
-        prompt, repeated = queue.see(row, place)
+        side = (text_or_none(row.get("agentId")) or "side") if row.get("isSidechain") else None
+        queue = queues[text_or_none(row.get("sessionId")), side]
+        prompt, repeated = queue.process_row(row, place)
         if prompt is not None:
             told[place] = row | {"type": "user", "message": {"role": "user", "content": prompt}}
         if repeated is not None:
@@ -52,103 +52,107 @@ def with_queued(rows: list[_Row]) -> list[_Row]:
     return told
 
 
-def said_in(content: Any) -> str:
+def content_text(content: Any) -> str:
     """The texts of a message's content.
 
-    >>> said_in("a"), said_in([{"type": "text", "text": "b"}, {"type": "image"}]), said_in(None)
-    ('a', 'b', '')
+    >>> content_text([{"type": "text", "text": "b"}, {"type": "image"}])
+    'b'
+    >>> content_text("a"), content_text(None)
+    ('a', '')
     """
     if isinstance(content, str):
         return content.strip()
-    return "\n".join(filter(None, (text(b.get("text")) for b in objects_in(content)))).strip()
+    return "\n".join(
+        filter(None, (text_or_none(b.get("text")) for b in objects_in(content)))
+    ).strip()
 
 
 @dataclass
-class _Waiting:
+class _QueuedPrompt:
     content: Any
-    gone: bool = False
+    removed: bool = False
 
 
 @dataclass
-class _Queue:
+class _PromptQueue:
     """The prompts of one conversation that wait, and those that came since the last answer."""
 
-    waiting: deque[_Waiting] = field(default_factory=deque)
-    by_text: dict[str, deque[_Waiting]] = field(default_factory=dict)
-    removed: dict[str, deque[int]] = field(default_factory=dict)
+    prompts: deque[_QueuedPrompt] = field(default_factory=deque)
+    by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)
+    removals: dict[str, deque[int]] = field(default_factory=dict)
     "text → places of ``remove`` rows, while no other row carries it"
-    carried: dict[str, deque[int]] = field(default_factory=dict)
+    carriers: dict[str, deque[int]] = field(default_factory=dict)
     "text → places of rows that carry it, while no ``remove`` stands beside them"
-    answer: Any = None
+    answer_id: Any = None
 
-    def see(self, row: _Row, place: int) -> tuple[Any, int | None]:
+    def process_row(self, row: _Row, place: int) -> tuple[Any, int | None]:
         """The prompt that this row carries to the model, and the place that carried it already."""
         kind = row.get("type")
         if kind == "assistant":
-            self._answered(within(row, "message", "id"))
+            self._start_answer(get_nested(row, "message", "id"))
         elif kind == "queue-operation":
-            return self._operate(row, place), None
-        elif kind == "attachment" and within(row, "attachment", "type") == "queued_command":
-            prompt = _content(within(row, "attachment", "prompt"))
-            return prompt, self._carry(prompt, place) if prompt else None
-        elif kind == "user" and (content := _content(within(row, "message", "content"))):
-            return None, self._carry(content, place)
+            return self._apply_operation(row, place), None
+        elif kind == "attachment" and get_nested(row, "attachment", "type") == "queued_command":
+            prompt = _prompt_content(get_nested(row, "attachment", "prompt"))
+            return prompt, self._match_removal(prompt, place) if prompt else None
+        elif kind == "user" and (content := _prompt_content(get_nested(row, "message", "content"))):
+            return None, self._match_removal(content, place)
         return None, None
 
-    def _operate(self, row: _Row, place: int) -> Any:
-        operation, content = row.get("operation"), _content(row.get("content"))
+    def _apply_operation(self, row: _Row, place: int) -> Any:
+        operation, content = row.get("operation"), _prompt_content(row.get("content"))
         if operation == "enqueue":
-            waiting = _Waiting(content)
-            self.waiting.append(waiting)
-            self.by_text.setdefault(said_in(content), deque()).append(waiting)
+            waiting = _QueuedPrompt(content)
+            self.prompts.append(waiting)
+            self.by_text.setdefault(content_text(content), deque()).append(waiting)
         elif operation == "popAll":
-            self.waiting.clear()
+            self.prompts.clear()
             self.by_text.clear()
         elif operation in ("remove", "dequeue"):
-            content = self._next(content) or content
-            absorbed = operation == "remove" and row.get("reason") in _ABSORBED
-            if content and absorbed and _taken(self.carried, said_in(content)) is None:
-                self.removed.setdefault(said_in(content), deque()).append(place)
+            content = self._pop_prompt(content) or content
+            absorbed = operation == "remove" and row.get("reason") in _DELIVERED_REASONS
+            if content and absorbed and _pop_place(self.carriers, content_text(content)) is None:
+                self.removals.setdefault(content_text(content), deque()).append(place)
                 return content
         return None
 
-    def _next(self, content: Any) -> Any:
+    def _pop_prompt(self, content: Any) -> Any:
         """The content of the prompt that leaves: the oldest of this text, or the oldest of all."""
-        queue = self.by_text.get(said_in(content)) if content else self.waiting
+        queue = self.by_text.get(content_text(content)) if content else self.prompts
         while queue:
             first = queue.popleft()
-            if not first.gone:
-                first.gone = True
+            if not first.removed:
+                first.removed = True
                 return first.content
         return None
 
-    def _carry(self, content: Any, place: int) -> int | None:
-        said = said_in(content)
-        before = _taken(self.removed, said)
+    def _match_removal(self, content: Any, place: int) -> int | None:
+        said = content_text(content)
+        before = _pop_place(self.removals, said)
         if before is None:
-            self.carried.setdefault(said, deque()).append(place)
+            self.carriers.setdefault(said, deque()).append(place)
         return before
 
-    def _answered(self, id: Any) -> None:
-        if id is None or id != self.answer:
-            self.answer = id
-            self.removed.clear()
-            self.carried.clear()
+    def _start_answer(self, id: Any) -> None:
+        if id is None or id != self.answer_id:
+            self.answer_id = id
+            self.removals.clear()
+            self.carriers.clear()
 
 
-def _taken(places: dict[str, deque[int]], said: str) -> int | None:
+def _pop_place(places: dict[str, deque[int]], said: str) -> int | None:
     return places[said].popleft() if places.get(said) else None
 
 
-def _content(value: Any) -> Any:
+def _prompt_content(value: Any) -> Any:
     """Content that a message can hold; None for tool results, and where there is none."""
-    if text(value):
+    if text_or_none(value):
         return value
     blocks = objects_in(value)
     if (
         not blocks
-        or len(blocks) < len(listed(value))
-        or first_of(value).get("type") == "tool_result"
+        or len(blocks) < len(list_or_empty(value))
+        or first_or_none(value).get("type") == "tool_result"
     ):
         return None
     return value

@@ -17,41 +17,45 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ctxlab.formats.codex.items import (
-    key,
-    keys,
-    texts,
+    content_texts,
+    item_key,
+    message_keys,
 )
-from ctxlab.formats.common.compaction_match import found_again
-from ctxlab.formats.optional_fields import within
+from ctxlab.formats.common.stitch import match_repeated
+from ctxlab.formats.fields import get_nested
 from ctxlab.messages.types import Message
 
-__all__ = ["Item", "newest_own", "said_again"]
+__all__ = ["IndexedItem", "match_history", "newest_user_messages"]
 
-Item: TypeAlias = tuple[int, tuple[Message, ...]]
+IndexedItem: TypeAlias = tuple[int, tuple[Message, ...]]
 """The index of an item and its messages."""
 
-_BUDGET = 20_000
+_MAX_USER_TOKENS = 20_000
 
 
-def said_again(view: Iterable[Item], history: Sequence[Any]) -> tuple[frozenset[int], list[str]]:
+def match_history(
+    visible: Iterable[IndexedItem], history: Sequence[Any]
+) -> tuple[frozenset[int], list[str]]:
     """The items that a history says again whole, and what else it lets the user say."""
-    before = [(index, k) for index, messages in view for m in messages for k in keys(m)]
-    found = found_again([k for _, k in before], [key(item) for item in history])
-    again = Counter(before[old][0] for old in found.values())
+    before = [(index, k) for index, messages in visible for m in messages for k in message_keys(m)]
+    found = match_repeated([k for _, k in before], [item_key(item) for item in history])
+    matched_counts = Counter(before[old][0] for old in found.values())
     every = Counter(index for index, _ in before)
     stands_in = [
         said
         for index, item in enumerate(history)
-        if index not in found and within(item, "role") == "user"
-        for said in texts(item.get("content"))
+        if index not in found and get_nested(item, "role") == "user"
+        for said in content_texts(item.get("content"))
     ]
-    return frozenset(index for index, count in again.items() if count == every[index]), stands_in
+    return frozenset(
+        index for index, count in matched_counts.items() if count == every[index]
+    ), stands_in
 
 
-def newest_own(view: Sequence[Item]) -> frozenset[int]:
+def newest_user_messages(visible: Sequence[IndexedItem]) -> frozenset[int]:
     """Of the user's own messages in view, the newest ones that fit."""
-    kept, left = set(), _BUDGET
-    for index, (message, *_) in reversed(view):
+    kept, left = set(), _MAX_USER_TOKENS
+    for index, (message, *_) in reversed(visible):
         left -= -(-len(message.text.encode("utf-8", "replace")) // 4)
         if left < 0:
             break

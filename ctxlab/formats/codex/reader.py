@@ -2,8 +2,8 @@
 
 A line is ``{timestamp, type, payload}``. ``response_item`` is what was sent and what came back,
 ``compacted`` a compaction, ``turn_context`` names the model; ``event_msg`` says for people what the
-items say, and is read for two things: ``token_count`` and ``thread_rolled_back``. Until September 2025
-a line was the bare item, below a first line ``{id, timestamp, instructions, git}``.
+items say, and is read for two things: ``token_count`` and ``thread_rolled_back``. Until
+September 2025 a line was the bare item, below a first line ``{id, timestamp, instructions, git}``.
 
 - Instructions: ``base_instructions`` is what stands in a request before all items and becomes the
   system message. ``instructions``, which older files have, is the user's own (``AGENTS.md``); where a
@@ -25,40 +25,41 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.codex.turns import Turns
-from ctxlab.formats.common.assistant_message import model_of
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    text,
-    whole_number,
-    within,
+from ctxlab.formats.codex.rollout import RolloutBuilder
+from ctxlab.formats.common.assistant_message import most_common_model
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    parse_iso_time,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-_META = ("cli_version", "originator", "model_provider")
+_LINE_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_META_KEYS = ("cli_version", "originator", "model_provider")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file has lines of a rollout, or begins as the older ones do."""
     return _is_bare_meta(head.value) or any(
-        within(row, "type") in _KINDS and isinstance(row.get("payload"), dict) for row in head.rows
+        get_nested(row, "type") in _LINE_TYPES and isinstance(row.get("payload"), dict)
+        for row in head.rows
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The one conversation of the file."""
-    turns = Turns(source.skip)
+    builder = RolloutBuilder(source.skip)
     meta: dict[str, Any] | None = None
-    for line, row in source.rows():
-        with source.guard(line):
-            row = an_object(row, "a line")
+    for line, row in source.read_jsonl():
+        with source.handle_errors(line):
+            row = require_object(row, "a line")
             kind, payload = row.get("type"), row.get("payload")
-            time = iso_time(row.get("timestamp"))
+            time = parse_iso_time(row.get("timestamp"))
             if _is_bare_meta(row) or kind == "session_meta":
                 said = payload if kind == "session_meta" else row
                 if not isinstance(said, dict):
@@ -67,15 +68,15 @@ def read(source: Source) -> Iterator[Recording]:
                     meta = said
                 else:
                     source.skip("row of type session_meta")
-            elif kind in _KINDS:
-                _take(turns, kind, payload, time)
-            elif "payload" in row or not text(kind):
+            elif kind in _LINE_TYPES:
+                _process_line(builder, kind, payload, time)
+            elif "payload" in row or not text_or_none(kind):
                 source.skip(f"row of type {kind or row.get('record_type')}")
             else:
-                turns.item(row, time)
-    recording = turns.recording(source.name, _instructions(meta, turns))
+                builder.add_item(row, time)
+    recording = builder.build_recording(source.name, _join_instructions(meta, builder))
     if recording is not None:
-        yield _about(recording, meta or {}, turns)
+        yield _with_metadata(recording, meta or {}, builder)
 
 
 FORMAT = Format("codex", "Codex CLI rollouts (~/.codex/sessions)", sniff, read)
@@ -90,42 +91,48 @@ def _is_bare_meta(row: Any) -> bool:
     )
 
 
-def _take(turns: Turns, kind: str, payload: Any, time: float | None) -> None:
-    payload = an_object(payload, "payload")
+def _process_line(builder: RolloutBuilder, kind: str, payload: Any, time: float | None) -> None:
+    payload = require_object(payload, "payload")
     if kind == "response_item":
-        turns.item(payload, time)
+        builder.add_item(payload, time)
     elif kind == "compacted":
-        turns.compacted(payload)
+        builder.add_compaction(payload)
     elif kind == "turn_context":
-        turns.context(payload)
+        builder.begin_turn(payload)
     elif payload.get("type") == "token_count":
-        turns.token_count(payload.get("info"))
+        builder.add_token_count(payload.get("info"))
     elif payload.get("type") == "thread_rolled_back":
-        turns.roll_back(whole_number(payload.get("num_turns")))
+        builder.roll_back(count_or_zero(payload.get("num_turns")))
     else:
-        turns.leave_out(f"row of type event_msg/{payload.get('type')}")
+        builder.skip(f"row of type event_msg/{payload.get('type')}")
 
 
-def _instructions(meta: dict[str, Any] | None, turns: Turns) -> str | None:
-    given = within(meta, "base_instructions")
-    base = text(given) or text(within(given, "text")) or turns.instructions
-    own = text(within(meta, "instructions"))
-    if own and turns.says(own):
+def _join_instructions(meta: dict[str, Any] | None, builder: RolloutBuilder) -> str | None:
+    base_instructions = get_nested(meta, "base_instructions")
+    base = (
+        text_or_none(base_instructions)
+        or text_or_none(get_nested(base_instructions, "text"))
+        or builder.instructions
+    )
+    own = text_or_none(get_nested(meta, "instructions"))
+    if own and builder.has_user_text(own):
         own = None
     return "\n\n".join(filter(None, (base, own))) or None
 
 
-def _about(recording: Recording, meta: dict[str, Any], turns: Turns) -> Recording:
-    session = text(meta.get("id"))
+def _with_metadata(
+    recording: Recording, meta: dict[str, Any], builder: RolloutBuilder
+) -> Recording:
+    session = text_or_none(meta.get("id"))
     about: dict[str, Any] = {"session": session} if session else {}
-    about |= {key: meta[key] for key in _META if text(meta.get(key))}
-    if len(turns.models) > 1:
-        about["models"] = dict(turns.models)
-    origin = text(meta.get("forked_from_id")) or session
+    about |= {key: meta[key] for key in _META_KEYS if text_or_none(meta.get(key))}
+    if len(builder.models) > 1:
+        about["models"] = dict(builder.models)
+    origin = text_or_none(meta.get("forked_from_id")) or session
     return Recording(
         recording.id,
         recording.messages,
-        model=model_of(turns.models),
+        model=most_common_model(builder.models),
         compactions=recording.compactions,
         cluster=origin,
         meta=about,

@@ -1,7 +1,8 @@
 """What a request holds of an earlier one is found by what stays the same of a message sent again.
 
 Both begin alike and end alike, as a rule, and what the system compacted lies between. There a message
-is known by its ``Sent.key`` alone: the calls that it makes, the call that it answers, or what it says.
+is known by its ``SentMessage.key`` alone: the calls that it makes, the call that it answers, or
+what it says.
 ``stitch`` puts conversations together by it.
 """
 
@@ -12,35 +13,43 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.messages.types import Message
 
-__all__ = ["SYSTEM", "Alignment", "Key", "Sent", "align", "alike", "opening"]
+__all__ = [
+    "SYSTEM_KEY",
+    "Alignment",
+    "MessageKey",
+    "SentMessage",
+    "align_messages",
+    "first_message_key",
+    "is_similar",
+]
 
-Key: TypeAlias = tuple[Any, ...]
-SYSTEM: Key = ("system",)
+MessageKey: TypeAlias = tuple[Any, ...]
+SYSTEM_KEY: MessageKey = ("system",)
 """A system prompt is one, whatever it says: it may hold the time of day."""
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A message of a request, or the answer to it."""
 
-    key: Key
+    key: MessageKey
     "what stays the same when it is sent again, also where its result was cleared"
-    form: Key
+    exact_key: MessageKey
     "what stays the same when it is sent again as it was"
     text: str
     position: int | None = None
     "where it stands in the conversation; None for what the system put in place of others"
 
     @classmethod
-    def of(cls, message: Message, position: int | None = None) -> Sent:
+    def from_message(cls, message: Message, position: int | None = None) -> SentMessage:
         """The message as it is compared with others."""
         text = message.text
         if message.tool_call_id:
-            key: Key = "tool", message.tool_call_id
+            key: MessageKey = "tool", message.tool_call_id
         elif message.tool_calls:
             calls = ((c.id, c.name, "".join(c.arguments.split())) for c in message.tool_calls)
             key = "assistant", *calls
         elif message.role == "system":
-            return cls(SYSTEM, SYSTEM, text, position)
+            return cls(SYSTEM_KEY, SYSTEM_KEY, text, position)
         else:
             parts = 0 if isinstance(message.content, str) else len(message.content or ())
             key = message.role, text.strip(), parts
@@ -48,7 +57,7 @@ class Sent(NamedTuple):
         return cls(key, (key, text.strip()), text, position)
 
     @property
-    def calls(self) -> tuple[str, ...]:
+    def call_ids(self) -> tuple[str, ...]:
         """Ids of the calls that it makes, or of the one that it answers."""
         if self.key[0] == "tool":
             return (self.key[1],)
@@ -62,96 +71,117 @@ class Alignment(NamedTuple):
     "the same message, be it cleared or said in other words"
     altered: dict[int, int]
     "user messages of another text, between neighbours that are matched"
-    whole: bool
+    extends_previous: bool
     "whether the request begins with all that was sent before, as it was"
-    newest: tuple[int, int] | None
+    last_match: tuple[int, int] | None
     "the answer, or what it answers, where the request says it as it was"
 
-    def last_shared(self, held: Sequence[Sent], sent: Sequence[Sent]) -> int:
+    def count_shared_tail(
+        self, previous: Sequence[SentMessage], current: Sequence[SentMessage]
+    ) -> int:
         """How many of the newest messages stand together in both and say the same; 2 is the most."""
-        if self.newest is None:
+        if self.last_match is None:
             return 0
-        (index, place), count = self.newest, 0
+        (index, place), count = self.last_match, 0
         while index >= 0 and place >= 0 and count < 2:
             if self.matched.get(index) == place:
-                count += held[place].key != SYSTEM and held[place].form == sent[index].form
+                count += (
+                    previous[place].key != SYSTEM_KEY
+                    and previous[place].exact_key == current[index].exact_key
+                )
             elif self.altered.get(index) == place:
-                count += alike(held[place], sent[index])
+                count += is_similar(previous[place], current[index])
             else:
                 break
             index, place = index - 1, place - 1
         return count
 
-    def lacks_only_users(self, held: Sequence[Sent]) -> bool:
+    def omits_only_user_messages(self, previous: Sequence[SentMessage]) -> bool:
         """Whether all up to the answer is there but user messages, such as a reminder said once."""
-        if self.newest is None or self.newest[1] < len(held) - 1:
+        if self.last_match is None or self.last_match[1] < len(previous) - 1:
             return False
         there = {*self.matched.values(), *self.altered.values()}
-        nothing_else = len(there) == self.newest[0] + 1
-        return nothing_else and all(p in there or e.key[0] == "user" for p, e in enumerate(held))
+        nothing_else = len(there) == self.last_match[0] + 1
+        return nothing_else and all(
+            p in there or e.key[0] == "user" for p, e in enumerate(previous)
+        )
 
 
-def align(held: Sequence[Sent], sent: Sequence[Sent], answered: bool) -> Alignment:
-    """What a request holds of the one before it; ``answered``: the last of ``held`` is the answer."""
-    shorter = min(len(held), len(sent))
-    start = next((i for i in range(shorter) if held[i].form != sent[i].form), shorter)
+def align_messages(
+    previous: Sequence[SentMessage], current: Sequence[SentMessage], has_answer: bool
+) -> Alignment:
+    """What a request holds of the one before it; ``has_answer``: the last of ``previous`` is the
+    answer.
+    """
+    shorter = min(len(previous), len(current))
+    start = next(
+        (i for i in range(shorter) if previous[i].exact_key != current[i].exact_key), shorter
+    )
     matched = {index: index for index in range(start)}
-    newest = (start - 1, start - 1) if start >= len(held) - answered > 0 else None
-    if start < len(held) and (later := _later_end(held, sent, start, answered)):
+    newest = (start - 1, start - 1) if start >= len(previous) - has_answer > 0 else None
+    if start < len(previous) and (later := _find_last_match(previous, current, start, has_answer)):
         newest = index, place = later
-        while index >= start and place >= start and held[place].form == sent[index].form:
+        while (
+            index >= start
+            and place >= start
+            and previous[place].exact_key == current[index].exact_key
+        ):
             matched[index] = place
             index, place = index - 1, place - 1
-        matched |= _between(held, sent, range(start, place + 1), range(start, index + 1))
-    if answered and newest and newest[1] == len(held) - 2:
+        matched |= _match_middle(
+            previous, current, range(start, place + 1), range(start, index + 1)
+        )
+    if has_answer and newest and newest[1] == len(previous) - 2:
         after = newest[0] + 1
-        if after < len(sent) and sent[after].key[0] == "assistant":
-            matched[after] = len(held) - 1  # the answer in other words, such as without white space
+        if after < len(current) and current[after].key[0] == "assistant":
+            matched[after] = (
+                len(previous) - 1
+            )  # the answer in other words, such as without white space
     matched = dict(sorted(matched.items()))
-    whole = start >= len(held) - answered
-    return Alignment(matched, _altered(held, sent, matched), whole, newest)
+    whole = start >= len(previous) - has_answer
+    return Alignment(matched, _find_altered(previous, current, matched), whole, newest)
 
 
-def alike(one: Sent, other: Sent) -> bool:
+def is_similar(one: SentMessage, other: SentMessage) -> bool:
     """Whether one says what the other does, and perhaps more.
 
-    >>> reminded = Sent.of(Message("user", "Go on. <reminder>"))
-    >>> alike(reminded, Sent.of(Message("user", "go on.")))
+    >>> reminded = SentMessage.from_message(Message("user", "Go on. <reminder>"))
+    >>> is_similar(reminded, SentMessage.from_message(Message("user", "go on.")))
     True
     """
-    if one.calls or other.calls:
+    if one.call_ids or other.call_ids:
         return one.key == other.key
     short, long = sorted(("".join(each.text.split()).casefold() for each in (one, other)), key=len)
     return bool(short) and short in long
 
 
-def opening(sent: Sequence[Sent]) -> Key | None:
+def first_message_key(messages: Sequence[SentMessage]) -> MessageKey | None:
     """What the first message that is no system prompt says."""
-    return next((each.form for each in sent if each.key != SYSTEM), None)
+    return next((each.exact_key for each in messages if each.key != SYSTEM_KEY), None)
 
 
-def _later_end(
-    held: Sequence[Sent], sent: Sequence[Sent], start: int, answered: bool
+def _find_last_match(
+    previous: Sequence[SentMessage], current: Sequence[SentMessage], start: int, has_answer: bool
 ) -> tuple[int, int] | None:
     """Where the answer stands behind ``start``, or else what it answers."""
-    for place in range(len(held) - 1, max(start, len(held) - 1 - answered) - 1, -1):
-        for index in range(len(sent) - 1, start - 1, -1):
-            if sent[index].form == held[place].form:
+    for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
+        for index in range(len(current) - 1, start - 1, -1):
+            if current[index].exact_key == previous[place].exact_key:
                 return index, place
     return None
 
 
-def _between(
-    held: Sequence[Sent], sent: Sequence[Sent], places: range, indices: range
+def _match_middle(
+    previous: Sequence[SentMessage], current: Sequence[SentMessage], places: range, indices: range
 ) -> dict[int, int]:
     """Of what lies between a beginning and an end, each message with the first of its key."""
-    waiting: dict[Key, list[int]] = {}
+    waiting: dict[MessageKey, list[int]] = {}
     for place in reversed(places):
-        waiting.setdefault(held[place].key, []).append(place)
+        waiting.setdefault(previous[place].key, []).append(place)
     matched: dict[int, int] = {}
     last = -1
     for index in indices:
-        found = waiting.get(sent[index].key, [])
+        found = waiting.get(current[index].key, [])
         while found and found[-1] <= last:
             found.pop()
         if found:
@@ -159,13 +189,15 @@ def _between(
     return matched
 
 
-def _altered(held: Sequence[Sent], sent: Sequence[Sent], matched: dict[int, int]) -> dict[int, int]:
+def _find_altered(
+    previous: Sequence[SentMessage], current: Sequence[SentMessage], matched: dict[int, int]
+) -> dict[int, int]:
     altered: dict[int, int] = {}
     index, place = -1, -1
     for later_index, later_place in matched.items():
         if later_index - index == later_place - place > 1:
             pairs = zip(range(index + 1, later_index), range(place + 1, later_place), strict=True)
-            users = ((i, p) for i, p in pairs if sent[i].key[0] == held[p].key[0] == "user")
+            users = ((i, p) for i, p in pairs if current[i].key[0] == previous[p].key[0] == "user")
             altered.update(users)
         index, place = later_index, later_place
     return altered

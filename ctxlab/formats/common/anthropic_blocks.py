@@ -1,8 +1,8 @@
 """Anthropic's content blocks become the parts, calls and results of OpenAI's chat shape.
 
 Text stays as it is. Images become data URLs. Blocks of a kind that the chat shape has no place for
-are told to ``leave_out`` by their type. Readers of Anthropic's API, of Claude Code and of pi use it;
-logs that mix APIs are read by ``any_content``, which is looser.
+are told to ``skip`` by their type. Readers of Anthropic's API, of Claude Code and of pi use it;
+logs that mix APIs are read by ``api_content``, which is looser.
 """
 
 from __future__ import annotations
@@ -10,29 +10,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.common.assistant_message import Answer
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
 from ctxlab.formats.common.chat_format import (
     Content,
-    content_of,
     image_part,
+    join_parts,
     text_part,
 )
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    require_text,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import a_text
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
 )
 
-__all__ = ["answer", "blocks_of", "content", "results_and_content", "tool"]
+__all__ = [
+    "parse_assistant_blocks",
+    "parse_content",
+    "split_tool_results",
+    "to_blocks",
+    "to_openai_tool",
+]
 
 
-def blocks_of(value: Any) -> list[dict[str, Any]]:
+def to_blocks(value: Any) -> list[dict[str, Any]]:
     """The blocks of a message's content; ``ValueError`` where it is neither text nor blocks."""
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
@@ -41,39 +47,41 @@ def blocks_of(value: Any) -> list[dict[str, Any]]:
     raise ValueError(f"content is text or a list of blocks, not {type(value).__name__}")
 
 
-def answer(blocks: Iterable[dict[str, Any]], leave_out: LeaveOut) -> Answer:
+def parse_assistant_blocks(
+    blocks: Iterable[dict[str, Any]], skip: SkipCallback
+) -> AssistantMessageBuilder:
     """What the blocks of an assistant's message hold."""
-    said = Answer()
+    builder = AssistantMessageBuilder()
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
-            said.texts.append(_text(block, "text"))
+            builder.texts.append(_require_block_text(block, "text"))
         elif kind == "thinking":
-            said.thoughts.append(_text(block, "thinking"))
+            builder.reasoning.append(_require_block_text(block, "thinking"))
         elif kind == "tool_use":
             call = {"id": block.get("id"), "name": block.get("name")}
-            said.calls.append(tool_call_from_dict(call | {"arguments": block.get("input")}))
+            builder.calls.append(tool_call_from_dict(call | {"arguments": block.get("input")}))
         else:
-            leave_out(f"block of type {kind}")
-    return said
+            skip(f"block of type {kind}")
+    return builder
 
 
-def content(blocks: Iterable[dict[str, Any]], leave_out: LeaveOut) -> Content | None:
-    """Texts and images, as ``content_of`` puts them together."""
-    parts: list[Part] = []
+def parse_content(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
+    """Texts and images, as ``join_parts`` puts them together."""
+    parts: list[ContentPart] = []
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
-            parts.append(text_part(_text(block, "text")))
+            parts.append(text_part(_require_block_text(block, "text")))
         elif kind == "image" and (url := _image_url(block.get("source"))):
             parts.append(image_part(url))
         else:
-            leave_out(f"block of type {kind}")
-    return content_of(parts)
+            skip(f"block of type {kind}")
+    return join_parts(parts)
 
 
-def results_and_content(
-    blocks: Iterable[dict[str, Any]], leave_out: LeaveOut
+def split_tool_results(
+    blocks: Iterable[dict[str, Any]], skip: SkipCallback
 ) -> tuple[list[Message], Content | None]:
     """What a user's message holds: the results in it as messages, and what was said beside them.
 
@@ -82,16 +90,16 @@ def results_and_content(
     results, others = [], []
     for block in blocks:
         if block.get("type") == "tool_result":
-            results.append(_result(block, leave_out))
+            results.append(_parse_tool_result(block, skip))
         else:
             others.append(block)
-    return results, content(others, leave_out)
+    return results, parse_content(others, skip)
 
 
-def tool(definition: dict[str, Any]) -> dict[str, Any]:
+def to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
     """A tool's definition in OpenAI's shape; one that the provider runs itself stays as it is.
 
-    >>> tool({"name": "ls", "input_schema": {"type": "object"}})
+    >>> to_openai_tool({"name": "ls", "input_schema": {"type": "object"}})
     {'type': 'function', 'function': {'name': 'ls', 'parameters': {'type': 'object'}}}
     """
     if "input_schema" not in definition:
@@ -100,20 +108,23 @@ def tool(definition: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function | {"parameters": definition["input_schema"]}}
 
 
-def _result(block: dict[str, Any], leave_out: LeaveOut) -> Message:
-    call_id = a_text(block.get("tool_use_id"), "tool_use_id")
+def _parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
+    call_id = require_text(block.get("tool_use_id"), "tool_use_id")
     value = block.get("content")
-    said = content(blocks_of("" if value is None else value), leave_out)
+    said = parse_content(to_blocks("" if value is None else value), skip)
     extra = {"is_error": True} if block.get("is_error") is True else {}
     return Message("tool", said or "", tool_call_id=call_id, extra=extra)
 
 
-def _text(block: dict[str, Any], key: str) -> str:
-    return a_text(block.get(key), f"{key} of a block")
+def _require_block_text(block: dict[str, Any], key: str) -> str:
+    return require_text(block.get(key), f"{key} of a block")
 
 
 def _image_url(source: Any) -> str | None:
-    if text(within(source, "url")):
-        return text(source["url"])
-    media, data = text(within(source, "media_type")), text(within(source, "data"))
+    if text_or_none(get_nested(source, "url")):
+        return text_or_none(source["url"])
+    media, data = (
+        text_or_none(get_nested(source, "media_type")),
+        text_or_none(get_nested(source, "data")),
+    )
     return f"data:{media};base64,{data}" if media and data else None

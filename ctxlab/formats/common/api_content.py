@@ -8,7 +8,7 @@ what it is by its ``type``; Bedrock's by its only key (``content_parts``, which 
 - OpenAI's parts that are neither text nor image (audio, files) stay as they are.
 - A call that Goose could not parse has no name: it is called ``unknown``, so that its result keeps
   its pair.
-- What is none of the known kinds is told to ``leave_out`` by its type.
+- What is none of the known kinds is told to ``skip`` by its type.
 
 The readers of traces, of LangChain's messages and of bare message logs use it.
 """
@@ -19,196 +19,213 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.common import chat_format as chat_shape
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common import chat_format
 from ctxlab.formats.common.chat_format import (
-    content_of,
     image_part,
+    join_parts,
     text_part,
 )
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
     first_text,
-    listed,
-    text,
-    within,
+    get_nested,
+    list_or_empty,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.required_fields import an_object
 from ctxlab.messages.content_parts import (
-    CALLS,
-    IMAGES,
-    MARKS,
-    RESULTS,
-    TEXTS,
-    THOUGHTS,
+    CALL_TYPES,
+    IMAGE_TYPES,
+    MARKER_TYPES,
+    REASONING_TYPES,
+    RESULT_TYPES,
+    TEXT_TYPES,
+    describe_type,
     is_chat_part,
     part_type,
-    short_type,
 )
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
     ToolCall,
 )
 
-__all__ = ["Content", "are_blocks", "call", "is_result", "read_blocks", "result"]
+__all__ = [
+    "ParsedContent",
+    "is_block_list",
+    "is_tool_result",
+    "parse_tool_call",
+    "parse_tool_result",
+    "read_blocks",
+]
 
 # What tells a list of blocks from other JSON: no word that data of any kind may hold.
-_SURE = (*TEXTS, *THOUGHTS, *CALLS, *RESULTS, *IMAGES[:5])
-_SURE_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
-_GOOSE_CALLS = ("toolRequest", "frontendToolRequest")
+_BLOCK_TYPES = (*TEXT_TYPES, *REASONING_TYPES, *CALL_TYPES, *RESULT_TYPES, *IMAGE_TYPES[:5])
+_BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
+_GOOSE_CALL_TYPES = ("toolRequest", "frontendToolRequest")
 # How the Vercel AI SDK wraps the output of a tool.
-_OUTPUTS = ("text", "json", "error-text", "error-json", "content", "execution-denied")
+_VERCEL_OUTPUT_TYPES = ("text", "json", "error-text", "error-json", "content", "execution-denied")
 
 
-class Content(NamedTuple):
+class ParsedContent(NamedTuple):
     """What the blocks of one message hold, kind by kind and each in order."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ContentPart, ...] = ()
     "texts and images"
-    thoughts: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     results: tuple[Message, ...] = ()
     "of tools, which Anthropic and Bedrock put into the user's message"
 
     @property
-    def said(self) -> chat_shape.Content | None:
-        """The texts and images, as ``content_of`` puts them together."""
-        return content_of(self.parts)
+    def content(self) -> chat_format.Content | None:
+        """The texts and images, as ``join_parts`` puts them together."""
+        return join_parts(self.parts)
 
 
-def read_blocks(blocks: Iterable[Any], leave_out: LeaveOut) -> Content:
+def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
     """What a list of blocks holds; a text among them is one.
 
     >>> read_blocks(["hi", {"toolUse": {"toolUseId": "1", "name": "ls", "input": {}}}], print).calls
     (ToolCall(id='1', name='ls', arguments='{}'),)
     """
-    parts: list[Part] = []
+    parts: list[ContentPart] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
     results: list[Message] = []
     for each in blocks:
-        block = text_part(each) if isinstance(each, str) else an_object(each, "a block of content")
+        block = (
+            text_part(each) if isinstance(each, str) else require_object(each, "a block of content")
+        )
         kind = part_type(block)
-        if kind in TEXTS and (said := _text(block)) is not None:
+        if kind in TEXT_TYPES and (said := _block_text(block)) is not None:
             parts.append(text_part(said))
-        elif kind in IMAGES and (url := _image(block)):
+        elif kind in IMAGE_TYPES and (url := _block_image_url(block)):
             parts.append(image_part(url))
-        elif kind not in TEXTS and kind not in IMAGES[:5] and is_chat_part(block):
+        elif kind not in TEXT_TYPES and kind not in IMAGE_TYPES[:5] and is_chat_part(block):
             parts.append(block)
-        elif kind in THOUGHTS:
-            thoughts += _thoughts(block)
-            if within(block, "reasoningContent", "redactedContent"):
-                leave_out("block of type redacted reasoningContent")
-        elif kind in CALLS:
-            calls.append(call(block))
-        elif is_result(block):
-            results.append(result(block, leave_out))
-        elif kind not in MARKS:
-            leave_out(f"block of type {short_type(block)}")
-    return Content(tuple(parts), tuple(thoughts), tuple(calls), tuple(results))
+        elif kind in REASONING_TYPES:
+            thoughts += _block_reasoning(block)
+            if get_nested(block, "reasoningContent", "redactedContent"):
+                skip("block of type redacted reasoningContent")
+        elif kind in CALL_TYPES:
+            calls.append(parse_tool_call(block))
+        elif is_tool_result(block):
+            results.append(parse_tool_result(block, skip))
+        elif kind not in MARKER_TYPES:
+            skip(f"block of type {describe_type(block)}")
+    return ParsedContent(tuple(parts), tuple(thoughts), tuple(calls), tuple(results))
 
 
-def are_blocks(value: Any) -> bool:
+def is_block_list(value: Any) -> bool:
     """Whether a value is a list of blocks of known kinds, and not some other JSON.
 
-    >>> are_blocks([{"type": "text", "text": "hi"}]), are_blocks([{"name": "hi"}]), are_blocks([])
-    (True, False, False)
+    >>> is_block_list([{"type": "text", "text": "hi"}])
+    True
+    >>> is_block_list([{"name": "hi"}]), is_block_list([])
+    (False, False)
     """
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_is_block(block) and part_type(block) in _SURE for block in value)
+        and all(_is_block(block) and part_type(block) in _BLOCK_TYPES for block in value)
     )
 
 
-def is_result(block: Any) -> bool:
+def is_tool_result(block: Any) -> bool:
     """Whether a block holds the result of a tool."""
-    return isinstance(block, dict) and part_type(block) in RESULTS
+    return isinstance(block, dict) and part_type(block) in RESULT_TYPES
 
 
-def call(block: Any) -> ToolCall:
+def parse_tool_call(block: Any) -> ToolCall:
     """One call of a tool, as a block or as an entry of ``tool_calls``, in the words of any API."""
-    if isinstance(block, dict) and part_type(block) in _GOOSE_CALLS:
-        return _goose_call(block)
+    if isinstance(block, dict) and part_type(block) in _GOOSE_CALL_TYPES:
+        return _parse_goose_call(block)
     body = block
     for key in ("toolUse", "function_call", "tool_call"):
-        if isinstance(within(body, key), dict):
+        if isinstance(get_nested(body, key), dict):
             body = body[key]
     if not isinstance(body, dict) or isinstance(body.get("function"), dict):
         return tool_call_from_dict(body)
-    given = (body.get(key) for key in ("args", "arguments", "input"))
+    arguments = (body.get(key) for key in ("args", "arguments", "input"))
     return tool_call_from_dict(
         {
-            "id": _first(body, "call_id", "toolUseId", "toolCallId", "id"),
-            "name": _first(body, "name", "toolName"),
-            "arguments": next((each for each in given if each is not None), None),
+            "id": _first_key_text(body, "call_id", "toolUseId", "toolCallId", "id"),
+            "name": _first_key_text(body, "name", "toolName"),
+            "arguments": next((each for each in arguments if each is not None), None),
         }
     )
 
 
-def result(block: dict[str, Any], leave_out: LeaveOut) -> Message:
+def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
     """The tool message of a block that holds a result; an error is ``extra["is_error"]``."""
-    body = next((block[k] for k in RESULTS if isinstance(block.get(k), dict)), block)
+    body = next((block[k] for k in RESULT_TYPES if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
     value: Any = next((body[k] for k in keys if body.get(k) is not None), "")
     failed = body.get("is_error") is True or body.get("status") == "error"
     failed = failed or body.get("isError") is True
     kind = part_type(block)
     if kind == "toolResponse":
-        value, failed = _goose_output(block.get("toolResult"))
-    elif kind == "tool-result" and within(value, "type") in _OUTPUTS:
+        value, failed = _unwrap_goose_output(block.get("toolResult"))
+    elif kind == "tool-result" and get_nested(value, "type") in _VERCEL_OUTPUT_TYPES:
         failed = failed or value["type"] in ("error-text", "error-json", "execution-denied")
-        value = _vercel_output(value)
+        value = _unwrap_vercel_output(value)
     ids = ("tool_use_id", "toolUseId", "call_id", "tool_call_id", "toolCallId", "id")
     return Message(
         "tool",
-        _shown(value, leave_out),
-        tool_call_id=_first(body, *ids) or _first(block, *ids),
-        name=_first(body, "name", "toolName"),
+        _result_content(value, skip),
+        tool_call_id=_first_key_text(body, *ids) or _first_key_text(block, *ids),
+        name=_first_key_text(body, "name", "toolName"),
         extra={"is_error": True} if failed else {},
     )
 
 
-def _goose_call(block: dict[str, Any]) -> ToolCall:
-    asked = within(block, "toolCall", "value")
-    if not isinstance(asked, dict):
-        said = {"error": within(block, "toolCall", "error")}
-        asked = {"name": "unknown", "arguments": said}
+def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
+    tool_call = get_nested(block, "toolCall", "value")
+    if not isinstance(tool_call, dict):
+        said = {"error": get_nested(block, "toolCall", "error")}
+        tool_call = {"name": "unknown", "arguments": said}
     return tool_call_from_dict(
-        {"id": block.get("id"), "name": asked.get("name"), "arguments": asked.get("arguments")}
+        {
+            "id": block.get("id"),
+            "name": tool_call.get("name"),
+            "arguments": tool_call.get("arguments"),
+        }
     )
 
 
-def _goose_output(outcome: Any) -> tuple[Any, bool]:
+def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
     """What a tool of Goose gave, and whether it failed: a list, or in newer logs MCP's object."""
-    value = within(outcome, "value")
+    value = get_nested(outcome, "value")
     if value is None:
-        return text(within(outcome, "error")) or "", within(outcome, "status") == "error"
-    if isinstance(within(value, "content"), list):
+        return text_or_none(get_nested(outcome, "error")) or "", get_nested(
+            outcome, "status"
+        ) == "error"
+    if isinstance(get_nested(value, "content"), list):
         return value["content"], value.get("isError") is True
     return value, False
 
 
-def _vercel_output(output: dict[str, Any]) -> Any:
+def _unwrap_vercel_output(output: dict[str, Any]) -> Any:
     value = output.get("value")
     if output["type"] == "execution-denied":
-        return text(output.get("reason")) or "Tool execution denied."
+        return text_or_none(output.get("reason")) or "Tool execution denied."
     if output["type"] in ("json", "error-json"):
         return value if isinstance(value, str) else dump_json(value)
     return value if value is not None else ""
 
 
-def _shown(value: Any, leave_out: LeaveOut) -> chat_shape.Content:
+def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
     """A result as the model read it: text and images, or else the JSON of it."""
     if isinstance(value, str):
         return value
-    blocks = [_as_block(each) for each in (value if isinstance(value, list) else [value])]
-    seen = (*TEXTS, *IMAGES)
+    blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
+    seen = (*TEXT_TYPES, *IMAGE_TYPES)
     if blocks and all(
         isinstance(b, str) or (_is_block(b) and part_type(b) in seen) for b in blocks
     ):
-        return read_blocks(blocks, leave_out).said or ""
+        return read_blocks(blocks, skip).content or ""
     return dump_json(value)
 
 
@@ -216,83 +233,102 @@ def _is_block(value: Any) -> bool:
     """Whether a value says that it is a block, so that it is no other JSON."""
     if not isinstance(value, dict):
         return False
-    return any(key in value for key in _SURE_KEYS) or within(value, "image", "source") is not None
+    return (
+        any(key in value for key in _BLOCK_KEYS) or get_nested(value, "image", "source") is not None
+    )
 
 
-def _as_block(value: Any) -> Any:
+def _to_text_block(value: Any) -> Any:
     """Bedrock's JSON and MCP's resource as the text that they are."""
     if not isinstance(value, dict):
         return value
     if value.keys() == {"json"}:
         return text_part(dump_json(value["json"]))
-    if value.get("type") == "resource" and text(within(value, "resource", "text")):
+    if value.get("type") == "resource" and text_or_none(get_nested(value, "resource", "text")):
         return text_part(value["resource"]["text"])
     return value
 
 
-def _first(value: dict[str, Any], *keys: str) -> str | None:
+def _first_key_text(value: dict[str, Any], *keys: str) -> str | None:
     return first_text(map(value.get, keys))
 
 
-def _text(block: dict[str, Any]) -> str | None:
-    given = (block.get(key) for key in ("text", "content", "refusal", "value"))
-    if (said := next((each for each in given if isinstance(each, str)), None)) is not None:
+def _block_text(block: dict[str, Any]) -> str | None:
+    candidates = (block.get(key) for key in ("text", "content", "refusal", "value"))
+    if (said := next((each for each in candidates if isinstance(each, str)), None)) is not None:
         return said
-    cited = [each for each in _texts(within(block, "citationsContent", "content")) if text(each)]
-    return "\n".join(cited) or text(within(block, "guardContent", "text", "text"))
+    cited = [
+        each
+        for each in _item_texts(get_nested(block, "citationsContent", "content"))
+        if text_or_none(each)
+    ]
+    return "\n".join(cited) or text_or_none(get_nested(block, "guardContent", "text", "text"))
 
 
-def _thoughts(block: dict[str, Any]) -> list[str]:
+def _block_reasoning(block: dict[str, Any]) -> list[str]:
     """Told in one text, in a list of them (OpenAI's content), or as summaries of it."""
-    told = [
+    candidates = [
         block.get("thinking"),
         block.get("think"),
         block.get("reasoning"),
         block.get("text"),
         block.get("content"),
-        within(block, "reasoning_content", "text"),
-        within(block, "reasoningContent", "reasoningText", "text"),
-        *_texts(block.get("content")),
+        get_nested(block, "reasoning_content", "text"),
+        get_nested(block, "reasoningContent", "reasoningText", "text"),
+        *_item_texts(block.get("content")),
     ]
-    found = [thought for thought in told if text(thought)]
-    return found or [thought for thought in _texts(block.get("summary")) if text(thought)]
+    found = [thought for thought in candidates if text_or_none(thought)]
+    return found or [
+        thought for thought in _item_texts(block.get("summary")) if text_or_none(thought)
+    ]
 
 
-def _texts(value: Any) -> list[Any]:
-    return [within(each, "text") for each in listed(value)]
+def _item_texts(value: Any) -> list[Any]:
+    return [get_nested(each, "text") for each in list_or_empty(value)]
 
 
-def _image(block: dict[str, Any]) -> str | None:
+def _block_image_url(block: dict[str, Any]) -> str | None:
     """The address of an image, or its data as one."""
     if block.get("modality") not in (None, "image"):
         return None  # OpenTelemetry's parts are of any medium
-    media = _first(block, "mime_type", "mimeType", "mediaType")
+    media = _first_key_text(block, "mime_type", "mimeType", "mediaType")
     if block.get("type") in ("file", "media") and not (media or "").startswith("image/"):
         return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
     if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock's
-        source, media = link["source"], media or f"image/{text(link.get('format')) or 'png'}"
-    if (inline := text(block.get("image"))) and not _is_address(inline):
-        return _data(media, inline)  # Vercel's
-    if url := text(within(link, "url")) or text(link) or _first(block, "url", "uri"):
+        source, media = (
+            link["source"],
+            media or f"image/{text_or_none(link.get('format')) or 'png'}",
+        )
+    if (inline := text_or_none(block.get("image"))) and not _is_url(inline):
+        return _data_url(media, inline)  # Vercel's
+    if (
+        url := text_or_none(get_nested(link, "url"))
+        or text_or_none(link)
+        or _first_key_text(block, "url", "uri")
+    ):
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
-    data = _first(block, "base64", of_blob) or text(within(source, "data")) or _bytes(source)
-    media = media or text(within(source, "media_type"))
-    if data and _is_address(data):
+    data = (
+        _first_key_text(block, "base64", of_blob)
+        or text_or_none(get_nested(source, "data"))
+        or _bedrock_base64(source)
+    )
+    media = media or text_or_none(get_nested(source, "media_type"))
+    if data and _is_url(data):
         return data  # Vercel's files hold either
-    return _data(media, data) if data else text(within(source, "url"))
+    return _data_url(media, data) if data else text_or_none(get_nested(source, "url"))
 
 
-def _bytes(source: Any) -> str | None:
+def _bedrock_base64(source: Any) -> str | None:
     """Base64 of Bedrock's bytes, bare or as Strands writes them."""
-    value = within(source, "bytes")
-    return text(value) or text(within(value, "data"))
+    value = get_nested(source, "bytes")
+    return text_or_none(value) or text_or_none(get_nested(value, "data"))
 
 
-def _is_address(value: str) -> bool:
+def _is_url(value: str) -> bool:
     return value.startswith(("data:", "http://", "https://", "file://", "gs://", "s3://"))
 
 
-def _data(media: str | None, data: str) -> str:
+def _data_url(media: str | None, data: str) -> str:
     return f"data:{media or 'image/png'};base64,{data}"

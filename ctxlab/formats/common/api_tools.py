@@ -11,49 +11,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.common.api_messages import unpacked
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common.api_messages import parse_if_json
+from ctxlab.formats.fields import (
+    get_nested,
+    text_or_none,
 )
 
-__all__ = ["tools_of"]
+__all__ = ["parse_tools"]
 
-_SCHEMAS = ("parameters", "input_schema", "inputSchema")
+_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
-def tools_of(value: Any, leave_out: LeaveOut) -> tuple[dict[str, Any], ...]:
+def parse_tools(value: Any, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
     """The definitions in a list, or in a JSON text of one; none where it is neither.
 
-    >>> tools_of('[{"name": "ls", "input_schema": {"type": "object"}}]', print)
+    >>> parse_tools('[{"name": "ls", "input_schema": {"type": "object"}}]', print)
     ({'type': 'function', 'function': {'name': 'ls', 'parameters': {'type': 'object'}}},)
     """
-    listed = unpacked(value)
+    listed = parse_if_json(value)
     if not isinstance(listed, list):
         return ()
     tools = []
-    for each in map(unpacked, listed):
+    for each in map(parse_if_json, listed):
         if isinstance(each, dict):
-            tools.append(_tool(each))
+            tools.append(_to_openai_tool(each))
         else:
-            leave_out("tool definition that is no object")
+            skip("tool definition that is no object")
     return tuple(tools)
 
 
-def _tool(definition: dict[str, Any]) -> dict[str, Any]:
+def _to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
     if isinstance(definition.get("function"), dict):
         return {"type": "function", "function": definition["function"]}
     body = definition.get("toolSpec", definition)
-    if not text(within(body, "name")):
+    if not text_or_none(get_nested(body, "name")):
         return definition
-    key = next((key for key in _SCHEMAS if body.get(key) is not None), None)
-    if key is None and text(definition.get("type")) not in (None, "function"):
+    key = next((key for key in _SCHEMA_KEYS if body.get(key) is not None), None)
+    if key is None and text_or_none(definition.get("type")) not in (None, "function"):
         return definition
     function = {key: body[key] for key in ("name", "description", "strict") if body.get(key)}
     if key is not None:
-        schema = unpacked(body[key])
+        schema = parse_if_json(body[key])
         # Bedrock wraps the schema once more.
-        inner = within(schema, "json") if key == "inputSchema" else None
+        inner = get_nested(schema, "json") if key == "inputSchema" else None
         function["parameters"] = inner if isinstance(inner, dict) else schema
     return {"type": "function", "function": function}

@@ -15,18 +15,18 @@ from ctxlab.messages.types import (
     Usage,
 )
 
-__all__ = ["Answer", "model_of"]
+__all__ = ["AssistantMessageBuilder", "most_common_model"]
 
 
 @dataclass
-class Answer:
+class AssistantMessageBuilder:
     """An answer that is being put together, kind by kind and each in order."""
 
     time: float | None = None
     "seconds since 1970"
     usage: Usage | None = None
     texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     results: list[Message] = field(default_factory=list)
     "of its calls"
@@ -35,14 +35,14 @@ class Answer:
     def message(self) -> Message:
         """The assistant's message.
 
-        >>> Answer(texts=["a", "b"]).message.content
+        >>> AssistantMessageBuilder(texts=["a", "b"]).message.content
         'a\\nb'
         """
         return Message(
             "assistant",
             "\n".join(self.texts) if self.texts else None,
             tool_calls=tuple(self.calls),
-            reasoning="\n".join(self.thoughts) or None,
+            reasoning="\n".join(self.reasoning) or None,
             usage=self.usage,
             time=self.time,
         )
@@ -53,10 +53,10 @@ class Answer:
         return (self.message, *self.results)
 
 
-def model_of(models: Counter[str]) -> str | None:
+def most_common_model(models: Counter[str]) -> str | None:
     """The model that gave most answers; of several, the first of them. None where none is named.
 
-    >>> model_of(Counter(["a", "b", "b"])), model_of(Counter())
+    >>> most_common_model(Counter(["a", "b", "b"])), most_common_model(Counter())
     ('b', None)
     """
     return max(models, key=models.__getitem__, default=None)

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_content import (
-    Content,
-    call,
+    ParsedContent,
+    parse_tool_call,
     read_blocks,
 )
 from ctxlab.formats.common.usage import (
@@ -27,14 +27,12 @@ from ctxlab.formats.common.usage import (
     langchain_usage,
     openai_usage,
 )
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
     first_text,
-    text,
-    within,
-)
-from ctxlab.formats.required_fields import (
-    a_list,
-    an_object,
+    get_nested,
+    require_list,
+    require_object,
+    text_or_none,
 )
 from ctxlab.messages.types import (
     ROLES,
@@ -66,108 +64,113 @@ def is_langchain_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     if "lc" in value:
-        return _kind(_last(value.get("id"))) in (*_ROLES, "chat")
+        return _message_kind(_last_item(value.get("id"))) in (*_ROLES, "chat")
     wrapped = isinstance(value.get("data"), dict) or "content" in value
-    return wrapped and _kind(value.get("type")) in (*_ROLES, "chat")
+    return wrapped and _message_kind(value.get("type")) in (*_ROLES, "chat")
 
 
-def message_from_langchain(value: Any, leave_out: LeaveOut) -> Message:
+def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
     """One message; ``ValueError`` says what is wrong with it.
 
-    ``leave_out`` is told of each block that becomes nothing.
+    ``skip`` is told of each block that becomes nothing.
 
     >>> call = {"name": "ls", "args": {"path": "."}, "id": "c", "type": "tool_call"}
     >>> form = {"type": "ai", "data": {"content": "", "tool_calls": [call]}}
     >>> message_from_langchain(form, print).tool_calls
     (ToolCall(id='c', name='ls', arguments='{"path":"."}'),)
     """
-    kind, fields = _unwrapped(value)
+    kind, fields = _unwrap(value)
     role = cast(Role, _ROLES[kind])
     content = fields.get("content")
-    held = read_blocks(content, leave_out) if isinstance(content, list) else Content()
+    held = read_blocks(content, skip) if isinstance(content, list) else ParsedContent()
     for _ in held.results:
-        leave_out("result within another message")
+        skip("result within another message")
     if isinstance(content, list):
-        said = held.said
+        said = held.content
     else:
         said = content if content is None or isinstance(content, str) else dump_json(content)
     if fields.get("artifact") is not None:
-        leave_out("artifact of a tool result")
+        skip("artifact of a tool result")
     extra = {"is_error": True} if fields.get("status") == "error" else {}
-    name = text(fields.get("name"))
+    name = text_or_none(fields.get("name"))
     if role != "assistant":
-        id = text(fields.get("tool_call_id")) or (name if kind == "function" else None)
+        id = text_or_none(fields.get("tool_call_id")) or (name if kind == "function" else None)
         answered = id if role == "tool" else None
         return Message(role, said or "", tool_call_id=answered, name=name, extra=extra)
     thought = (
-        within(fields, "additional_kwargs", "reasoning_content"),
+        get_nested(fields, "additional_kwargs", "reasoning_content"),
         *map(fields.get, ("reasoning_content", "reasoning")),
     )
     return Message(
         role,
         said,
-        tool_calls=_calls(fields) or held.calls,
+        tool_calls=_parse_tool_calls(fields) or held.calls,
         name=name,
-        reasoning="\n".join(held.thoughts) or first_text(thought),
-        usage=_usage(fields),
+        reasoning="\n".join(held.reasoning) or first_text(thought),
+        usage=_parse_usage(fields),
         extra=extra,
     )
 
 
-def _unwrapped(value: Any) -> tuple[str, dict[str, Any]]:
+def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
     """A message's kind, which is one of ``_ROLES``, and its fields, whatever it is wrapped in."""
-    value = an_object(value, "a message")
+    value = require_object(value, "a message")
     if "lc" in value:
-        kind, fields = _last(value.get("id")), value.get("kwargs")
+        kind, fields = _last_item(value.get("id")), value.get("kwargs")
     elif isinstance(value.get("data"), dict):
         kind, fields = value.get("type"), value["data"]
     else:
         kind, fields = value.get("type") or value.get("role"), value
     if not isinstance(fields, dict):
         raise ValueError(f"a message of type {kind!r} has fields, not {type(fields).__name__}")
-    named = _kind(kind)
+    named = _message_kind(kind)
     if named == "chat":
-        named = _kind(fields.get("role"))
+        named = _message_kind(fields.get("role"))
     if named not in _ROLES:
         raise ValueError(f"a message has a type that LangChain knows, not {kind!r}")
     return named, fields
 
 
-def _kind(name: Any) -> str:
+def _message_kind(name: Any) -> str:
     """``human`` for ``human``, ``HumanMessage`` and ``HumanMessageChunk``."""
     if not isinstance(name, str):
         return ""
     return name.removesuffix("Chunk").removesuffix("Message").lower()
 
 
-def _last(value: Any) -> Any:
+def _last_item(value: Any) -> Any:
     return value[-1] if isinstance(value, list) and value else None
 
 
-def _calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
+def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
     """The calls from where they are said first; those of the content stand in for none."""
-    told = [*_listed(fields, "tool_calls"), *_listed(fields, "invalid_tool_calls")]
+    calls = [
+        *_require_list_field(fields, "tool_calls"),
+        *_require_list_field(fields, "invalid_tool_calls"),
+    ]
     raw = fields.get("additional_kwargs")
-    for given in (raw, fields):
-        if not told and isinstance(given, dict):
-            told = _listed(given, "tool_calls") or _function(given.get("function_call"))
-    return tuple(map(call, told))
+    for holder in (raw, fields):
+        if not calls and isinstance(holder, dict):
+            calls = _require_list_field(holder, "tool_calls") or _parse_function_call(
+                holder.get("function_call")
+            )
+    return tuple(map(parse_tool_call, calls))
 
 
-def _function(value: Any) -> list[Any]:
+def _parse_function_call(value: Any) -> list[Any]:
     """The one call of OpenAI's first shape, which has no id: its result is named like it."""
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 
-def _listed(fields: dict[str, Any], key: str) -> list[Any]:
-    return a_list(fields.get(key) or [], key)
+def _require_list_field(fields: dict[str, Any], key: str) -> list[Any]:
+    return require_list(fields.get(key) or [], key)
 
 
-def _usage(fields: dict[str, Any]) -> Usage | None:
+def _parse_usage(fields: dict[str, Any]) -> Usage | None:
     """The standard counts, else what the provider's answer said."""
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))
-        or openai_usage(within(told, "token_usage") or None)
-        or anthropic_usage(within(told, "usage") or None)
+        or openai_usage(get_nested(told, "token_usage") or None)
+        or anthropic_usage(get_nested(told, "usage") or None)
     )

@@ -5,26 +5,26 @@ with that conversation, whose messages are taken once. Where it lacks some of th
 their place, the system compacted: the conversation stays whole, and a ``Compaction`` says what was
 kept, what stood in place of the rest and which results were cleared. Any other request begins a
 conversation of its own: a subagent, a title, a turn that was taken back. Readers of request logs
-(``request_bodies``), of traces (``traced_calls``) and of OpenHands' completions use it.
+(``request_log``), of traces (``traces``) and of OpenHands' completions use it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
-from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.alignment import (
-    SYSTEM,
+    SYSTEM_KEY,
     Alignment,
-    Key,
-    Sent,
-    align,
-    alike,
-    opening,
+    MessageKey,
+    SentMessage,
+    align_messages,
+    first_message_key,
+    is_similar,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -32,12 +32,31 @@ from ctxlab.messages.types import (
     Recording,
 )
 
-__all__ = ["Request", "shared", "stitch"]
-
-_MOST_CANDIDATES = 8  # of conversations that end alike, the newest: reading stays linear
+__all__ = ["LoggedRequest", "intern_messages", "match_repeated", "stitch_requests"]
 
 
-class Request(NamedTuple):
+def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
+    """Index in ``after`` → index in ``before`` of what is the same, each taken once, the newest first.
+
+    The order does not matter: products put what they keep in an order of their own.
+
+    >>> match_repeated(["hi", "go on", "go on"], ["in short", "go on"])
+    {1: 2}
+    """
+    places: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(before):
+        places.setdefault(key, []).append(index)
+    found = {}
+    for index in range(len(after) - 1, -1, -1):
+        if waiting := places.get(after[index]):
+            found[index] = waiting.pop()
+    return found
+
+
+_MAX_CANDIDATES = 8  # of conversations that end alike, the newest: reading stays linear
+
+
+class LoggedRequest(NamedTuple):
     """One logged model call."""
 
     messages: tuple[Message, ...]
@@ -48,31 +67,31 @@ class Request(NamedTuple):
     model: str | None = None
 
 
-def stitch(
-    requests: Iterable[Request],
+def stitch_requests(
+    requests: Iterable[LoggedRequest],
     name: str,
-    leave_out: LeaveOut,
+    skip: SkipCallback,
     cluster: str | None = None,
 ) -> Iterator[Recording]:
     """The conversations of requests that come in the order in which they were made.
 
     The first is called ``name``, the others ``name/2`` and so on; they share a cluster where there
-    are several. ``leave_out`` is told of a request that is made again, and of one that is empty.
+    are several. ``skip`` is told of a request that is made again, and of one that is empty.
     """
-    log = _Log()
+    log = _ConversationIndex()
     for request in requests:
         if not request.messages:
-            leave_out("request without messages")
+            skip("request without messages")
             continue
-        sent = [Sent.of(message) for message in request.messages]
-        thread, found = log.thread_of(sent)
-        log.forget_ends(thread)
+        sent = [SentMessage.from_message(message) for message in request.messages]
+        thread, found = log.find_conversation(sent)
+        log.remove_ends(thread)
         known = len(thread.messages)
-        if thread.take(request, sent, found):
-            leave_out("request made again")
-        log.learn(thread, thread.messages[known:])
-    shared = cluster or (name if len(log.threads) > 1 else None)
-    for number, thread in enumerate(log.threads, start=1):
+        if thread.add_request(request, sent, found):
+            skip("request made again")
+        log.index_conversation(thread, thread.messages[known:])
+    shared = cluster or (name if len(log.conversations) > 1 else None)
+    for number, thread in enumerate(log.conversations, start=1):
         yield Recording(
             id=name if number == 1 else f"{name}/{number}",
             messages=tuple(thread.messages),
@@ -83,7 +102,7 @@ def stitch(
         )
 
 
-def shared(request: Request, seen: dict[Any, Message]) -> Request:
+def intern_messages(request: LoggedRequest, seen: dict[Any, Message]) -> LoggedRequest:
     """The request with messages that are equal to earlier ones being those: it takes no memory twice.
 
     ``seen`` holds the earlier ones, and those of this request from then on.
@@ -98,195 +117,228 @@ def shared(request: Request, seen: dict[Any, Message]) -> Request:
 
 
 @dataclass(eq=False)
-class _Thread:
+class _Conversation:
     """One conversation as its requests tell it."""
 
-    first: Key | None
+    first_key: MessageKey | None
     "what it began with"
     messages: list[Message] = field(default_factory=list)
     compactions: list[Compaction] = field(default_factory=list)
     tools: tuple[dict[str, Any], ...] = ()
     model: str | None = None
-    held: list[Sent] = field(default_factory=list)
+    previous: list[SentMessage] = field(default_factory=list)
     "the newest request and its answer"
-    answered: bool = False
-    others: list[Message] = field(default_factory=list)
+    has_answer: bool = False
+    earlier_answers: list[Message] = field(default_factory=list)
     "earlier answers to the newest request"
-    places: dict[Key, list[int]] = field(default_factory=dict)
+    positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
     "where a message of this form stands"
 
-    def take(self, request: Request, sent: Sequence[Sent], found: Alignment) -> bool:
+    def add_request(
+        self, request: LoggedRequest, current: Sequence[SentMessage], alignment: Alignment
+    ) -> bool:
         """The next request of this conversation; whether it is the newest one made again."""
-        matched = found.matched
+        matched = alignment.matched
         end = max(matched, default=-1) + 1
-        again = end == len(sent) and matched[end - 1] == len(self.held) - 1 - self.answered
+        again = end == len(current) and matched[end - 1] == len(self.previous) - 1 - self.has_answer
         if not again:
-            self._settle(request, sent, matched)
-            self.others.clear()
-        elif self.answered:
-            self.others.append(self._take_back())
-        self._compact(sent[:end], matched)
+            self._settle_answer(request, current, matched)
+            self.earlier_answers.clear()
+        elif self.has_answer:
+            self.earlier_answers.append(self._pop_message())
+        self._record_compaction(current[:end], matched)
         for message in request.messages[end:]:
-            self._add(message)
-        answer = request.answer or (self.others[-1] if again and self.others else None)
-        self.answered = answer is not None
+            self._append_message(message)
+        answer = request.answer or (
+            self.earlier_answers[-1] if again and self.earlier_answers else None
+        )
+        self.has_answer = answer is not None
         if answer is not None:
-            self._add(answer)
+            self._append_message(answer)
         self.tools, self.model = request.tools or self.tools, request.model or self.model
         return again
 
-    def _settle(self, request: Request, sent: Sequence[Sent], matched: dict[int, int]) -> None:
+    def _settle_answer(
+        self, request: LoggedRequest, current: Sequence[SentMessage], matched: dict[int, int]
+    ) -> None:
         """The answer that stands is the one that the agent went on with."""
         index = next(reversed(matched), -1)
-        if not self.answered or matched.get(index) != len(self.held) - 1:
+        if not self.has_answer or matched.get(index) != len(self.previous) - 1:
             return
-        if sent[index].form == self.held[-1].form:
+        if current[index].exact_key == self.previous[-1].exact_key:
             return
-        answers = [*self.others, self.messages[-1]]
-        same = [each for each in answers if Sent.of(each).form == sent[index].form]
-        same = same or [each for each in answers if alike(Sent.of(each), sent[index])]
-        self._take_back()
-        self._add(same[-1] if same else request.messages[index])
+        answers = [*self.earlier_answers, self.messages[-1]]
+        same = [
+            each
+            for each in answers
+            if SentMessage.from_message(each).exact_key == current[index].exact_key
+        ]
+        same = same or [
+            each for each in answers if is_similar(SentMessage.from_message(each), current[index])
+        ]
+        self._pop_message()
+        self._append_message(same[-1] if same else request.messages[index])
 
-    def _compact(self, sent: Sequence[Sent], matched: dict[int, int]) -> None:
+    def _record_compaction(self, current: Sequence[SentMessage], matched: dict[int, int]) -> None:
         """What the request holds of the one before; where that is not all, the system compacted."""
-        old, here = self.held, len(self.messages)
-        positions = [old[matched[i]].position if i in matched else None for i in range(len(sent))]
-        if len(matched) < len(sent):
-            self._come_back(sent, positions, matched)
-        self.held = [
+        old, here = self.previous, len(self.messages)
+        positions = [
+            old[matched[i]].position if i in matched else None for i in range(len(current))
+        ]
+        if len(matched) < len(current):
+            self._restore_dropped(current, positions, matched)
+        self.previous = [
             old[matched[i]]
             if i in matched and old[matched[i]].text == each.text
             else each._replace(position=positions[i])
-            for i, each in enumerate(sent)
+            for i, each in enumerate(current)
         ]
         cleared = tuple(
-            sent[index].key[1]
+            current[index].key[1]
             for index, place in matched.items()
-            if sent[index].key[0] == "tool"
-            and sent[index].text != old[place].text
-            and self._differs(sent[index], old[place].position)
+            if current[index].key[0] == "tool"
+            and current[index].text != old[place].text
+            and self._text_differs(current[index], old[place].position)
         )
         if cleared:
             self.compactions.append(Compaction(here, "clear", cleared=cleared))
-        if len(matched) < max(len(sent), len(old)):
+        if len(matched) < max(len(current), len(old)):
             kept = tuple(p for p in positions if p is not None)
-            stands_in = (each.text for each in self.held if each.position is None)
+            stands_in = (each.text for each in self.previous if each.position is None)
             summary = "\n\n".join(stands_in) or None
             self.compactions.append(Compaction(here, "summary", summary, kept))
 
-    def _differs(self, sent: Sent, position: int | None) -> bool:
+    def _text_differs(self, sent: SentMessage, position: int | None) -> bool:
         return position is None or self.messages[position].text != sent.text
 
-    def _come_back(
-        self, sent: Sequence[Sent], positions: list[int | None], matched: dict[int, int]
+    def _restore_dropped(
+        self, current: Sequence[SentMessage], positions: list[int | None], matched: dict[int, int]
     ) -> None:
         """What was dropped, and is there again between the same neighbours, is the old message."""
         lows = list(accumulate((-1 if p is None else p for p in positions), max))
         high = len(self.messages)
-        for index in range(len(sent) - 1, -1, -1):
+        for index in range(len(current) - 1, -1, -1):
             if index not in matched:
-                places = self.places.get(sent[index].form, [])
+                places = self.positions_by_key.get(current[index].exact_key, [])
                 nearest = bisect_left(places, high) - 1
                 if nearest >= 0 and places[nearest] > lows[index]:
                     positions[index] = places[nearest]
             position = positions[index]
             high = high if position is None else position
 
-    def _add(self, message: Message) -> None:
-        here = Sent.of(message, len(self.messages))
-        self.held.append(here)
-        self.places.setdefault(here.form, []).append(len(self.messages))
+    def _append_message(self, message: Message) -> None:
+        here = SentMessage.from_message(message, len(self.messages))
+        self.previous.append(here)
+        self.positions_by_key.setdefault(here.exact_key, []).append(len(self.messages))
         self.messages.append(message)
 
-    def _take_back(self) -> Message:
-        self.places[self.held.pop().form].pop()
+    def _pop_message(self) -> Message:
+        self.positions_by_key[self.previous.pop().exact_key].pop()
         return self.messages.pop()
 
 
 @dataclass
-class _Log:
+class _ConversationIndex:
     """The conversations so far, and what tells to which of them a request belongs."""
 
-    threads: list[_Thread] = field(default_factory=list)
-    ends: dict[tuple[Key | None, Key], dict[int, _Thread]] = field(default_factory=dict)
+    conversations: list[_Conversation] = field(default_factory=list)
+    conversations_by_end: dict[tuple[MessageKey | None, MessageKey], dict[int, _Conversation]] = (
+        field(default_factory=dict)
+    )
     "how a newest request begins, or None for any, with how it ends"
-    firsts: set[Key | None] = field(default_factory=set)
-    callers: dict[str, _Thread | None] = field(default_factory=dict)
+    first_keys: set[MessageKey | None] = field(default_factory=set)
+    call_owners: dict[str, _Conversation | None] = field(default_factory=dict)
     "which conversation made a call; None: several messages did, as ids such as ``call_1`` say"
 
-    def thread_of(self, sent: Sequence[Sent]) -> tuple[_Thread, Alignment]:
+    def find_conversation(self, current: Sequence[SentMessage]) -> tuple[_Conversation, Alignment]:
         """The conversation that a request goes on with: one that begins like it, if there is one."""
-        for begins in (opening(sent), None):
-            best: tuple[int, _Thread, Alignment] | None = None
-            for thread in self._candidates(begins, sent):
-                found = align(thread.held, sent, thread.answered)
-                if not self._goes_on(thread, sent, found):
+        for begins in (first_message_key(current), None):
+            best: tuple[int, _Conversation, Alignment] | None = None
+            for thread in self._candidates(begins, current):
+                found = align_messages(thread.previous, current, thread.has_answer)
+                if not self._continues(thread, current, found):
                     continue
-                if found.whole and len(found.matched) == len(thread.held):
+                if found.extends_previous and len(found.matched) == len(thread.previous):
                     return thread, found
                 if best is None or len(found.matched) > best[0]:
                     best = len(found.matched), thread, found
             if best is not None:
                 return best[1:]
-        thread = _Thread(opening(sent))
-        self.threads.append(thread)
-        self.firsts.add(thread.first)
-        return thread, align((), sent, False)
+        thread = _Conversation(first_message_key(current))
+        self.conversations.append(thread)
+        self.first_keys.add(thread.first_key)
+        return thread, align_messages((), current, False)
 
-    def forget_ends(self, thread: _Thread) -> None:
+    def remove_ends(self, conversation: _Conversation) -> None:
         """Before a conversation goes on."""
-        for end in self._ends(thread):
-            self.ends.get(end, {}).pop(id(thread), None)
+        for end in self._end_keys(conversation):
+            self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
-    def learn(self, thread: _Thread, new: Sequence[Message]) -> None:
+    def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
         """After a conversation went on."""
-        for end in self._ends(thread):
-            self.ends.setdefault(end, {})[id(thread)] = thread
+        for end in self._end_keys(conversation):
+            self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):
-            only = call.id not in self.callers and call.id != call.name
-            self.callers[call.id] = thread if only else None
+            only = call.id not in self.call_owners and call.id != call.name
+            self.call_owners[call.id] = conversation if only else None
 
-    def _ends(self, thread: _Thread) -> Iterator[tuple[Key | None, Key]]:
+    def _end_keys(
+        self, conversation: _Conversation
+    ) -> Iterator[tuple[MessageKey | None, MessageKey]]:
         """What a request that goes on holds: the answer, or what it answers."""
-        begins = opening(thread.held)
-        for each in thread.held[-2 if thread.answered else -1 :]:
-            yield begins, each.form
-            yield None, each.form
+        begins = first_message_key(conversation.previous)
+        for each in conversation.previous[-2 if conversation.has_answer else -1 :]:
+            yield begins, each.exact_key
+            yield None, each.exact_key
 
-    def _candidates(self, begins: Key | None, sent: Sequence[Sent]) -> list[_Thread]:
+    def _candidates(
+        self, first_key: MessageKey | None, current: Sequence[SentMessage]
+    ) -> list[_Conversation]:
         """Those whose end the request holds, looked for from its newest message on."""
-        found: dict[int, _Thread] = {}
-        for each in reversed(sent):
-            ending = self.ends.get((begins, each.form))
+        found: dict[int, _Conversation] = {}
+        for each in reversed(current):
+            ending = self.conversations_by_end.get((first_key, each.exact_key))
             if ending:
-                found |= islice(reversed(ending.items()), _MOST_CANDIDATES)
-            if len(found) >= _MOST_CANDIDATES:
+                found |= islice(reversed(ending.items()), _MAX_CANDIDATES)
+            if len(found) >= _MAX_CANDIDATES:
                 break
         return list(found.values())
 
-    def _goes_on(self, thread: _Thread, sent: Sequence[Sent], found: Alignment) -> bool:
+    def _continues(
+        self, conversation: _Conversation, current: Sequence[SentMessage], alignment: Alignment
+    ) -> bool:
         """Whether a request that holds an end of a conversation does go on with it."""
-        held = thread.held
-        if found.newest is None:
+        held = conversation.previous
+        if alignment.last_match is None:
             return False
-        index, place = found.newest
-        if thread.answered and place < len(held) - 1:
+        index, place = alignment.last_match
+        if conversation.has_answer and place < len(held) - 1:
             # Where the answer is not there, the prompt tells it from one that asks for a title, say.
-            prompts, before = ([e.text for e in of if e.key == SYSTEM] for of in (sent, held))
+            prompts, before = (
+                [e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held)
+            )
             if prompts != before:
                 return False
-        if found.whole:
+        if alignment.extends_previous:
             return True
-        if any(self.callers.get(call) is thread for call in sent[index].calls):
+        if any(self.call_owners.get(call) is conversation for call in current[index].call_ids):
             return True
-        begins = opening(sent)
-        if begins in self.firsts and begins not in (thread.first, opening(held)):
+        begins = first_message_key(current)
+        if begins in self.first_keys and begins not in (
+            conversation.first_key,
+            first_message_key(held),
+        ):
             return False
-        if begins != opening(held) and place < len(held) - 1:
+        if begins != first_message_key(held) and place < len(held) - 1:
             return False  # it holds neither the beginning nor the answer
-        first = next((i for i, each in enumerate(sent) if each.key != SYSTEM), 0)
-        old = found.altered.get(first, -1)
-        if old >= 0 and held[old].position is not None and not alike(held[old], sent[first]):
+        first = next((i for i, each in enumerate(current) if each.key != SYSTEM_KEY), 0)
+        old = alignment.altered.get(first, -1)
+        if (
+            old >= 0
+            and held[old].position is not None
+            and not is_similar(held[old], current[first])
+        ):
             return False  # in place of what was asked stands another question
-        return found.last_shared(held, sent) == 2 or found.lacks_only_users(held)
+        return alignment.count_shared_tail(
+            held, current
+        ) == 2 or alignment.omits_only_user_messages(held)

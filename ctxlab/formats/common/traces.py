@@ -2,7 +2,7 @@
 
 A tracing system says of each call to which thread it belongs (a session that the application named,
 else the trace), and exports the calls in any order, the last one first or child before parent. The
-readers of LangSmith, Langfuse and OpenTelemetry make a ``Call`` of each.
+readers of LangSmith, Langfuse and OpenTelemetry make a ``TracedCall`` of each.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ctxlab.formats.base import (
-    LeaveOut,
+    SkipCallback,
     Source,
 )
 from ctxlab.formats.common.api_calls import (
-    answers_of,
-    messages_of,
+    parse_request_messages,
+    parse_response_messages,
 )
-from ctxlab.formats.common.api_messages import LEFT_OUT
+from ctxlab.formats.common.api_messages import SKIPPED_KEY
 from ctxlab.formats.common.stitch import (
-    Request,
-    shared,
-    stitch,
+    LoggedRequest,
+    intern_messages,
+    stitch_requests,
 )
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    text_or_none,
 )
 from ctxlab.messages.types import (
     Message,
@@ -36,10 +36,10 @@ from ctxlab.messages.types import (
     Usage,
 )
 
-__all__ = ["Call", "Thread", "call", "conversations", "thread_of"]
+__all__ = ["ThreadKey", "TracedCall", "build_traced_call", "find_thread", "recordings_from_calls"]
 
 
-class Thread(NamedTuple):
+class ThreadKey(NamedTuple):
     """What calls belong together by."""
 
     kind: str
@@ -47,77 +47,81 @@ class Thread(NamedTuple):
     id: str
 
 
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """One model call of a trace."""
 
-    thread: Thread
+    thread: ThreadKey
     start: float | None
     "seconds since 1970"
-    request: Request
+    request: LoggedRequest
 
 
-def call(
-    thread: Thread,
-    sent: Any,
-    received: Any,
-    leave_out: LeaveOut,
+def build_traced_call(
+    thread: ThreadKey,
+    inputs: Any,
+    outputs: Any,
+    skip: SkipCallback,
     *,
     start: float | None,
     end: float | None,
     usage: Usage | None,
     tools: tuple[dict[str, Any], ...],
     model: str | None,
-) -> Call:
+) -> TracedCall:
     """A call from what was logged of it; ``usage`` and the time of its end belong to the answer.
 
     What happened within the call before the last answer stands among what was sent.
     """
-    messages = messages_of(sent, leave_out)
-    inside = answers_of(received, leave_out)
+    messages = parse_request_messages(inputs, skip)
+    received_messages = parse_response_messages(outputs, skip)
     answer: Message | None = None
-    if inside and inside[-1].role == "assistant":
-        answer = inside.pop()
+    if received_messages and received_messages[-1].role == "assistant":
+        answer = received_messages.pop()
         time = start if end is None else end
         answer = answer.replace(usage=answer.usage or usage, time=time)
-    return Call(thread, start, Request((*messages, *inside), answer, tools, model))
+    return TracedCall(
+        thread, start, LoggedRequest((*messages, *received_messages), answer, tools, model)
+    )
 
 
-def thread_of(said: Any, names: Iterable[str], trace: str) -> Thread:
-    """The first thread that something names under one of ``names``, else its trace.
+def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
+    """The first thread that something names under one of ``keys``, else its trace.
 
-    >>> thread_of({"session_id": "s"}, ("thread_id", "session_id"), trace="t")
-    Thread(kind='session_id', id='s')
+    >>> find_thread({"session_id": "s"}, ("thread_id", "session_id"), trace_id="t")
+    ThreadKey(kind='session_id', id='s')
     """
-    for name in names:
-        if id := text(within(said, name)):
-            return Thread(name, id)
-    return Thread("trace_id", trace)
+    for name in keys:
+        if id := text_or_none(get_nested(metadata, name)):
+            return ThreadKey(name, id)
+    return ThreadKey("trace_id", trace_id)
 
 
-def conversations(calls: Iterable[Call], source: Source) -> Iterator[Recording]:
+def recordings_from_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
     """The recordings of calls in any order, thread by thread and each in the order of time.
 
     Threads come in the order in which they began; a call without a time comes first in its own.
     """
     seen: dict[Any, Message] = {}
-    held = [each._replace(request=shared(each.request, seen)) for each in calls]
-    threads: dict[Thread, list[Request]] = {}
+    held = [each._replace(request=intern_messages(each.request, seen)) for each in calls]
+    threads: dict[ThreadKey, list[LoggedRequest]] = {}
     for each in sorted(held, key=lambda each: each.start or 0.0):
         threads.setdefault(each.thread, []).append(each.request)
     for thread, requests in threads.items():
-        for recording in stitch(requests, f"{source.name}/{thread.id}", source.skip):
+        for recording in stitch_requests(requests, f"{source.name}/{thread.id}", source.skip):
             yield msgspec.structs.replace(
                 recording,
-                messages=tuple(_told(message, source.skip) for message in recording.messages),
+                messages=tuple(
+                    _report_skipped(message, source.skip) for message in recording.messages
+                ),
                 meta={thread.kind: thread.id},
             )
 
 
-def _told(message: Message, leave_out: LeaveOut) -> Message:
+def _report_skipped(message: Message, skip: SkipCallback) -> Message:
     """A message whose losses are counted, now that it stands in its conversation once."""
-    if LEFT_OUT not in message.extra:
+    if SKIPPED_KEY not in message.extra:
         return message
-    for reason in message.extra[LEFT_OUT]:
-        leave_out(reason)
-    extra = {key: value for key, value in message.extra.items() if key != LEFT_OUT}
+    for reason in message.extra[SKIPPED_KEY]:
+        skip(reason)
+    extra = {key: value for key, value in message.extra.items() if key != SKIPPED_KEY}
     return message.replace(extra=extra)

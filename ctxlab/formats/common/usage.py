@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxlab.formats.optional_fields import (
-    whole_number,
-    within,
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
 )
 from ctxlab.messages.types import Usage
 
-__all__ = ["anthropic_usage", "any_usage", "langchain_usage", "openai_usage"]
+__all__ = ["anthropic_usage", "detect_usage", "langchain_usage", "openai_usage"]
 
-_TIERS = ("", "priority_", "flex_")
+_SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
 def openai_usage(value: Any) -> Usage | None:
@@ -27,14 +27,14 @@ def openai_usage(value: Any) -> Usage | None:
     """
     if not isinstance(value, dict):
         return None
-    read = whole_number(within(value, "prompt_tokens_details", "cached_tokens"))
-    written = whole_number(value.get("cache_creation_input_tokens"))
+    read = count_or_zero(get_nested(value, "prompt_tokens_details", "cached_tokens"))
+    written = count_or_zero(value.get("cache_creation_input_tokens"))
     return Usage(
-        input=max(whole_number(value.get("prompt_tokens")) - read - written, 0),
+        input=max(count_or_zero(value.get("prompt_tokens")) - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=whole_number(value.get("completion_tokens")),
-        reasoning=whole_number(within(value, "completion_tokens_details", "reasoning_tokens")),
+        output=count_or_zero(value.get("completion_tokens")),
+        reasoning=count_or_zero(get_nested(value, "completion_tokens_details", "reasoning_tokens")),
     )
 
 
@@ -47,19 +47,19 @@ def anthropic_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     return Usage(
-        input=whole_number(value.get("input_tokens")),
-        cache_read=whole_number(value.get("cache_read_input_tokens")),
-        cache_write=whole_number(value.get("cache_creation_input_tokens")),
-        output=whole_number(value.get("output_tokens")),
+        input=count_or_zero(value.get("input_tokens")),
+        cache_read=count_or_zero(value.get("cache_read_input_tokens")),
+        cache_write=count_or_zero(value.get("cache_creation_input_tokens")),
+        output=count_or_zero(value.get("output_tokens")),
     )
 
 
-def any_usage(value: Any) -> Usage | None:
+def detect_usage(value: Any) -> Usage | None:
     """Return the usage from the shape whose keys it has: OpenAI's, Anthropic's or Bedrock's.
 
-    >>> any_usage({"inputTokens": 5, "outputTokens": 1, "cacheReadInputTokens": 4})
+    >>> detect_usage({"inputTokens": 5, "outputTokens": 1, "cacheReadInputTokens": 4})
     Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
-    >>> any_usage({"tokens": 5}) is None
+    >>> detect_usage({"tokens": 5}) is None
     True
     """
     if not isinstance(value, dict):
@@ -68,10 +68,10 @@ def any_usage(value: Any) -> Usage | None:
         return openai_usage(value)
     if "inputTokens" in value or "outputTokens" in value:
         return Usage(
-            input=whole_number(value.get("inputTokens")),
-            cache_read=whole_number(value.get("cacheReadInputTokens")),
-            cache_write=whole_number(value.get("cacheWriteInputTokens")),
-            output=whole_number(value.get("outputTokens")),
+            input=count_or_zero(value.get("inputTokens")),
+            cache_read=count_or_zero(value.get("cacheReadInputTokens")),
+            cache_write=count_or_zero(value.get("cacheWriteInputTokens")),
+            output=count_or_zero(value.get("outputTokens")),
         )
     return anthropic_usage(value) if value.keys() & {"input_tokens", "output_tokens"} else None
 
@@ -89,14 +89,21 @@ def langchain_usage(value: Any) -> Usage | None:
         return None
     told, thought = value.get("input_token_details"), value.get("output_token_details")
     # A service tier is put before the name: priority_cache_read.
-    read = max(whole_number(within(told, f"{tier}cache_read")) for tier in _TIERS)
+    read = max(
+        count_or_zero(get_nested(told, f"{tier}cache_read")) for tier in _SERVICE_TIER_PREFIXES
+    )
     # Where the parts of what was written are known, langchain-anthropic sets the whole to 0.
-    parts = (whole_number(within(told, f"ephemeral_{age}_input_tokens")) for age in ("5m", "1h"))
-    written = whole_number(within(told, "cache_creation")) or sum(parts)
+    parts = (
+        count_or_zero(get_nested(told, f"ephemeral_{age}_input_tokens")) for age in ("5m", "1h")
+    )
+    written = count_or_zero(get_nested(told, "cache_creation")) or sum(parts)
     return Usage(
-        input=max(whole_number(value.get("input_tokens")) - read - written, 0),
+        input=max(count_or_zero(value.get("input_tokens")) - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=whole_number(value.get("output_tokens")),
-        reasoning=max(whole_number(within(thought, f"{tier}reasoning")) for tier in _TIERS),
+        output=count_or_zero(value.get("output_tokens")),
+        reasoning=max(
+            count_or_zero(get_nested(thought, f"{tier}reasoning"))
+            for tier in _SERVICE_TIER_PREFIXES
+        ),
     )

@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    listed,
-    text,
-    whole_number,
-    within,
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    list_or_empty,
+    parse_iso_time,
+    text_or_none,
 )
 
-__all__ = ["is_ui_message", "is_ui_tool", "model_rows"]
+__all__ = ["is_ui_message", "is_ui_tool_part", "split_ui_message"]
 
-_DONE = ("output-available", "output-error", "output-denied", "result")
-_UNFINISHED = ("input-streaming", "partial-call")
-_MARKS = ("step-start", "dynamic-tool", "tool-invocation")
+_DONE_STATES = ("output-available", "output-error", "output-denied", "result")
+_UNFINISHED_STATES = ("input-streaming", "partial-call")
+_UI_PART_TYPES = ("step-start", "dynamic-tool", "tool-invocation")
 
 
 def is_ui_message(row: Any) -> bool:
@@ -42,32 +42,34 @@ def is_ui_message(row: Any) -> bool:
     >>> is_ui_message({"role": "assistant", "parts": [{"type": "tool_call", "name": "ls"}]})
     False
     """
-    if within(row, "role") != "assistant":
+    if get_nested(row, "role") != "assistant":
         return False
     parts = row.get("parts")
     if isinstance(parts, list):
-        return any(within(part, "type") in _MARKS or is_ui_tool(part) for part in parts)
-    return bool(listed(row.get("toolInvocations"))) and "tool_calls" not in row
+        return any(
+            get_nested(part, "type") in _UI_PART_TYPES or is_ui_tool_part(part) for part in parts
+        )
+    return bool(list_or_empty(row.get("toolInvocations"))) and "tool_calls" not in row
 
 
-def is_ui_tool(part: Any) -> bool:
+def is_ui_tool_part(part: Any) -> bool:
     """Whether a part is a call of a tool that the part is named after.
 
-    >>> is_ui_tool({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
+    >>> is_ui_tool_part({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
     True
     """
-    kind = within(part, "type")
+    kind = get_nested(part, "type")
     return isinstance(kind, str) and kind.startswith("tool-") and isinstance(part.get("state"), str)
 
 
-def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, Any]]:
+def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[str, Any]]:
     """Return the rows of an assistant's UI message as the SDK sends them to a model.
 
     Parameters
     ----------
     row : dict[str, Any]
         A UI message for which ``is_ui_message`` holds.
-    leave_out : LeaveOut
+    skip : SkipCallback
         Told of each call that was cut off.
 
     Yields
@@ -78,55 +80,57 @@ def model_rows(row: dict[str, Any], leave_out: LeaveOut) -> Iterator[dict[str, A
     said: list[Any] = []
     results: list[dict[str, Any]] = []
     step = 0
-    for part in _parts(row):
-        kind, invocation = within(part, "type"), within(part, "toolInvocation")
-        now = whole_number(within(invocation, "step")) or step
+    for part in _ui_parts(row):
+        kind, invocation = get_nested(part, "type"), get_nested(part, "toolInvocation")
+        now = count_or_zero(get_nested(invocation, "step")) or step
         if kind == "step-start" or now != step:
-            yield from _step(row, said, results)
+            yield from _step_rows(row, said, results)
             said, results, step = [], [], now
-        if kind != "tool-invocation" and kind != "dynamic-tool" and not is_ui_tool(part):
+        if kind != "tool-invocation" and kind != "dynamic-tool" and not is_ui_tool_part(part):
             said += [part] if kind != "step-start" else []
             continue
         body = invocation if isinstance(invocation, dict) else part
-        state, output = body.get("state"), _output(body)
-        if state in _UNFINISHED:
-            leave_out("tool call that was cut off")
+        state, output = body.get("state"), _tool_output(body)
+        if state in _UNFINISHED_STATES:
+            skip("tool call that was cut off")
             continue
-        name = text(body.get("toolName")) or str(kind).removeprefix("tool-")
+        name = text_or_none(body.get("toolName")) or str(kind).removeprefix("tool-")
         held = [body[key] for key in ("input", "args", "rawInput") if body.get(key) is not None]
         its = {"toolCallId": body.get("toolCallId"), "toolName": name}
         said.append({"type": "tool-call", **its, "input": held[0] if held else {}})
-        if state in _DONE:
+        if state in _DONE_STATES:
             results.append({"type": "tool-result", **its, "output": output})
-    yield from _step(row, said, results)
+    yield from _step_rows(row, said, results)
 
 
-def _parts(row: dict[str, Any]) -> list[Any]:
+def _ui_parts(row: dict[str, Any]) -> list[Any]:
     parts = row.get("parts")
     if isinstance(parts, list):
         return parts
-    said = text(row.get("content"))
-    calls = listed(row.get("toolInvocations"))
+    said = text_or_none(row.get("content"))
+    calls = list_or_empty(row.get("toolInvocations"))
     invoked = [{"type": "tool-invocation", "toolInvocation": each} for each in calls]
     return [*invoked, *([{"type": "text", "text": said}] if said else [])]
 
 
-def _step(row: dict[str, Any], said: list[Any], results: list[Any]) -> Iterator[dict[str, Any]]:
+def _step_rows(
+    row: dict[str, Any], said: list[Any], results: list[Any]
+) -> Iterator[dict[str, Any]]:
     if said:
-        yield {"role": "assistant", "content": said} | _time(row)
+        yield {"role": "assistant", "content": said} | _created_at(row)
     if results:
         yield {"role": "tool", "content": results}
 
 
-def _time(row: dict[str, Any]) -> dict[str, Any]:
-    return {"createdAt": row["createdAt"]} if iso_time(row.get("createdAt")) else {}
+def _created_at(row: dict[str, Any]) -> dict[str, Any]:
+    return {"createdAt": row["createdAt"]} if parse_iso_time(row.get("createdAt")) else {}
 
 
-def _output(body: dict[str, Any]) -> dict[str, Any]:
+def _tool_output(body: dict[str, Any]) -> dict[str, Any]:
     """The output of a tool in the shape of a model message's result."""
     if body.get("state") == "output-error":
-        return {"type": "error-text", "value": text(body.get("errorText")) or ""}
+        return {"type": "error-text", "value": text_or_none(body.get("errorText")) or ""}
     if body.get("state") == "output-denied":
-        return {"type": "execution-denied", "reason": within(body, "approval", "reason")}
+        return {"type": "execution-denied", "reason": get_nested(body, "approval", "reason")}
     value = body.get("output", body.get("result"))
     return {"type": "text" if isinstance(value, str) else "json", "value": value}

@@ -25,16 +25,16 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.io.files import (
-    Place,
-    opened,
-)
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
+    get_nested,
     objects_in,
-    text,
-    within,
+    text_or_none,
 )
+from ctxlab.formats.io.files import (
+    PathOrUrl,
+    open_file,
+)
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import (
     Message,
@@ -42,21 +42,21 @@ from ctxlab.messages.types import (
 )
 
 __all__ = [
+    "CHUNK_VERSION",
+    "FILE_TYPES",
     "FORMAT",
-    "KINDS",
-    "SAID",
-    "VERSION",
-    "Header",
-    "Row",
-    "a_row",
+    "SESSION_META_KEYS",
+    "ChunkHeader",
+    "ChunkRow",
+    "get_session_id",
+    "parse_chunk_row",
     "read",
-    "session_of",
     "sniff",
 ]
 
-VERSION = 1
+CHUNK_VERSION = 1
 
-KINDS = (
+FILE_TYPES = (
     "session",
     "session-meta",
     "session-tools",
@@ -66,11 +66,11 @@ KINDS = (
 )
 """The ``type`` of the first line of each kind of file that belongs to a session."""
 
-SAID = ("title", "status", "agent", "file", "strategy", "system", "created")
+SESSION_META_KEYS = ("title", "status", "agent", "file", "strategy", "system", "created")
 """What a recording's ``meta`` says of its session, beside what the session's own ``meta`` holds."""
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ChunkHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The first line of a chunk: what is known of the session before it, so that no other is read."""
 
     type: str
@@ -90,51 +90,51 @@ class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str | None = None
 
 
-class Row(NamedTuple):
+class ChunkRow(NamedTuple):
     """A message in a chunk, and how many messages that were appended with it follow."""
 
     message: Message
     more: int
 
 
-def a_row(row: Any) -> Row:
+def parse_chunk_row(row: Any) -> ChunkRow:
     """A line of a chunk; ``ValueError`` says what is wrong with it."""
     if not isinstance(row, dict):
         raise ValueError(f"a row is an object, not {type(row).__name__}")
     more = row.get("more", 0)
     if not isinstance(more, int) or isinstance(more, bool) or more < 0:
         raise ValueError(f"more is {more!r}; it counts the rows that follow")
-    return Row(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
+    return ChunkRow(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
 
 
-def session_of(head: Head) -> str:
+def get_session_id(head: FileHead) -> str:
     """The id of the session that a file belongs to."""
-    return text(within(head.value, "id")) or ""
+    return text_or_none(get_nested(head.value, "id")) or ""
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a chunk of a session, or stands beside one."""
     row = head.value
     return (
         isinstance(row, dict)
         and row.get("format") == "ctxlab"
-        and row.get("type") in KINDS
+        and row.get("type") in FILE_TYPES
         and isinstance(row.get("id"), str)
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The session, whatever is there of its chunks in the order of their numbers."""
-    chunks: list[tuple[Header, Place]] = []
-    beside: dict[str, Any] = {}
+    chunks: list[tuple[ChunkHeader, PathOrUrl]] = []
+    side_files: dict[str, Any] = {}
     skipped: Counter[str] = Counter()
-    for place in (source.path, *source.others):
+    for place in (source.path, *source.other_paths):
         if str(place).endswith(".new"):
             skipped["file that was never finished"] += 1
             continue
         part = Source(place, source.name, source.on_error)
         try:
-            kind, first = _first(place)
+            kind, first = _read_first_line(place)
         except ReadError as error:
             if source.on_error == "raise":
                 raise
@@ -142,18 +142,18 @@ def read(source: Source) -> Iterator[Recording]:
             continue
         if kind == "session":
             try:
-                chunks.append((msgspec.convert(first, Header), place))
+                chunks.append((msgspec.convert(first, ChunkHeader), place))
             except (msgspec.ValidationError, ValueError) as error:
-                part.broken(f"no header of a chunk: {error}", 1)
+                part.report_error(f"no header of a chunk: {error}", 1)
         elif kind == "session-lines":
-            beside[kind] = {str(row["turn"]): row["line"] for row in _told(part)}
-        elif kind in KINDS:
-            beside[kind] = first
+            side_files[kind] = {str(row["turn"]): row["line"] for row in _read_turn_lines(part)}
+        elif kind in FILE_TYPES:
+            side_files[kind] = first
         else:
-            part.broken("no file of a session", 1)
-        skipped.update(part.take())
+            part.report_error("no file of a session", 1)
+        skipped.update(part.pop_skipped())
     chunks.sort(key=lambda chunk: chunk[0].chunk)
-    if (beside.get("session-meta") or {}).get("deleted"):
+    if (side_files.get("session-meta") or {}).get("deleted"):
         source.skip("session that is being removed")
         return
     messages: list[Message] = []
@@ -165,12 +165,12 @@ def read(source: Source) -> Iterator[Recording]:
             if header.batch and header.batch <= gap:
                 skipped["chunk of an unfinished batch"] += len(chunks) - number
                 break
-            part.broken(f"chunk {gap} of session {header.id} is missing", 1)
+            part.report_error(f"chunk {gap} of session {header.id} is missing", 1)
         newest = number == len(chunks) - 1
-        messages += _messages(part, newest)
-        skipped.update(part.take())
+        messages += _read_messages(part, newest)
+        skipped.update(part.pop_skipped())
     if chunks:
-        yield _recording(chunks[0][0], messages, beside, skipped)
+        yield _build_recording(chunks[0][0], messages, side_files, skipped)
     for reason, count in () if chunks else skipped.items():
         for _ in range(count):
             source.skip(reason)
@@ -178,58 +178,58 @@ def read(source: Source) -> Iterator[Recording]:
 
 FORMAT = Format(
     "session-chunks",
-    "ctxlab: chunks of a stored session (ChunkedStore)",
+    "ctxlab: chunks of a stored session (JsonlStore)",
     sniff,
     read,
-    together=session_of,
+    group_key=get_session_id,
 )
 
 
-def _first(place: Place) -> tuple[str, Any]:
+def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
     """What kind of file of a session it is, and its first line."""
-    with opened(place) as file:
+    with open_file(path) as file:
         line = file.readline()
     try:
         row = parse_json(line)
     except ValueError:
-        raise ReadError(place, 1, "not JSON") from None
+        raise ReadError(path, 1, "not JSON") from None
     kind = row.get("type") if isinstance(row, dict) and row.get("format") == "ctxlab" else None
-    if kind in KINDS and row.get("version") != VERSION:
-        reason = f"version {row.get('version')!r} of a session; this ctxlab reads {VERSION}"
-        raise ReadError(place, 1, reason)
+    if kind in FILE_TYPES and row.get("version") != CHUNK_VERSION:
+        reason = f"version {row.get('version')!r} of a session; this ctxlab reads {CHUNK_VERSION}"
+        raise ReadError(path, 1, reason)
     return str(kind), row
 
 
-def _told(part: Source) -> Iterator[dict[str, Any]]:
+def _read_turn_lines(part: Source) -> Iterator[dict[str, Any]]:
     """The lines that were kept; what stands behind the last line break is none."""
-    with opened(part.path) as file:
+    with open_file(part.path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = parse_json(line)
             except ValueError:
                 if line.endswith(b"\n"):
-                    part.broken("not JSON", number)
+                    part.report_error("not JSON", number)
                 continue
             if isinstance(row, dict) and {"turn", "line"} <= row.keys():
                 yield row
 
 
-def _messages(part: Source, newest: bool) -> list[Message]:
+def _read_messages(part: Source, newest: bool) -> list[Message]:
     """The messages of a chunk; of the newest one an unfinished end is left out and counted."""
     messages: list[Message] = []
     batch: list[Message] = []
     broken: tuple[int, str] | None = None
-    with opened(part.path) as file:
+    with open_file(part.path) as file:
         for number, line in enumerate(file, start=1):
             if number == 1 or not line.strip():
                 continue
             if broken is not None:
-                part.broken(broken[1], broken[0])
+                part.report_error(broken[1], broken[0])
                 broken = None
             try:
-                row = a_row(parse_json(line))
+                row = parse_chunk_row(parse_json(line))
             except ValueError as error:
-                said = "not JSON" if _no_json(line) else str(error)
+                said = "not JSON" if _is_invalid_json(line) else str(error)
                 broken = number, said
                 continue
             batch.append(row.message)
@@ -240,13 +240,13 @@ def _messages(part: Source, newest: bool) -> list[Message]:
         if newest:
             part.skip("unfinished last line")
         else:
-            part.broken(broken[1], broken[0])
+            part.report_error(broken[1], broken[0])
     for _ in batch:
         part.skip("message of an unfinished batch")
     return messages
 
 
-def _no_json(line: bytes) -> bool:
+def _is_invalid_json(line: bytes) -> bool:
     try:
         parse_json(line)
     except ValueError:
@@ -254,19 +254,22 @@ def _no_json(line: bytes) -> bool:
     return False
 
 
-def _recording(
-    header: Header, messages: list[Message], beside: Mapping[str, Any], skipped: Mapping[str, int]
+def _build_recording(
+    header: ChunkHeader,
+    messages: list[Message],
+    side_files: Mapping[str, Any],
+    skipped: Mapping[str, int],
 ) -> Recording:
-    meta = beside.get("session-meta") or {}
+    meta = side_files.get("session-meta") or {}
     said = dict(own) if isinstance(own := meta.get("meta"), dict) else {}
-    said |= {key: meta[key] for key in SAID if meta.get(key)}
-    if lines := beside.get("session-lines"):
+    said |= {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
+    if lines := side_files.get("session-lines"):
         said["lines"] = lines
     return Recording(
         header.id,
         tuple(messages),
-        objects_in(within(beside, "session-tools", "tools")),
-        text(meta.get("model")) or header.model,
+        objects_in(get_nested(side_files, "session-tools", "tools")),
+        text_or_none(meta.get("model")) or header.model,
         meta=said,
         skipped=dict(skipped),
     )

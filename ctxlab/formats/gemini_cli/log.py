@@ -17,27 +17,27 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.common.compaction_match import found_again
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common.stitch import match_repeated
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    require_object,
+    text_or_none,
+)
 from ctxlab.formats.gemini_cli.parts import (
-    parts_of,
+    part_texts,
     result_text,
-    texts,
+    to_parts,
 )
-from ctxlab.formats.optional_fields import (
-    listed,
-    text,
-    within,
-)
-from ctxlab.formats.required_fields import an_object
 
-__all__ = ["Log", "Mark"]
+__all__ = ["HistoryChange", "SessionLog"]
 
 _Row: TypeAlias = dict[str, Any]
-_SENT = ("user", "gemini")
+_MODEL_TYPES = ("user", "gemini")
 
 
-class Mark(NamedTuple):
+class HistoryChange(NamedTuple):
     """A place where the model was given something else than what had been said."""
 
     row: int
@@ -52,183 +52,183 @@ class Mark(NamedTuple):
 
 
 @dataclass
-class Log:
+class SessionLog:
     """What the records said so far."""
 
-    leave_out: LeaveOut
+    skip: SkipCallback
     "told of each message that was taken back, and of a record of no known kind"
     meta: _Row = field(default_factory=dict, init=False)
     rows: list[_Row | None] = field(default_factory=list, init=False)
     "each message once, where it was said first; None: taken back, or a copy"
-    marks: list[Mark] = field(default_factory=list, init=False)
-    _places: dict[str, int] = field(default_factory=dict, init=False)
-    _live: list[int] = field(default_factory=list, init=False)
-    _view: list[int] = field(default_factory=list, init=False)
-    _results: dict[str, str] = field(default_factory=dict, init=False)
+    changes: list[HistoryChange] = field(default_factory=list, init=False)
+    _places_by_id: dict[str, int] = field(default_factory=dict, init=False)
+    _active: list[int] = field(default_factory=list, init=False)
+    _visible: list[int] = field(default_factory=list, init=False)
+    _results_by_call: dict[str, str] = field(default_factory=dict, init=False)
 
-    def take(self, record: Any) -> None:
+    def apply_record(self, record: Any) -> None:
         """The next record; ``ValueError`` says what is wrong with it."""
-        record = an_object(record, "a record")
+        record = require_object(record, "a record")
         if "$rewindTo" in record:
-            self._rewind(text(record["$rewindTo"]) or "")
+            self._rewind(text_or_none(record["$rewindTo"]) or "")
         elif isinstance(record.get("$set"), dict):
-            self._set(record["$set"])
+            self._apply_changes(record["$set"])
         elif "type" in record:
-            self._put(record)
+            self._add_row(record)
         elif "sessionId" in record:
-            self._set(record)
+            self._apply_changes(record)
         else:
-            self.leave_out("record of no known kind")
+            self.skip("record of no known kind")
 
-    def _set(self, changes: _Row) -> None:
+    def _apply_changes(self, changes: _Row) -> None:
         self.meta |= {key: value for key, value in changes.items() if key != "messages"}
         messages = changes.get("messages")
         if isinstance(messages, list):
             if not all(isinstance(row, dict) for row in messages):
                 raise ValueError("messages are objects")
-            self._replace(messages)
+            self._replace_history(messages)
 
-    def _put(self, row: _Row) -> None:
-        self._results |= _recorded_results(row)
+    def _add_row(self, row: _Row) -> None:
+        self._results_by_call |= _recorded_results(row)
         for call, said in _sent_results(row).items():
-            self._results.setdefault(call, said)
-        place = self._places.get(text(row.get("id")) or "")
+            self._results_by_call.setdefault(call, said)
+        place = self._places_by_id.get(text_or_none(row.get("id")) or "")
         if place is not None and self.rows[place] is not None:
             self.rows[place] = row
             return
-        if id := text(row.get("id")):
-            self._places[id] = len(self.rows)
-        self._live.append(len(self.rows))
-        if row.get("type") in _SENT:
-            self._view.append(len(self.rows))
+        if id := text_or_none(row.get("id")):
+            self._places_by_id[id] = len(self.rows)
+        self._active.append(len(self.rows))
+        if row.get("type") in _MODEL_TYPES:
+            self._visible.append(len(self.rows))
         self.rows.append(row)
 
     def _rewind(self, id: str) -> None:
-        place = self._places.get(id)
+        place = self._places_by_id.get(id)
         if place is None:
-            self.leave_out("rewind to a message that is not there")
+            self.skip("rewind to a message that is not there")
             return
-        while self._live and self._live[-1] >= place:
-            self._take_back(self._live.pop())
-        while self._view and self._view[-1] >= place:
-            self._view.pop()
+        while self._active and self._active[-1] >= place:
+            self._remove_row(self._active.pop())
+        while self._visible and self._visible[-1] >= place:
+            self._visible.pop()
 
-    def _take_back(self, place: int) -> None:
+    def _remove_row(self, place: int) -> None:
         if self.rows[place] is not None:
-            self.leave_out("message taken back")
+            self.skip("message taken back")
             self.rows[place] = None
 
-    def _replace(self, now: list[_Row]) -> None:
-        """The model is given ``now`` in place of what was in view."""
-        said = [_keys(row) for row in now]
-        if not self._view:
-            for row in now:
-                self._put(row)
+    def _replace_history(self, messages: list[_Row]) -> None:
+        """The model is given ``messages`` in place of what was in view."""
+        said = [_part_keys(row) for row in messages]
+        if not self._visible:
+            for row in messages:
+                self._add_row(row)
             return
-        self._forget_copies(now)
-        again = self._recognised(now, said)
+        self._drop_copies(messages)
+        again = self._match_rows(messages, said)
         for index, places in again.items():
-            if id := text(now[index].get("id")):
-                self._places[id] = min(places)
+            if id := text_or_none(messages[index].get("id")):
+                self._places_by_id[id] = min(places)
         held = frozenset(place for places in again.values() for place in places)
-        keyed = [place for place in self._view if _keys(self.rows[place])]
+        keyed = [place for place in self._visible if _part_keys(self.rows[place])]
         gone = [place for place in keyed if place not in held]
         end = max(again, default=-1) + 1
         stands_in = [
             words
-            for index, row in enumerate(now if gone else now[:end])
+            for index, row in enumerate(messages if gone else messages[:end])
             if index not in again and row.get("type") == "user"
-            for words in texts(parts_of(row.get("content")))
+            for words in part_texts(to_parts(row.get("content")))
         ]
         if gone and not stands_in and gone == keyed[-len(gone) :]:
-            for place in self._view:
+            for place in self._visible:
                 if place >= gone[0]:
-                    self._take_back(place)
+                    self._remove_row(place)
             gone = []
-        cleared = tuple(self._cleared(now))
-        self._view = [place for place in self._view if place in held]
+        cleared = tuple(self._find_cleared(messages))
+        self._visible = [place for place in self._visible if place in held]
         if gone or stands_in or cleared:
             summary, went = "\n\n".join(stands_in) or None, bool(gone or stands_in)
-            self.marks.append(Mark(len(self.rows), held, summary, went, cleared))
+            self.changes.append(HistoryChange(len(self.rows), held, summary, went, cleared))
         if not gone:
-            for row in now[end:]:
-                self._put(row)
+            for row in messages[end:]:
+                self._add_row(row)
 
-    def _recognised(
-        self, now: Sequence[_Row], said: Sequence[list[Hashable]]
+    def _match_rows(
+        self, messages: Sequence[_Row], part_keys: Sequence[list[Hashable]]
     ) -> dict[int, set[int]]:
-        """Index in ``now`` → the rows in view that it says again: by its id, else part by part."""
-        in_view = frozenset(self._view)
+        """Index in ``messages`` → the rows in view that it says again: by its id, else part by part."""
+        in_view = frozenset(self._visible)
         same = {
             index: place
-            for index, row in enumerate(now)
-            if (place := self._places.get(text(row.get("id")) or "")) in in_view
+            for index, row in enumerate(messages)
+            if (place := self._places_by_id.get(text_or_none(row.get("id")) or "")) in in_view
             and place is not None
         }
-        taken = {place: frozenset(_keys(self.rows[place])) for place in same.values()}
+        taken = {place: frozenset(_part_keys(self.rows[place])) for place in same.values()}
         before = [
             (place, key)
-            for place in self._view
+            for place in self._visible
             if place not in taken
-            for key in _keys(self.rows[place])
+            for key in _part_keys(self.rows[place])
         ]
         parts = [
             (index, key)
-            for index, keys in enumerate(said)
+            for index, keys in enumerate(part_keys)
             for key in keys
             if index not in same or key not in taken[same[index]]
         ]
         again = {index: {place} for index, place in same.items()}
-        found = found_again([key for _, key in before], [key for _, key in parts])
+        found = match_repeated([key for _, key in before], [key for _, key in parts])
         for new, old in found.items():
             again.setdefault(parts[new][0], set()).add(before[old][0])
         return again
 
-    def _forget_copies(self, now: list[_Row]) -> None:
+    def _drop_copies(self, messages: list[_Row]) -> None:
         """Turns that were written again one by one, right before they are set, are not said twice."""
-        ids = [text(row.get("id")) for row in now]
-        end = self._view[-len(now) :] if now else []
-        before = self._view[: len(self._view) - len(end)]
-        if not before or [text((self.rows[place] or {}).get("id")) for place in end] != ids:
+        ids = [text_or_none(row.get("id")) for row in messages]
+        end = self._visible[-len(messages) :] if messages else []
+        before = self._visible[: len(self._visible) - len(end)]
+        if not before or [text_or_none((self.rows[place] or {}).get("id")) for place in end] != ids:
             return
-        old = [key for place in before for key in _keys(self.rows[place])]
-        new = [key for place in end for key in _keys(self.rows[place])]
-        if new and len(found_again(old, new)) == len(new):
+        old = [key for place in before for key in _part_keys(self.rows[place])]
+        new = [key for place in end for key in _part_keys(self.rows[place])]
+        if new and len(match_repeated(old, new)) == len(new):
             for place in end:
                 self.rows[place] = None
-            self._view = before
+            self._visible = before
 
-    def _cleared(self, now: list[_Row]) -> Iterator[str]:
-        for row in now:
+    def _find_cleared(self, messages: list[_Row]) -> Iterator[str]:
+        for row in messages:
             for call, said in (_recorded_results(row) | _sent_results(row)).items():
-                if call in self._results and self._results[call] != said:
+                if call in self._results_by_call and self._results_by_call[call] != said:
                     yield call
-                self._results[call] = said
+                self._results_by_call[call] = said
 
 
-def _keys(row: _Row | None) -> list[Hashable]:
+def _part_keys(row: _Row | None) -> list[Hashable]:
     """What stays the same of a message when it is said again, part by part.
 
     Results have none: they come and go with their calls.
     """
     if row is None:
         return []
-    parts, role = parts_of(row.get("content")), row.get("type")
+    parts, role = to_parts(row.get("content")), row.get("type")
     keys: dict[Hashable, None] = {
-        (role, said.strip()): None for said in texts(parts) if said.strip()
+        (role, said.strip()): None for said in part_texts(parts) if said.strip()
     }
     calls = [part["functionCall"] for part in parts if "functionCall" in part]
-    for call in [*calls, *listed(row.get("toolCalls"))]:
-        id = text(within(call, "id"))
-        keys[("call", id or dump_json([within(call, "name"), within(call, "args")]))] = None
+    for call in [*calls, *list_or_empty(row.get("toolCalls"))]:
+        id = text_or_none(get_nested(call, "id"))
+        keys[("call", id or dump_json([get_nested(call, "name"), get_nested(call, "args")]))] = None
     return list(keys)
 
 
 def _recorded_results(row: _Row) -> dict[str, str]:
     """Call → its result as a text, as the calls of an answer hold it."""
     found = {}
-    for call in listed(row.get("toolCalls")):
-        id, value = text(within(call, "id")), within(call, "result")
+    for call in list_or_empty(row.get("toolCalls")):
+        id, value = text_or_none(get_nested(call, "id")), get_nested(call, "result")
         if id and value:
             found[id] = result_text(value)
     return found
@@ -237,6 +237,6 @@ def _recorded_results(row: _Row) -> dict[str, str]:
 def _sent_results(row: _Row) -> dict[str, str]:
     """The same, as it was sent back; a history that is set may say it shorter than it was."""
     parts = (
-        (within(part, "functionResponse", "id"), part) for part in parts_of(row.get("content"))
+        (get_nested(part, "functionResponse", "id"), part) for part in to_parts(row.get("content"))
     )
-    return {id: result_text(part) for id, part in parts if text(id)}
+    return {id: result_text(part) for id, part in parts if text_or_none(id)}

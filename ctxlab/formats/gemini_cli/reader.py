@@ -1,7 +1,7 @@
 """Gemini CLI writes a session as one JSON object, or as a log of its messages and their changes.
 
 Both begin with ``{sessionId, projectHash, startTime, lastUpdated, …}``. Until early 2026 the object
-holds ``messages`` too; since then a message is a line, and ``gemini_cli_log`` tells what the lines say.
+holds ``messages`` too; since then a message is a line, and ``log`` tells what the lines say.
 
 - A ``gemini`` message holds text, thoughts, the tokens billed, and ``toolCalls`` with their results;
   it becomes an assistant message and a result for each call. What a model was given of a result stands
@@ -23,18 +23,18 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.assistant_message import model_of
-from ctxlab.formats.gemini_cli.log import Log
+from ctxlab.formats.common.assistant_message import most_common_model
+from ctxlab.formats.fields import (
+    get_nested,
+    text_or_none,
+)
+from ctxlab.formats.gemini_cli.log import SessionLog
 from ctxlab.formats.gemini_cli.messages import (
-    Chat,
-    joined,
+    ChatBuilder,
+    join_split_calls,
 )
-from ctxlab.formats.io.files import opened
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
-)
+from ctxlab.formats.io.files import open_file
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import (
     Compaction,
     Recording,
@@ -43,19 +43,21 @@ from ctxlab.messages.types import (
 __all__ = ["FORMAT", "read", "sniff"]
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with what Gemini CLI says of a session."""
     value = head.value
-    return isinstance(value, dict) and bool(text(value.get("sessionId")) and "projectHash" in value)
+    return isinstance(value, dict) and bool(
+        text_or_none(value.get("sessionId")) and "projectHash" in value
+    )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The one conversation of the file."""
-    log = Log(source.skip)
-    for number, unit, record in _records(source):
-        with source.guard(number, unit):
-            log.take(record)
-    recording = _recording(source, log)
+    log = SessionLog(source.skip)
+    for number, unit, record in _read_records(source):
+        with source.handle_errors(number, unit):
+            log.apply_record(record)
+    recording = _build_recording(source, log)
     if recording.messages:
         yield recording
 
@@ -63,24 +65,24 @@ def read(source: Source) -> Iterator[Recording]:
 FORMAT = Format("gemini-cli", "Gemini CLI sessions (~/.gemini/tmp/*/chats)", sniff, read)
 
 
-def _recording(source: Source, log: Log) -> Recording:
-    chat = Chat(source.skip)
+def _build_recording(source: Source, log: SessionLog) -> Recording:
+    chat = ChatBuilder(source.skip)
     starts: list[int] = []
-    for number, row in enumerate(joined(log.rows)):
+    for number, row in enumerate(join_split_calls(log.rows)):
         starts.append(len(chat.messages))
         if row is not None:
-            with source.guard(number, "message"):
+            with source.handle_errors(number, "message"):
                 chat.add(row)
     starts.append(len(chat.messages))
     compactions: list[Compaction] = []
-    for mark in log.marks:
-        here = starts[mark.row]
-        if mark.dropped:
-            kept = (p for row in sorted(mark.kept) for p in range(starts[row], starts[row + 1]))
-            compactions.append(Compaction(here, summary=mark.summary, kept=tuple(kept)))
-        if mark.cleared:
-            compactions.append(Compaction(here, "clear", cleared=mark.cleared))
-    session, kind = text(log.meta.get("sessionId")), text(log.meta.get("kind"))
+    for change in log.changes:
+        here = starts[change.row]
+        if change.dropped:
+            kept = (p for row in sorted(change.kept) for p in range(starts[row], starts[row + 1]))
+            compactions.append(Compaction(here, summary=change.summary, kept=tuple(kept)))
+        if change.cleared:
+            compactions.append(Compaction(here, "clear", cleared=change.cleared))
+    session, kind = text_or_none(log.meta.get("sessionId")), text_or_none(log.meta.get("kind"))
     meta: dict[str, Any] = {
         key: said for key, said in (("session", session), ("kind", kind)) if said
     }
@@ -89,21 +91,23 @@ def _recording(source: Source, log: Log) -> Recording:
     return Recording(
         source.name,
         tuple(chat.messages),
-        model=model_of(chat.models),
+        model=most_common_model(chat.models),
         compactions=tuple(compactions),
         cluster=session,
         meta=meta,
     )
 
 
-def _records(source: Source) -> Iterator[tuple[int, str, Any]]:
+def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:
     """Each record with its place; the messages of an object that holds them are records too."""
-    with opened(source.path) as file:
+    with open_file(source.path) as file:
         first = file.readline()
     # The first line of a pretty-printed object is no value by itself.
-    lines = source.rows() if first.rstrip().endswith(b"}") else iter([(1, source.value())])
+    lines = (
+        source.read_jsonl() if first.rstrip().endswith(b"}") else iter([(1, source.read_json())])
+    )
     for line, record in lines:
-        messages = within(record, "messages")
+        messages = get_nested(record, "messages")
         if not isinstance(messages, list):
             yield line, "line", record
             continue

@@ -14,21 +14,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import (
-    LeaveOut,
-    silent,
+    SkipCallback,
+    ignore_skip,
 )
 from ctxlab.formats.common.chat_format import first_choice
-from ctxlab.formats.common.compaction_match import found_again
+from ctxlab.formats.common.stitch import match_repeated
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    parse_iso_time,
+    text_or_none,
+)
 from ctxlab.formats.inspect.messages import (
     Attachments,
-    message,
-    tool_definition,
-)
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    text,
-    whole_number,
-    within,
+    parse_message,
+    parse_tool,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -36,12 +36,12 @@ from ctxlab.messages.types import (
     Usage,
 )
 
-__all__ = ["Calls", "calls_of"]
+__all__ = ["ModelCalls", "read_model_calls"]
 
-_Key: TypeAlias = tuple[Any, ...]
+_MessageKey: TypeAlias = tuple[Any, ...]
 
 
-class Calls(NamedTuple):
+class ModelCalls(NamedTuple):
     """What the model calls of a sample tell; positions are those of its messages."""
 
     answers: dict[int, tuple[Usage | None, float | None]]
@@ -51,100 +51,106 @@ class Calls(NamedTuple):
     compactions: dict[int, Compaction]
 
 
-def calls_of(
+def read_model_calls(
     sample: dict[str, Any],
     messages: Sequence[Message],
     ids: Sequence[str | None],
     attachments: Attachments,
-    leave_out: LeaveOut,
-) -> Calls:
+    skip: SkipCallback,
+) -> ModelCalls:
     """The calls that answered with one of ``messages``, whose ``ids`` stand beside them.
 
-    ``leave_out`` is told of every other; ``ValueError`` says what is wrong with an event.
+    ``skip`` is told of every other; ``ValueError`` says what is wrong with an event.
     """
-    places = _Places(messages, ids)
-    pool = within(sample, "events_data", "messages") or sample.get("message_pool")
-    found = Calls({}, (), {})
+    places = _AnswerIndex(messages, ids)
+    pool = get_nested(sample, "events_data", "messages") or sample.get("message_pool")
+    found = ModelCalls({}, (), {})
     waiting: dict[str | None, dict[str, Any]] = {}
-    gone: set[int] = set()
-    for event in _events(sample):
-        span = text(event.get("span_id"))
+    cleared: set[int] = set()
+    for event in _iter_events(sample):
+        span = text_or_none(event.get("span_id"))
         if event.get("event") == "compaction":
             waiting[span] = event
             continue
-        row = _answer(event)
+        row = _answer_row(event)
         if row is None:
-            leave_out("model call without an answer")
+            skip("model call without an answer")
             continue
         # What is left out of an answer was told where the messages said it.
-        place = places.take(text(row.get("id")), message(row, attachments, silent))
+        place = places.pop(
+            text_or_none(row.get("id")), parse_message(row, attachments, ignore_skip)
+        )
         if place is None:
-            leave_out("model call of another conversation (scorer, subagent, summary)")
+            skip("model call of another conversation (scorer, subagent, summary)")
             continue
-        time = iso_time(event.get("completed")) or iso_time(event.get("timestamp"))
-        found.answers[place] = _usage(within(event, "output", "usage")), time
+        time = parse_iso_time(event.get("completed")) or parse_iso_time(event.get("timestamp"))
+        found.answers[place] = _parse_usage(get_nested(event, "output", "usage")), time
         tools = event.get("tools")
         if isinstance(tools, list) and tools:
-            found = found._replace(tools=tuple(tool_definition(t, attachments) for t in tools))
+            found = found._replace(tools=tuple(parse_tool(t, attachments) for t in tools))
         if (compaction := waiting.pop(span, None)) is not None:
-            sent = [message(each, attachments, silent) for each in _sent(event, pool)]
-            found.compactions[place] = _compaction(compaction, messages[:place], sent, gone)
+            sent = [
+                parse_message(each, attachments, ignore_skip) for each in _sent_rows(event, pool)
+            ]
+            found.compactions[place] = _build_compaction(
+                compaction, messages[:place], sent, cleared
+            )
     for _ in waiting:
-        leave_out("compaction of another conversation")
+        skip("compaction of another conversation")
     return found
 
 
-class _Places:
+class _AnswerIndex:
     """Where the answers stand, each to be taken once."""
 
     def __init__(self, messages: Sequence[Message], ids: Sequence[str | None]) -> None:
         self._by_id: dict[str, int] = {}
-        self._by_key: dict[_Key, deque[int]] = {}
+        self._by_key: dict[_MessageKey, deque[int]] = {}
         for place, (each, id) in enumerate(zip(messages, ids, strict=True)):
             if each.role == "assistant" and id is not None:
                 self._by_id.setdefault(id, place)
             elif each.role == "assistant":
-                self._by_key.setdefault(_key(each), deque()).append(place)
+                self._by_key.setdefault(_message_key(each), deque()).append(place)
 
-    def take(self, id: str | None, answer: Message) -> int | None:
+    def pop(self, id: str | None, answer: Message) -> int | None:
         if id is not None:
             return self._by_id.pop(id, None)
-        same = self._by_key.get(_key(answer))
+        same = self._by_key.get(_message_key(answer))
         return same.popleft() if same else None
 
 
-def _events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _iter_events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The model calls and compactions; where none are logged, the sample's output is the last call."""
-    events = sample.get("events") or within(sample, "transcript", "events") or []
+    events = sample.get("events") or get_nested(sample, "transcript", "events") or []
     if not isinstance(events, list):
         raise ValueError(f"events are a list, not {type(events).__name__}")
     seen = False
     for event in events:
-        if within(event, "event") in ("model", "compaction"):
+        if get_nested(event, "event") in ("model", "compaction"):
             seen = True
             yield event
     last = {"output": sample.get("output")}
-    if not seen and _answer(last) is not None:
+    if not seen and _answer_row(last) is not None:
         yield last
 
 
-def _answer(event: dict[str, Any]) -> dict[str, Any] | None:
-    row = first_choice(within(event, "output"))
+def _answer_row(event: dict[str, Any]) -> dict[str, Any] | None:
+    row = first_choice(get_nested(event, "output"))
     return row if isinstance(row, dict) else None
 
 
-def _usage(value: Any) -> Usage | None:
+def _parse_usage(value: Any) -> Usage | None:
     """In logs until 2025, OpenAI's ``input_tokens`` hold the cached ones; their total gives it away."""
     if not isinstance(value, dict):
         return None
     names = "input_tokens", "input_tokens_cache_read", "input_tokens_cache_write", "output_tokens"
-    sent, read, written, output = (whole_number(value.get(name)) for name in names)
-    if sent + output == whole_number(value.get("total_tokens")):
+    sent, read, written, output = (count_or_zero(value.get(name)) for name in names)
+    if sent + output == count_or_zero(value.get("total_tokens")):
         sent = max(sent - read - written, 0)
-    return Usage(sent, read, written, output, whole_number(value.get("reasoning_tokens")))
+    return Usage(sent, read, written, output, count_or_zero(value.get("reasoning_tokens")))
 
 
-def _sent(event: dict[str, Any], pool: Any) -> Iterator[Any]:
+def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
     """The messages that a call was sent, from the pool where it only refers to them."""
     rows, ranges = event.get("input"), event.get("input_refs")
     if isinstance(rows, list):
@@ -154,24 +160,29 @@ def _sent(event: dict[str, Any], pool: Any) -> Iterator[Any]:
         yield from pool[start:end]
 
 
-def _compaction(
-    event: dict[str, Any], before: Sequence[Message], sent: Sequence[Message], gone: set[int]
+def _build_compaction(
+    event: dict[str, Any],
+    before: Sequence[Message],
+    sent: Sequence[Message],
+    cleared_before: set[int],
 ) -> Compaction:
     """What a compaction left of the messages before the call, by what the call was sent.
 
-    ``gone`` are the results that are cleared already; those that are now are added.
+    ``cleared_before`` are the results that are cleared already; those that are now are added.
     """
-    again = found_again([*map(_key, before)], [*map(_key, sent)])
-    trigger = text(within(event, "metadata", "trigger"))
-    tokens = whole_number(event.get("tokens_before")) or None
+    again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
+    trigger = text_or_none(get_nested(event, "metadata", "trigger"))
+    tokens = count_or_zero(event.get("tokens_before")) or None
     if event.get("type") == "edit":
         now = [
             place
             for index, place in sorted(again.items())
             if before[place].role == "tool" and before[place].text != sent[index].text
         ]
-        cleared = tuple(before[place].tool_call_id or "" for place in now if place not in gone)
-        gone.update(now)
+        cleared = tuple(
+            before[place].tool_call_id or "" for place in now if place not in cleared_before
+        )
+        cleared_before.update(now)
         return Compaction(
             len(before), "clear", cleared=cleared, trigger=trigger, tokens_before=tokens
         )
@@ -185,7 +196,7 @@ def _compaction(
     )
 
 
-def _key(each: Message) -> _Key:
+def _message_key(each: Message) -> _MessageKey:
     """What stays the same of a message, also where its result was cleared."""
     if each.role == "tool":
         return "tool", each.tool_call_id

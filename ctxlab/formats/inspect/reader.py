@@ -4,7 +4,7 @@
   zip archive: ``header.json`` (``_journal/start.json`` until the end), a member
   ``samples/<id>_epoch_<n>.json`` each, and summaries that are not read.
 - The conversation is the sample's ``messages``: the whole of it, also where the model was sent less.
-  Its ``events`` give usage, times, tools and compactions (``inspect_calls``), and say the messages
+  Its ``events`` give usage, times, tools and compactions (``model_events``), and say the messages
   once more, which is not read. Older logs have them under ``transcript``.
 - Texts and pictures may stand as ``attachment://<hash>`` under ``attachments``; the messages that
   events were sent as ranges of a pool (``events_data.messages``, before ``message_pool``).
@@ -35,21 +35,21 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
+from ctxlab.formats.fields import (
+    get_nested,
+    text_or_none,
+)
 from ctxlab.formats.inspect.messages import (
     Attachments,
-    message,
+    parse_message,
 )
-from ctxlab.formats.inspect.model_events import calls_of
-from ctxlab.formats.io.files import opened
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.inspect.model_events import read_model_calls
+from ctxlab.formats.io.files import open_file
+from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.zip_archive import (
-    first_member,
-    member,
-    opened_zip,
-)
-from ctxlab.formats.optional_fields import (
-    text,
-    within,
+    first_member_name,
+    open_zip,
+    read_member,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -59,93 +59,93 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_Waiting: TypeAlias = tuple[int, Any, Callable[[], Any]]
+_LazySample: TypeAlias = tuple[int, Any, Callable[[], Any]]
 """A sample that is not read yet: its number, the evaluation it is of, and what reads it."""
 
-_HEADERS = ("header.json", "_journal/start.json")
-_SAMPLE = re.compile(r"samples/.+_epoch_\d+\.json")
-_CHUNKED = re.compile(r"samples/.+_epoch_\d+/sample\.json")
+_HEADER_NAMES = ("header.json", "_journal/start.json")
+_SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+\.json")
+_CHUNKED_SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+/sample\.json")
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is a log by its first keys, or an archive by its first member."""
-    first = first_member(head.start)
+    first = first_member_name(head.first_bytes)
     if first is not None:
-        return first.startswith((*_HEADERS, "samples/"))
-    spec = within(head.value, "eval")
-    return text(within(spec, "task")) is not None and (
+        return first.startswith((*_HEADER_NAMES, "samples/"))
+    spec = get_nested(head.value, "eval")
+    return text_or_none(get_nested(spec, "task")) is not None and (
         "run_id" in spec or "task_id" in spec or "created" in spec
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a sample and epoch, in the order of the log."""
-    with opened(source.path) as file:
-        packed = first_member(file.read(64)) is not None
-    for number, spec, load in _packed(source) if packed else _plain(source):
-        with source.guard(number, "sample"):
-            yield from _recording(number, load(), spec, source)
+    with open_file(source.path) as file:
+        is_zip = first_member_name(file.read(64)) is not None
+    for number, spec, load in _read_eval_log(source) if is_zip else _read_json_log(source):
+        with source.handle_errors(number, "sample"):
+            yield from _read_sample(number, load(), spec, source)
 
 
 FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
 
 
-def _plain(source: Source) -> Iterator[_Waiting]:
-    log = source.value()
-    samples = within(log, "samples")
+def _read_json_log(source: Source) -> Iterator[_LazySample]:
+    log = source.read_json()
+    samples = get_nested(log, "samples")
     if not isinstance(samples, list):
         raise ReadError(source.path, None, "an Inspect log has its samples in a list")
     for number, sample in enumerate(samples):
-        yield number, within(log, "eval"), partial(_same, sample)
+        yield number, get_nested(log, "eval"), partial(_identity, sample)
 
 
-def _packed(source: Source) -> Iterator[_Waiting]:
-    with opened_zip(source.path) as archive:
+def _read_eval_log(source: Source) -> Iterator[_LazySample]:
+    with open_zip(source.path) as archive:
         # A log that was edited may hold a name twice, of which the later counts.
         names = list(dict.fromkeys(archive.namelist()))
-        header = next((name for name in _HEADERS if name in names), None)
+        header = next((name for name in _HEADER_NAMES if name in names), None)
         spec = None
-        with source.guard(1, "header"):
+        with source.handle_errors(1, "header"):
             if header is not None:
-                spec = within(parse_json(member(archive, header)), "eval")
-        for _ in filter(_CHUNKED.fullmatch, names):
+                spec = get_nested(parse_json(read_member(archive, header)), "eval")
+        for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
             source.skip("sample in chunks, which Inspect's own reader does not know either")
-        for number, name in enumerate(filter(_SAMPLE.fullmatch, names)):
-            yield number, spec, partial(_unpacked, archive, name)
+        for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
+            yield number, spec, partial(_load_member, archive, name)
 
 
-def _same(sample: Any) -> Any:
+def _identity(sample: Any) -> Any:
     return sample
 
 
-def _unpacked(archive: ZipFile, name: str) -> Any:
-    return parse_json(member(archive, name))
+def _load_member(archive: ZipFile, name: str) -> Any:
+    return parse_json(read_member(archive, name))
 
 
-def _recording(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
+def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
     """The conversation of a sample; none where it has no messages."""
-    rows = within(sample, "messages")
+    rows = get_nested(sample, "messages")
     if not isinstance(rows, list):
         raise ValueError("a sample has a list of messages")
-    held = sample.get("attachments") or within(sample, "transcript", "content")
-    attachments = Attachments(held, source.skip)
+    attachment_texts = sample.get("attachments") or get_nested(sample, "transcript", "content")
+    attachments = Attachments(attachment_texts, source.skip)
     messages: list[Message] = []
     ids: list[str | None] = []
     compactions: dict[int, Compaction] = {}
     for position, row in enumerate(rows):
-        with source.guard(position, f"sample {number}, message"):
-            each = message(row, attachments, source.skip)
-            if within(row, "metadata", "summary") and each.role == "user":
+        with source.handle_errors(position, f"sample {number}, message"):
+            each = parse_message(row, attachments, source.skip)
+            if get_nested(row, "metadata", "summary") and each.role == "user":
                 compactions[len(messages)] = Compaction(len(messages), summary=each.text)
                 continue
             messages.append(each)
-            ids.append(text(row.get("id")))
+            ids.append(text_or_none(row.get("id")))
     if not messages:
         source.skip("sample without messages", number)
         return
     tools: tuple[dict[str, Any], ...] = ()
-    with source.guard(number, "events of sample"):
-        calls = calls_of(sample, messages, ids, Attachments(held), source.skip)
+    with source.handle_errors(number, "events of sample"):
+        calls = read_model_calls(sample, messages, ids, Attachments(attachment_texts), source.skip)
         tools = calls.tools
         for place, (usage, time) in calls.answers.items():
             messages[place] = messages[place].replace(usage=usage, time=time)
@@ -153,19 +153,20 @@ def _recording(number: int, sample: Any, spec: Any, source: Source) -> Iterator[
             # Its own summary is the exact one: what was sent may have been joined to a neighbour.
             told = compactions.get(place)
             compactions[place] = replace(compaction, summary=told.summary) if told else compaction
-    id, task = sample.get("id"), text(within(spec, "task"))
+    id, task = sample.get("id"), text_or_none(get_nested(spec, "task"))
     yield Recording(
         id=f"{source.name}/{id}_epoch_{sample.get('epoch', 1)}",
         messages=tuple(messages),
         tools=tools,
-        model=text(within(sample, "output", "model")) or text(within(spec, "model")),
+        model=text_or_none(get_nested(sample, "output", "model"))
+        or text_or_none(get_nested(spec, "model")),
         compactions=tuple(compactions[place] for place in sorted(compactions)),
         cluster=f"{task or source.name}/{id}",
-        meta=_meta(sample, task),
+        meta=_build_meta(sample, task),
     )
 
 
-def _meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
+def _build_meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
     meta: dict[str, Any] = {"task": task} if task else {}
     meta |= {"sample": sample.get("id"), "epoch": sample.get("epoch", 1)}
     scores = sample.get("scores") or {"score": sample.get("score")}
@@ -173,11 +174,11 @@ def _meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
         values = {
             name: score["value"]
             for name, score in scores.items()
-            if within(score, "value") is not None
+            if get_nested(score, "value") is not None
         }
         meta |= {"scores": values} if values else {}
-    if error := text(within(sample, "error", "message")):
+    if error := text_or_none(get_nested(sample, "error", "message")):
         meta["error"] = error
-    if limit := text(within(sample, "limit", "type")):
+    if limit := text_or_none(get_nested(sample, "limit", "type")):
         meta["limit"] = limit
     return meta

@@ -22,25 +22,25 @@ from ctxlab.errors import (
 )
 
 __all__ = [
-    "BUNDLED",
-    "DATASET",
+    "BUNDLED_PREFIX",
+    "DATASET_PREFIX",
     "Dataset",
-    "File",
-    "Licence",
-    "bundled",
+    "DatasetFile",
+    "License",
+    "bundled_path",
+    "data_dirs",
+    "dataset_path",
     "datasets",
     "find_dataset",
-    "homes",
-    "named",
-    "place",
-    "whereabouts",
+    "local_dataset_dir",
+    "resolve_dataset_path",
 ]
 
-BUNDLED, DATASET = "bundled:", "dataset:"
+BUNDLED_PREFIX, DATASET_PREFIX = "bundled:", "dataset:"
 """What the name of a data set begins with where a path is asked for."""
 
 
-class Licence(msgspec.Struct, frozen=True, kw_only=True):
+class License(msgspec.Struct, frozen=True, kw_only=True):
     """What a licence asks of who uses the data."""
 
     name: str
@@ -53,7 +53,7 @@ class Licence(msgspec.Struct, frozen=True, kw_only=True):
     "the terms themselves, or a sentence that says which they are"
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class DatasetFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a data set."""
 
     name: str
@@ -71,28 +71,30 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     meaning: str
     conversations: int
-    licence: Licence
+    licence: License
     notice: str
     "the copyright line, or who is to be named"
     homepage: str
     citation: str = ""
     glob: str
     "which files of its folder are recordings"
-    files: tuple[File, ...]
+    files: tuple[DatasetFile, ...]
 
     @property
-    def pinned(self) -> tuple[File, ...]:
+    def pinned_files(self) -> tuple[DatasetFile, ...]:
         """The files whose sha256 is known: those that make the data set whole."""
         return tuple(file for file in self.files if file.sha256)
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """What its files weigh together."""
         return sum(file.bytes for file in self.files)
 
-    def is_whole(self, folder: Path) -> bool:
+    def is_complete(self, folder: Path) -> bool:
         """Whether a folder holds every file whose sha256 is known."""
-        return bool(self.pinned) and all((folder / file.name).is_file() for file in self.pinned)
+        return bool(self.pinned_files) and all(
+            (folder / file.name).is_file() for file in self.pinned_files
+        )
 
 
 @functools.cache
@@ -125,7 +127,7 @@ def find_dataset(name: str) -> Dataset:
     return datasets()[name]
 
 
-def homes(data_dir: str | Path | None = None) -> tuple[Path, ...]:
+def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
     """The folders to look in for data sets; one that is fetched goes into the first.
 
     ``data_dir`` alone where it is given, else ``CTXLAB_DATA`` where it is set, and the cache.
@@ -134,34 +136,34 @@ def homes(data_dir: str | Path | None = None) -> tuple[Path, ...]:
         return (Path(data_dir).expanduser().absolute(),)
     from pooch import os_cache
 
-    named = os.environ.get("CTXLAB_DATA")
-    return (*([Path(named).expanduser().absolute()] if named else []), os_cache("ctxlab"))
+    configured = os.environ.get("CTXLAB_DATA")
+    return (*([Path(configured).expanduser().absolute()] if configured else []), os_cache("ctxlab"))
 
 
-def whereabouts(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
+def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
     """The folder that holds a data set, or None where it is not here or only half fetched.
 
     A folder of its name with recordings under other names, such as a part of the published ones,
     is taken as it is.
     """
-    for home in homes(data_dir):
+    for home in data_dirs(data_dir):
         folder = home / dataset.name
-        if dataset.is_whole(folder):
+        if dataset.is_complete(folder):
             return folder
-        begun = any((folder / file.name).is_file() for file in dataset.pinned)
+        begun = any((folder / file.name).is_file() for file in dataset.pinned_files)
         if not begun and not any(folder.rglob("*.part")) and any(folder.glob(dataset.glob)):
             return folder
     return None
 
 
-def place(name: str) -> Path:
+def dataset_path(name: str) -> Path:
     """What to load for ``dataset:NAME``, or ``dataset:NAME/FILE`` for one file of it.
 
     Raises ``UnknownName``, and ``DataMissing`` that says how to fetch what is not here.
     """
     name, _, inside = name.partition("/")
     dataset = find_dataset(name)
-    folder = whereabouts(dataset)
+    folder = local_dataset_dir(dataset)
     if folder is None:
         raise DataMissing(
             f"the data set {name} is not on this machine; ctxlab datasets fetch {name} gets it "
@@ -173,7 +175,7 @@ def place(name: str) -> Path:
     return folder / (inside or (only if whole else dataset.glob))
 
 
-def bundled(name: str) -> Path:
+def bundled_path(name: str) -> Path:
     """Where a file or folder that comes with ctxlab is: in the package, or in the clone around it.
 
     Raises ``DataMissing`` where neither has it.
@@ -185,20 +187,20 @@ def bundled(name: str) -> Path:
     raise DataMissing(f"{name} is not part of this installation of ctxlab; install it anew")
 
 
-def named(path: str) -> Path | None:
+def resolve_dataset_path(path: str) -> Path | None:
     """What to load for ``bundled:NAME`` or ``dataset:NAME``; None for any other path.
 
     A part of it is asked for by ``bundled:NAME/FILE``. Raises ``UnknownName`` and ``DataMissing``.
 
-    >>> named("logs/a.jsonl") is None
+    >>> resolve_dataset_path("logs/a.jsonl") is None
     True
     """
-    if path.startswith(DATASET):
-        return place(path.removeprefix(DATASET))
-    if not path.startswith(BUNDLED):
+    if path.startswith(DATASET_PREFIX):
+        return dataset_path(path.removeprefix(DATASET_PREFIX))
+    if not path.startswith(BUNDLED_PREFIX):
         return None
-    name = path.removeprefix(BUNDLED)
-    known = {found.parent.name for found in bundled("datasets").glob("*/*.jsonl")}
+    name = path.removeprefix(BUNDLED_PREFIX)
+    known = {found.parent.name for found in bundled_path("datasets").glob("*/*.jsonl")}
     if known and name.partition("/")[0] not in known:
         raise UnknownName("bundled data set", name, known)
-    return bundled("datasets") / (name if "/" in name else f"{name}/*.jsonl")
+    return bundled_path("datasets") / (name if "/" in name else f"{name}/*.jsonl")

@@ -21,20 +21,20 @@ from ctxlab.errors import (
 )
 from ctxlab.formats.io.datasets import (
     Dataset,
-    File,
+    DatasetFile,
 )
 
 if TYPE_CHECKING:
     from requests import RequestException
 
-__all__ = ["fetch", "wanted"]
+__all__ = ["fetch_dataset", "files_to_fetch"]
 
 _CHUNK = 1 << 16
-_PATIENCE = (15, 60)
+_TIMEOUT_SECONDS = (15, 60)
 "seconds to wait for a connection, and for the next bytes"
 
 
-def wanted(dataset: Dataset, sha256: str | None = None) -> tuple[File, ...]:
+def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[DatasetFile, ...]:
     """The files to fetch: those with a known hash, and the one that ``sha256`` vouches for.
 
     Raises ``SpecError`` where that hash belongs to no file, and ``DataMissing`` where nothing is
@@ -42,61 +42,63 @@ def wanted(dataset: Dataset, sha256: str | None = None) -> tuple[File, ...]:
     """
     unknown = [file for file in dataset.files if not file.sha256]
     if sha256 is None:
-        if not dataset.pinned:
+        if not dataset.pinned_files:
             raise DataMissing(
                 f"no sha256 is known of what {dataset.name} holds, so nothing tells whether it is "
                 "what was published; --sha256 HEX fetches it if that is its hash"
             )
-        return dataset.pinned
+        return dataset.pinned_files
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
         raise SpecError(f"{sha256!r} is no sha256; it has 64 hexadecimal digits")
     if len(unknown) != 1:
         raise SpecError(f"{dataset.name} has {len(unknown)} files without a known sha256, not one")
-    return (*dataset.pinned, replace(unknown[0], sha256=sha256.lower()))
+    return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 
-def fetch(
-    dataset: Dataset, home: Path, *, sha256: str | None = None, progress: bool | None = None
+def fetch_dataset(
+    dataset: Dataset, data_dir: Path, *, sha256: str | None = None, progress: bool | None = None
 ) -> Path:
-    """Puts the files of a data set, its licence and its source into ``home / NAME``; returns that.
+    """Puts the files of a data set, its licence and its source into ``data_dir / NAME``; returns that.
 
     A file that is there already with the right hash is not fetched again. ``CTXLAB_MIRROR`` takes
     the place of the scheme and host of every address. Raises ``DataMissing`` where a server cannot
     be reached or refuses, breaks off, or sends something else than what was pinned, which is not
-    kept; ``SpecError`` as ``wanted`` does.
+    kept; ``SpecError`` as ``files_to_fetch`` does.
     """
-    folder = home / dataset.name
-    files = wanted(dataset, sha256)
+    folder = data_dir / dataset.name
+    files = files_to_fetch(dataset, sha256)
     for number, file in enumerate(files, 1):
         target = folder / file.name
         if target.is_file():
-            _check(target, file)
+            _verify_sha256(target, file)
             continue
-        what = f"{number}/{len(files)} {target.name}" if len(files) > 1 else target.name
-        _fetch(file, target, what, progress)
-    for name, text in _papers(dataset).items():
+        label = f"{number}/{len(files)} {target.name}" if len(files) > 1 else target.name
+        _fetch_file(file, target, label, progress)
+    for name, text in _license_files(dataset).items():
         if not (folder / name).exists():
             (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
-def _fetch(file: File, target: Path, what: str, progress: bool | None) -> None:
+def _fetch_file(file: DatasetFile, target: Path, label: str, progress: bool | None) -> None:
     import pooch
     from requests import RequestException
 
-    address = _mirrored(file.address)
+    address = _apply_mirror(file.address)
     part = target.with_name(f"{target.name}.part")
 
-    def go_on(address: str, output: str, _: object) -> None:
-        _transfer(address, part, file.bytes, what, progress)
+    def resume(address: str, output: str, _: object) -> None:
+        _transfer(address, part, file.bytes, label, progress)
         os.replace(part, output)
 
     pooch.get_logger().setLevel("ERROR")  # what it tells, the bar shows
     try:
-        pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=go_on)
+        pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=resume)
     except RequestException as error:
         kept = "; what has arrived is kept, and the same command goes on from there"
-        raise DataMissing(f"{address}: {_why(error)}{kept if part.exists() else ''}") from None
+        raise DataMissing(
+            f"{address}: {_error_text(error)}{kept if part.exists() else ''}"
+        ) from None
     except ValueError as error:
         raise DataMissing(
             f"{address}: {error} Fetch it again; if it stays so, the server has another file"
@@ -105,7 +107,7 @@ def _fetch(file: File, target: Path, what: str, progress: bool | None) -> None:
         raise DataMissing(f"{target}: {error.strerror or error}") from None
 
 
-def _transfer(address: str, part: Path, size: int, what: str, progress: bool | None) -> None:
+def _transfer(address: str, part: Path, size: int, label: str, progress: bool | None) -> None:
     """Fetches what a part lacks; all of it where the server cannot begin in the middle."""
     import requests
 
@@ -114,20 +116,20 @@ def _transfer(address: str, part: Path, size: int, what: str, progress: bool | N
         return
     # Packed bytes would be counted by another measure than those that are kept.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
-    with requests.get(address, headers=headers, stream=True, timeout=_PATIENCE) as answer:
+    with requests.get(address, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as answer:
         if done and answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink()  # it is longer than the file, so it is no part of it
         answer.raise_for_status()
         done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
         total = done + int(answer.headers.get("Content-Length", size - done))
         with part.open("ab" if done else "wb") as kept:
-            for chunk in track_bytes(answer.iter_content(_CHUNK), what, total, done, progress):
+            for chunk in track_bytes(answer.iter_content(_CHUNK), label, total, done, progress):
                 kept.write(chunk)
         if part.stat().st_size < total:  # which older versions of urllib3 do not notice
             raise requests.ConnectionError
 
 
-def _why(error: RequestException) -> str:
+def _error_text(error: RequestException) -> str:
     """What went wrong, without the stack of libraries that it went through."""
     from requests import HTTPError, Timeout
 
@@ -144,12 +146,12 @@ def _why(error: RequestException) -> str:
     return "the connection broke off"
 
 
-def _mirrored(address: str) -> str:
+def _apply_mirror(address: str) -> str:
     mirror = os.environ.get("CTXLAB_MIRROR")
     return mirror.rstrip("/") + urlsplit(address).path if mirror else address
 
 
-def _check(target: Path, file: File) -> None:
+def _verify_sha256(target: Path, file: DatasetFile) -> None:
     import pooch
 
     if (found := pooch.file_hash(str(target))) != file.sha256:
@@ -159,7 +161,7 @@ def _check(target: Path, file: File) -> None:
         )
 
 
-def _papers(dataset: Dataset) -> dict[str, str]:
+def _license_files(dataset: Dataset) -> dict[str, str]:
     """The licence and the source of a data set, as files to lie beside it."""
     licence = dataset.licence
     files = "\n".join(f"- `{f.name}`: {f.address}, {f.bytes} bytes" for f in dataset.files)

@@ -23,80 +23,80 @@ from ctxlab.errors import (
     ReadError,
     SpecError,
 )
-from ctxlab.formats.io.datasets import named
+from ctxlab.formats.io.datasets import resolve_dataset_path
 
-__all__ = ["BOM", "Found", "Place", "find", "is_address", "opened", "zstd_file"]
+__all__ = ["BOM", "FoundFile", "PathOrUrl", "find_files", "is_url", "open_file", "open_zstd"]
 
-Place: TypeAlias = Path | str
+PathOrUrl: TypeAlias = Path | str
 """A file on this machine, or the address of one anywhere."""
 
 BOM = b"\xef\xbb\xbf"
 """What some programs write before the first character of UTF-8 text."""
 
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
+_COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file to read."""
 
-    place: Place
+    path: PathOrUrl
     name: str
     "what the ids of its recordings begin with: the path below what was asked for, less suffixes"
-    named: bool
+    explicit: bool
     "asked for by its own name, and not found by looking into a folder"
 
     @property
     def folder(self) -> str:
         """Where it lies; files in one folder share it."""
-        if is_address(self.place):
-            inner, chained, outer = str(self.place).partition("::")
+        if is_url(self.path):
+            inner, chained, outer = str(self.path).partition("::")
             return inner.rpartition("/")[0] + chained + outer
-        return str(Path(self.place).parent)
+        return str(Path(self.path).parent)
 
 
-def is_address(place: Place) -> bool:
+def is_url(path: PathOrUrl) -> bool:
     """Whether a text is an address for fsspec and no path.
 
-    >>> is_address("s3://bucket/logs"), is_address("zip://*.json::logs.zip"), is_address("logs")
+    >>> is_url("s3://bucket/logs"), is_url("zip://*.json::logs.zip"), is_url("logs")
     (True, True, False)
     """
-    return isinstance(place, str) and "://" in place
+    return isinstance(path, str) and "://" in path
 
 
-def find(asked: Place) -> list[Found]:
+def find_files(path: PathOrUrl) -> list[FoundFile]:
     """The files of what is asked for; those of a folder stand together.
 
     ``bundled:NAME`` and ``dataset:NAME`` are data sets. Raises ``ReadError`` where there is no file,
     ``UnknownName`` for an unknown data set, ``DataMissing`` for one that was not fetched.
     """
-    if asked == "":
+    if path == "":
         raise SpecError("a path is empty; the current folder is written as .")
-    asked = named(str(asked)) or asked
-    return _find_far(str(asked)) if is_address(asked) else _find_here(Path(asked).expanduser())
+    path = resolve_dataset_path(str(path)) or path
+    return _find_remote(str(path)) if is_url(path) else _find_local(Path(path).expanduser())
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[BinaryIO]:
+def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked where it is packed; what fails inside is a ``ReadError``."""
     with ExitStack() as stack:
         try:
-            raw = stack.enter_context(_open(place))
-            file = _unpacked(raw)
+            raw = stack.enter_context(_open_raw(path))
+            file = _decompress(raw)
             yield file if file is raw else stack.enter_context(file)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ReadError(place, None, said) from None
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ReadError(path, None, reason) from None
         except Exception as error:
             if type(error).__name__ != "ZstdError":  # loaded only where a file needs it
                 raise
-            raise ReadError(place, None, str(error)) from None
+            raise ReadError(path, None, str(error)) from None
 
 
-def _find_here(path: Path) -> list[Found]:
+def _find_local(path: Path) -> list[FoundFile]:
     if path.is_file():
-        return [Found(path, _plain(path.name), named=True)]
+        return [FoundFile(path, _strip_suffixes(path.name), explicit=True)]
     if path.is_dir():
-        return _below([path], path)
+        return _collect_files([path], path)
     if path.exists():
         raise ReadError(path, None, "is neither a file nor a folder")
     if not glob.has_magic(str(path)):
@@ -105,39 +105,42 @@ def _find_here(path: Path) -> list[Found]:
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise ReadError(path, None, "no file matches")
-    return _below(matches, root)
+    return _collect_files(matches, root)
 
 
-def _below(paths: list[Path], root: Path) -> list[Found]:
-    every = {file for path in paths for file in ([path] if path.is_file() else _walk(path))}
-    ordered = sorted(every, key=lambda file: (file.parent, file.name))
-    return [Found(file, _plain(file.relative_to(root).as_posix()), False) for file in ordered]
+def _collect_files(paths: list[Path], root: Path) -> list[FoundFile]:
+    files = {file for path in paths for file in ([path] if path.is_file() else _walk(path))}
+    ordered = sorted(files, key=lambda file: (file.parent, file.name))
+    return [
+        FoundFile(file, _strip_suffixes(file.relative_to(root).as_posix()), False)
+        for file in ordered
+    ]
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for here, _, names in os.walk(folder, onerror=_refuse):
+    for here, _, names in os.walk(folder, onerror=_raise_read_error):
         yield from (path for name in names if (path := Path(here, name)).is_file())
 
 
-def _refuse(error: OSError) -> None:
+def _raise_read_error(error: OSError) -> None:
     """A folder that cannot be listed is not left out in silence."""
     raise ReadError(error.filename, None, error.strerror or str(error)) from None
 
 
-def _find_far(address: str) -> list[Found]:
+def _find_remote(address: str) -> list[FoundFile]:
     first, *outer = address.split("::")
-    fs, path = _far(address)
+    fs, path = _resolve_url(address)
     try:
         if glob.has_magic(path):
-            above = PurePosixPath(path)
-            root = next(str(p) for p in above.parents if not glob.has_magic(str(p)))
+            pure_path = PurePosixPath(path)
+            root = next(str(p) for p in pure_path.parents if not glob.has_magic(str(p)))
             matches = [file for match in fs.glob(path) for file in fs.find(match)]
         elif path and fs.isfile(path):
-            return [Found(address, _plain(PurePosixPath(path).name), named=True)]
+            return [FoundFile(address, _strip_suffixes(PurePosixPath(path).name), explicit=True)]
         else:
             root, matches = path, fs.find(path)
     except Exception as error:  # each file system raises errors of its own
-        raise ReadError(address, None, _said(error)) from None
+        raise ReadError(address, None, _error_text(error)) from None
     if not matches:
         raise ReadError(address, None, "no file is there")
     scheme = first.partition("://")[0]
@@ -145,11 +148,11 @@ def _find_far(address: str) -> list[Found]:
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
         name = match.removeprefix(root.rstrip("/")).lstrip("/") if root != "." else match
         inner = f"{scheme}://{match}" if outer else fs.unstrip_protocol(match)
-        found.append(Found("::".join([inner, *outer]), _plain(name), named=False))
+        found.append(FoundFile("::".join([inner, *outer]), _strip_suffixes(name), explicit=False))
     return found
 
 
-def _far(address: str) -> tuple[Any, str]:
+def _resolve_url(address: str) -> tuple[Any, str]:
     """The file system of an address, and the path in it."""
     from fsspec.core import url_to_fs  # only who asks for an address pays for it
 
@@ -160,25 +163,25 @@ def _far(address: str) -> tuple[Any, str]:
         reason = f"{scheme}:// needs a package that is not installed: {error}"
         raise ReadError(address, None, reason) from None
     except Exception as error:
-        raise ReadError(address, None, _said(error)) from None
+        raise ReadError(address, None, _error_text(error)) from None
     return fs, str(path)
 
 
-def _open(place: Place) -> AbstractContextManager[Any]:
-    if not is_address(place):
-        return Path(place).open("rb")
+def _open_raw(path: PathOrUrl) -> AbstractContextManager[Any]:
+    if not is_url(path):
+        return Path(path).open("rb")
     import fsspec
 
     try:
         # Held open as a whole: an archive closes when nobody holds its file system any more.
-        return cast(AbstractContextManager[Any], fsspec.open(str(place), "rb"))
+        return cast(AbstractContextManager[Any], fsspec.open(str(path), "rb"))
     except OSError:
         raise
     except Exception as error:
-        raise ReadError(place, None, _said(error)) from None
+        raise ReadError(path, None, _error_text(error)) from None
 
 
-def _unpacked(raw: BinaryIO) -> BinaryIO:
+def _decompress(raw: BinaryIO) -> BinaryIO:
     start = raw.read(6)
     raw.seek(0)
     if start.startswith(b"\x1f\x8b"):
@@ -188,32 +191,32 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     if start.startswith(b"\xfd7zXZ"):
         return cast(BinaryIO, lzma.LZMAFile(raw))
     if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return zstd_file(raw)
+        return open_zstd(raw)
     return raw
 
 
-def zstd_file(packed: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
+def open_zstd(file: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
     """What a file that is packed with Zstandard holds, all of its frames; or is to hold."""
     if sys.version_info >= (3, 14):
         from compression.zstd import ZstdFile
     else:
         from backports.zstd import ZstdFile
-    return cast(BinaryIO, ZstdFile(packed, mode))
+    return cast(BinaryIO, ZstdFile(file, mode))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__}: {error}"
 
 
-def _plain(name: str) -> str:
+def _strip_suffixes(name: str) -> str:
     """A name without its suffix, and without the one that says how it is packed.
 
-    >>> _plain("runs/a.traj.json.gz")
+    >>> _strip_suffixes("runs/a.traj.json.gz")
     'runs/a.traj'
     """
     path = PurePosixPath(name)
-    if path.suffix in _PACKED:
+    if path.suffix in _COMPRESSION_SUFFIXES:
         path = path.with_suffix("")
     return path.with_suffix("").as_posix()

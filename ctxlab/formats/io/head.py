@@ -1,6 +1,6 @@
 """What a file begins with is read once, so that asking every format costs one read.
 
-A format recognises a file by its content. ``Head`` gives it the JSON values that the file begins
+A format recognises a file by its content. ``FileHead`` gives it the JSON values that the file begins
 with, also where the first value is longer than what was read: it is cut at the last place where it
 can be closed. Every ``sniff`` is asked with one.
 """
@@ -12,41 +12,41 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.files import (
     BOM,
-    Place,
-    opened,
+    PathOrUrl,
+    open_file,
 )
-from ctxlab.formats.optional_fields import parsed
 
-__all__ = ["Head", "close_json"]
+__all__ = ["FileHead", "close_truncated_json"]
 
-_BYTES = 1 << 18
-_ROWS = 50
+_MAX_BYTES = 1 << 18
+_MAX_ROWS = 50
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """The beginning of a file, parsed when a format asks for it.
 
-    >>> Head(b'{"a": 1}\\n{"b": 2}\\n').rows
+    >>> FileHead(b'{"a": 1}\\n{"b": 2}\\n').rows
     ({'a': 1}, {'b': 2})
-    >>> Head(b'[{"a": 1,\\n "b": "cut he').rows
+    >>> FileHead(b'[{"a": 1,\\n "b": "cut he').rows
     ([{'a': 1}],)
     """
 
-    start: bytes
+    first_bytes: bytes
     "the first 256 KiB at most"
-    whole: bool = False
+    is_complete: bool = False
     "whether that is the whole file"
 
     @classmethod
-    def of(cls, path: Place) -> Head:
+    def from_file(cls, path: PathOrUrl) -> FileHead:
         """The head of a file; ``ReadError`` where it cannot be opened."""
-        with opened(path) as file:
-            start = file.read(_BYTES + 1)
-        return cls(start[:_BYTES].removeprefix(BOM), whole=len(start) <= _BYTES)
+        with open_file(path) as file:
+            start = file.read(_MAX_BYTES + 1)
+        return cls(start[:_MAX_BYTES].removeprefix(BOM), is_complete=len(start) <= _MAX_BYTES)
 
     @cached_property
     def rows(self) -> tuple[Any, ...]:
@@ -54,16 +54,18 @@ class Head:
 
         Of a value that does not end within the head, the part that does.
         """
-        lines = [line for line in self.start.splitlines() if line.strip()]
-        if self.whole and (value := parsed(self.start)) is not None:
+        lines = [line for line in self.first_bytes.splitlines() if line.strip()]
+        if self.is_complete and (value := parse_json_or_none(self.first_bytes)) is not None:
             return (value,)
-        complete = lines if self.whole or self.start.endswith(b"\n") else lines[:-1]
+        complete = lines if self.is_complete or self.first_bytes.endswith(b"\n") else lines[:-1]
         # A line of a pretty-printed value is no row: it is indented or ends in a comma.
-        flush = (line for line in complete[:_ROWS] if line[:1] in (b"{", b"["))
-        rows = tuple(row for line in flush if (row := parsed(line)) is not None)
+        flush = (line for line in complete[:_MAX_ROWS] if line[:1] in (b"{", b"["))
+        rows = tuple(row for line in flush if (row := parse_json_or_none(line)) is not None)
         if rows:
             return rows
-        value = parsed(close_json(self.start.decode("utf-8", "replace")))
+        value = parse_json_or_none(
+            close_truncated_json(self.first_bytes.decode("utf-8", "replace"))
+        )
         return () if value is None else (value,)
 
     @property
@@ -72,10 +74,10 @@ class Head:
         return self.rows[0] if self.rows else None
 
 
-def close_json(text: str) -> str:
+def close_truncated_json(text: str) -> str:
     """The longest beginning of a cut-off JSON text that is JSON once its brackets are closed.
 
-    >>> close_json('{"a": [1, {"b": 2, "c": "thr')
+    >>> close_truncated_json('{"a": [1, {"b": 2, "c": "thr')
     '{"a": [1, {"b": 2}]}'
     """
     closers: list[str] = []

@@ -12,26 +12,28 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["elements"]
+__all__ = ["iter_array_elements"]
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)|[\[\]{},]', re.DOTALL)
 _CHUNK = 1 << 20
 
 
-def elements(file: BinaryIO, chunk: int = _CHUNK) -> Iterator[bytes]:
+def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[bytes]:
     r"""The JSON text of each element of the list that a file holds, in order.
 
     Raises ``ValueError`` where there is no list, and after the last whole element where the list
     does not end.
 
     >>> import io
-    >>> list(elements(io.BytesIO(b'[1, "a, b", {"c": [2, 3]}]')))
+    >>> list(iter_array_elements(io.BytesIO(b'[1, "a, b", {"c": [2, 3]}]')))
     [b'1', b'"a, b"', b'{"c": [2, 3]}']
     """
     buffer = b""
     # buffer[start:] is the element that is being read, of which buffer[:done] was looked at.
     start = depth = done = 0
-    while more := file.read(max(chunk, len(buffer))):  # twice as much, where an element is large
+    while more := file.read(
+        max(chunk_size, len(buffer))
+    ):  # twice as much, where an element is large
         buffer = buffer[start:] + more
         done -= start
         start = 0

@@ -29,24 +29,25 @@ from ctxlab.formats.base import (
 )
 from ctxlab.formats.common.chat_format import (
     first_choice,
-    plain_content,
-    sent,
+    normalize_content,
+    select_chat_fields,
 )
 from ctxlab.formats.common.stitch import (
-    Request,
-    shared,
-    stitch,
+    LoggedRequest,
+    intern_messages,
+    stitch_requests,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.io.files import Place
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    listed,
-    number,
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    number_or_none,
     objects_in,
-    text,
-    within,
+    text_or_none,
 )
+from ctxlab.formats.io.files import PathOrUrl
+from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     Recording,
@@ -54,11 +55,11 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_CALL = frozenset({"messages", "response", "kwargs"})
-_FIRST = frozenset({"messages", "response", "args"})
+_CALL_KEYS = frozenset({"messages", "response", "kwargs"})
+_FIRST_KEYS = frozenset({"messages", "response", "args"})
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file is one logged call.
 
     Of a large one only ``messages`` is seen. OpenHands writes their content, in parts, before their
@@ -67,25 +68,25 @@ def sniff(head: Head) -> bool:
     call = head.value
     if not isinstance(call, dict) or not isinstance(call.get("messages"), list):
         return False
-    if call.keys() >= _CALL:
+    if call.keys() >= _CALL_KEYS:
         return "timestamp" in call or "cost" in call
-    cut = not head.whole and len(head.rows) == 1 and b"\n" not in head.start
-    return cut and call.keys() <= _FIRST and _is_openhands(call["messages"])
+    cut = not head.is_complete and len(head.rows) == 1 and b"\n" not in head.first_bytes
+    return cut and call.keys() <= _FIRST_KEYS and _is_openhands(call["messages"])
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The conversations of a folder, called after it; its main one comes first."""
-    calls: list[tuple[float, Request]] = []
+    calls: list[tuple[float, LoggedRequest]] = []
     seen: dict[Any, Message] = {}
-    for place, call in source.values():
-        calls.append((_moment(call), shared(_request(call, source, place), seen)))
+    for place, call in source.read_json_files():
+        calls.append((_sort_time(call), intern_messages(_parse_request(call, source, place), seen)))
     calls.sort(key=lambda call: call[0])
     name = source.name.rpartition("/")[0] or source.name
     requests = (request for _, request in calls)
-    yield from stitch(requests, name, source.skip, cluster=_folder(source.path))
+    yield from stitch_requests(requests, name, source.skip, cluster=_folder_name(source.path))
 
 
-def _as_one(head: Head) -> str:
+def _group_key(head: FileHead) -> str:
     """All calls of a folder have the same key."""
     return ""
 
@@ -95,7 +96,7 @@ FORMAT = Format(
     "OpenHands: logged model calls (llm_completions)",
     sniff,
     read,
-    together=_as_one,
+    group_key=_group_key,
 )
 
 
@@ -104,61 +105,62 @@ def _is_openhands(messages: list[Any]) -> bool:
     if not isinstance(first, dict):
         return False
     parts = list(first)[:2] == ["content", "role"] and isinstance(first["content"], list)
-    return parts or "OpenHands" in str(within(first, "content"))
+    return parts or "OpenHands" in str(get_nested(first, "content"))
 
 
-def _request(call: Any, source: Source, place: Place) -> Request:
+def _parse_request(call: Any, source: Source, place: PathOrUrl) -> LoggedRequest:
     messages: list[Message] = []
     answer: Message | None = None
-    where = f" (in {_name(place)})" if source.others else ""
-    for position, row in enumerate(listed(within(call, "messages"))):
-        with source.guard(position, "message"):
-            messages.append(_message(row, where))
-    with source.guard(len(messages), "message"):
-        answer = _answer(call, where)
+    where = f" (in {_file_name(place)})" if source.other_paths else ""
+    for position, row in enumerate(list_or_empty(get_nested(call, "messages"))):
+        with source.handle_errors(position, "message"):
+            messages.append(_parse_message(row, where))
+    with source.handle_errors(len(messages), "message"):
+        answer = _parse_answer(call, where)
     if answer is None:
         source.skip("call without an answer")
-    return Request(
+    return LoggedRequest(
         tuple(messages),
         answer,
-        objects_in(within(call, "kwargs", "tools")),
-        text(within(call, "kwargs", "model")) or text(within(call, "response", "model")),
+        objects_in(get_nested(call, "kwargs", "tools")),
+        text_or_none(get_nested(call, "kwargs", "model"))
+        or text_or_none(get_nested(call, "response", "model")),
     )
 
 
-def _answer(call: Any, where: str) -> Message | None:
-    said = first_choice(within(call, "response"))
+def _parse_answer(call: Any, where: str) -> Message | None:
+    said = first_choice(get_nested(call, "response"))
     if said is None:
         return None
-    cost = number(call.get("cost"))
-    return _message(said, where).replace(
-        usage=openai_usage(within(call, "response", "usage")),
-        time=number(call.get("timestamp")),
+    cost = number_or_none(call.get("cost"))
+    return _parse_message(said, where).replace(
+        usage=openai_usage(get_nested(call, "response", "usage")),
+        time=number_or_none(call.get("timestamp")),
         extra={} if cost is None else {"cost": cost},
     )
 
 
-def _message(row: Any, where: str) -> Message:
+def _parse_message(row: Any, where: str) -> Message:
     try:
-        wire = sent(row)
-        return Message.from_dict(wire | {"content": plain_content(wire.get("content"))})
+        wire = select_chat_fields(row)
+        return message_from_dict(wire | {"content": normalize_content(wire.get("content"))})
     except ValueError as error:
         raise ValueError(f"{error}{where}") from None
 
 
-def _moment(call: Any) -> float:
-    moment = number(within(call, "timestamp"))
+def _sort_time(call: Any) -> float:
+    moment = number_or_none(get_nested(call, "timestamp"))
     return math.inf if moment is None else moment
 
 
-def _folder(place: Place) -> str | None:
+def _folder_name(place: PathOrUrl) -> str | None:
     """The name of the folder that a file lies in."""
-    return _path(place).parent.name or None
+    return _to_path(place).parent.name or None
 
 
-def _name(place: Place) -> str:
-    return _path(place).name
+def _file_name(place: PathOrUrl) -> str:
+    return _to_path(place).name
 
 
-def _path(place: Place) -> PurePath:
+def _to_path(place: PathOrUrl) -> PurePath:
     return place if isinstance(place, Path) else PurePosixPath(place.partition("::")[0])

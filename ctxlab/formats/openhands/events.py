@@ -35,39 +35,39 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.openhands.history import History
-from ctxlab.formats.optional_fields import (
-    first_of,
-    is_small,
-    number,
-    text,
-    whole_number,
-    within,
+from ctxlab.formats.fields import (
+    count_or_zero,
+    first_or_none,
+    get_nested,
+    is_short_value,
+    number_or_none,
+    text_or_none,
 )
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.openhands.history import EventHistory
 from ctxlab.messages.types import Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_LONG = 200
+_MAX_ERROR_CHARS = 200
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file has rows with a history of events, or is a list of events."""
     if isinstance(head.value, list):
         return _is_events(head.value)
-    return any(_is_events(within(row, "history")) for row in head.rows)
+    return any(_is_events(get_nested(row, "history")) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
     """One recording a row, clustered by instance; a trajectory is one recording."""
-    if Head.of(source.path).start.lstrip()[:1] == b"[":
-        events = [event for _, event in source.items()]
-        history = History(source.skip, _calls_functions(events), recalls=True)
+    if FileHead.from_file(source.path).first_bytes.lstrip()[:1] == b"[":
+        events = [event for _, event in source.read_json_array()]
+        history = EventHistory(source.skip, _uses_function_calling(events), shows_recalls=True)
         for place, event in enumerate(events):
-            with source.guard(place, "element"):
+            with source.handle_errors(place, "element"):
                 history.add(event)
-        messages, compactions = history.told()
+        messages, compactions = history.build_messages()
         if messages:
             yield Recording(
                 source.name,
@@ -77,9 +77,9 @@ def read(source: Source) -> Iterator[Recording]:
                 compactions=compactions,
             )
         return
-    for line, row in source.rows():
-        with source.guard(line):
-            yield from _row(row, line, source)
+    for line, row in source.read_jsonl():
+        with source.handle_errors(line):
+            yield from _read_row(row, line, source)
 
 
 FORMAT = Format(
@@ -88,36 +88,41 @@ FORMAT = Format(
 
 
 def _is_events(value: Any) -> bool:
-    first = first_of(value)
+    first = first_or_none(value)
     for event in first if isinstance(first, list) else [first]:
-        if text(within(event, "action")) and isinstance(within(event, "args"), dict):
+        if text_or_none(get_nested(event, "action")) and isinstance(
+            get_nested(event, "args"), dict
+        ):
             return True
-        if text(within(event, "observation")) and isinstance(within(event, "content"), str):
+        if text_or_none(get_nested(event, "observation")) and isinstance(
+            get_nested(event, "content"), str
+        ):
             return True
     return False
 
 
-def _row(row: Any, line: int, source: Source) -> Iterator[Recording]:
+def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
     """The run of a row; none where no event became a message."""
-    listed = within(row, "history")
+    listed = get_nested(row, "history")
     if not isinstance(listed, list):
         raise ValueError("a row has its events in history, which is a list")
-    events = list(_flat(listed))
-    config = within(row, "metadata", "llm_config")
-    history = History(
+    events = list(_flatten(listed))
+    config = get_nested(row, "metadata", "llm_config")
+    history = EventHistory(
         source.skip,
-        _calls_functions(events),
-        recalls=within(row, "metadata", "agent_config", "enable_prompt_extensions") is True,
-        longest=whole_number(within(config, "max_message_chars")),
+        _uses_function_calling(events),
+        shows_recalls=get_nested(row, "metadata", "agent_config", "enable_prompt_extensions")
+        is True,
+        max_observation_chars=count_or_zero(get_nested(config, "max_message_chars")),
     )
     for place, event in enumerate(events):
-        with source.guard(line):
+        with source.handle_errors(line):
             try:
                 history.add(event)
             except ValueError as error:
                 raise ValueError(f"event {place}: {error}") from None
     instance = row.get("instance_id", line)
-    messages, compactions = history.told()
+    messages, compactions = history.build_messages()
     if not messages:
         source.skip("row without messages", line)
         return
@@ -125,14 +130,15 @@ def _row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         f"{source.name}/{instance}",
         messages,
         tools=history.tools,
-        model=text(within(config, "model")) or history.model,
+        model=text_or_none(get_nested(config, "model")) or history.model,
         compactions=compactions,
-        cluster=text(instance) or f"{within(row, 'metadata', 'dataset') or source.name}/{instance}",
-        meta=_meta(row),
+        cluster=text_or_none(instance)
+        or f"{get_nested(row, 'metadata', 'dataset') or source.name}/{instance}",
+        meta=_build_meta(row),
     )
 
 
-def _flat(listed: Iterable[Any]) -> Iterator[Any]:
+def _flatten(listed: Iterable[Any]) -> Iterator[Any]:
     for each in listed:
         if isinstance(each, list):
             yield from each
@@ -140,19 +146,19 @@ def _flat(listed: Iterable[Any]) -> Iterator[Any]:
             yield each
 
 
-def _calls_functions(events: Iterable[Any]) -> bool:
-    return any(isinstance(within(event, "tool_call_metadata"), dict) for event in events)
+def _uses_function_calling(events: Iterable[Any]) -> bool:
+    return any(isinstance(get_nested(event, "tool_call_metadata"), dict) for event in events)
 
 
-def _meta(row: dict[str, Any]) -> dict[str, Any]:
+def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
     """What is said of a run in a word or a number: its result, its cost, its error."""
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
-    for part in (result, within(result, "report"), row.get("report")):
+    for part in (result, get_nested(result, "report"), row.get("report")):
         if isinstance(part, dict):
             meta |= {key: part[key] for key in part if key != "git_patch"}
     meta["resolved"] = row.get("resolved", meta.get("resolved"))
-    meta["cost"] = number(within(row, "metrics", "accumulated_cost"))
-    error = text(row.get("error"))
-    meta["error"] = error.splitlines()[0][:_LONG] if error else None
-    return {key: value for key, value in meta.items() if is_small(value)}
+    meta["cost"] = number_or_none(get_nested(row, "metrics", "accumulated_cost"))
+    error = text_or_none(row.get("error"))
+    meta["error"] = error.splitlines()[0][:_MAX_ERROR_CHARS] if error else None
+    return {key: value for key, value in meta.items() if is_short_value(value)}

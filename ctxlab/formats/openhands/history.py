@@ -2,7 +2,7 @@
 
 Observations join the call that they answer (by the model's response and the id of the call in
 ``tool_call_metadata``, else by ``cause``), so that calls and results stay paired whatever came in
-between. The actions of one response of the model are one message. ``openhands_events`` reads the file.
+between. The actions of one response of the model are one message. ``events`` reads the file.
 """
 
 from __future__ import annotations
@@ -10,37 +10,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.fields import (
+    get_nested,
+    objects_in,
+    parse_iso_time,
+    require_object,
+    require_text,
+    text_or_none,
+)
 from ctxlab.formats.openhands.text import (
     action_text,
-    answer,
+    build_answer,
     observation_text,
     recall_text,
-    shortened,
+    truncate_middle,
     with_images,
-)
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    objects_in,
-    text,
-    within,
-)
-from ctxlab.formats.required_fields import (
-    a_text,
-    an_object,
 )
 from ctxlab.messages.types import (
     Compaction,
     Message,
 )
 
-__all__ = ["History"]
+__all__ = ["EventHistory"]
 
-_DONE = (
+_ACTION_TYPES = (
     *("run", "run_ipython", "browse", "browse_interactive", "read", "write", "edit", "delegate"),
     *("think", "call_tool_mcp", "task_tracking", "finish"),
 )
-_UNSEEN = ("null", "agent_state_changed", "success", "loop_detection", "condense", "recall")
+_HIDDEN_OBSERVATIONS = (
+    "null",
+    "agent_state_changed",
+    "success",
+    "loop_detection",
+    "condense",
+    "recall",
+)
 
 
 @dataclass
@@ -49,11 +54,11 @@ class _Unit:
 
     messages: list[Message]
     events: set[int]
-    finish: bool = False
+    is_finish: bool = False
     calls: frozenset[str] = frozenset()
-    started: set[str] = field(default_factory=set)
+    started_calls: set[str] = field(default_factory=set)
     "of its calls, those whose action was seen"
-    answered: set[str] = field(default_factory=set)
+    answered_calls: set[str] = field(default_factory=set)
     "of its calls, those whose result was seen"
 
 
@@ -66,41 +71,41 @@ class _Condensation:
     last: int
     summary: str | None
 
-    def spares(self, unit: _Unit) -> bool:
+    def keeps(self, unit: _Unit) -> bool:
         """Whether all of a unit stays; OpenHands sends no call without its result."""
         return not any(e in self.ids or self.first <= e <= self.last for e in unit.events)
 
 
 @dataclass
-class History:
+class EventHistory:
     """A run while its events are read."""
 
-    leave_out: LeaveOut
+    skip: SkipCallback
     "told of each event that becomes no message"
-    called: bool = True
+    function_calling: bool = True
     "whether the agent called functions; else its actions are text"
-    recalls: bool = False
+    shows_recalls: bool = False
     "whether what was recalled was shown to the model"
-    longest: int = 0
+    max_observation_chars: int = 0
     "characters of an observation that were shown at most; 0: all"
     tools: tuple[dict[str, Any], ...] = ()
     model: str | None = None
     "the model that answered first"
     _items: list[_Unit | _Condensation] = field(default_factory=list, init=False)
-    _answers: dict[str, _Unit] = field(default_factory=dict, init=False)
-    _causes: dict[int, tuple[_Unit, str]] = field(default_factory=dict, init=False)
+    _units_by_response: dict[str, _Unit] = field(default_factory=dict, init=False)
+    _calls_by_event: dict[int, tuple[_Unit, str]] = field(default_factory=dict, init=False)
 
     def add(self, event: Any) -> None:
         """Takes one event; ``ValueError`` says what is wrong with it."""
-        event = an_object(event, "an event")
-        if text(event.get("action")):
-            self._action(event, event["action"], an_object(event.get("args"), "args"))
-        elif text(event.get("observation")):
-            self._observation(event, event["observation"])
+        event = require_object(event, "an event")
+        if text_or_none(event.get("action")):
+            self._add_action(event, event["action"], require_object(event.get("args"), "args"))
+        elif text_or_none(event.get("observation")):
+            self._add_observation(event, event["observation"])
         else:
             raise ValueError("neither action nor observation")
 
-    def told(self) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+    def build_messages(self) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
         """The messages so far, and where the history was condensed."""
         messages: list[Message] = []
         compactions: list[Compaction] = []
@@ -108,135 +113,141 @@ class History:
         last = next((i for i in reversed(self._items) if isinstance(i, _Unit)), None)
         for item in self._items:
             if isinstance(item, _Condensation):
-                kept = [(place, unit) for place, unit in kept if item.spares(unit)]
+                kept = [(place, unit) for place, unit in kept if item.keeps(unit)]
                 places = (p for place, u in kept for p in range(place, place + len(u.messages)))
                 compactions.append(
                     Compaction(len(messages), summary=item.summary, kept=tuple(places))
                 )
                 continue
-            if item.finish and item is not last:
-                item.messages[0] = _said_in_words(item)
+            if item.is_finish and item is not last:
+                item.messages[0] = _finish_as_text(item)
             kept.append((len(messages), item))
             messages += item.messages
         return tuple(messages), tuple(compactions)
 
-    def _action(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
+    def _add_action(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         by_user = event.get("source") == "user"
         metadata = event.get("tool_call_metadata")
         if kind == "system":
             self.tools = self.tools or objects_in(args.get("tools"))
-            self._say(event, Message("system", text(args.get("content"))))
+            self._add_message(event, Message("system", text_or_none(args.get("content"))))
         elif kind == "condensation":
-            self._condense(args)
+            self._add_condensation(args)
         elif kind == "message":
             images = args.get("image_urls") or args.get("images_urls")
-            said = with_images(text(args.get("content")) or "", images)
-            self._say(event, Message("user" if by_user else "assistant", said))
+            said = with_images(text_or_none(args.get("content")) or "", images)
+            self._add_message(event, Message("user" if by_user else "assistant", said))
         elif kind == "run" and by_user:
-            command = text(args.get("command")) or ""
-            self._say(event, Message("user", f"User executed the command:\n{command}"))
+            command = text_or_none(args.get("command")) or ""
+            self._add_message(event, Message("user", f"User executed the command:\n{command}"))
         elif isinstance(metadata, dict) and kind != "condensation_request":
-            self._call(event, kind, args, metadata)
-        elif by_user or kind not in _DONE:
-            self.leave_out(f"action of type {kind}")
-        elif self.called and kind != "finish":
-            self.leave_out(f"action of type {kind} without its call")
+            self._add_call(event, kind, args, metadata)
+        elif by_user or kind not in _ACTION_TYPES:
+            self.skip(f"action of type {kind}")
+        elif self.function_calling and kind != "finish":
+            self.skip(f"action of type {kind} without its call")
         else:
-            self._say(event, Message("assistant", action_text(kind, args)))
+            self._add_message(event, Message("assistant", action_text(kind, args)))
 
-    def _say(self, event: dict[str, Any], message: Message) -> None:
+    def _add_message(self, event: dict[str, Any], message: Message) -> None:
         if not message.content:
-            self.leave_out(f"empty {event['action']}")
+            self.skip(f"empty {event['action']}")
             return
-        self._items.append(_Unit([message.replace(time=_time(event))], _ids(event)))
+        self._items.append(_Unit([message.replace(time=_event_time(event))], _event_ids(event)))
 
-    def _call(
+    def _add_call(
         self, event: dict[str, Any], kind: str, args: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
-        response = text(within(metadata, "model_response", "id")) or ""
-        id = text(metadata.get("tool_call_id")) or ""
-        unit = self._answers.get(response)
-        if unit is None or id in unit.started or id not in unit.calls:
-            message = answer(args, metadata, id).replace(time=_time(event))
+        response = text_or_none(get_nested(metadata, "model_response", "id")) or ""
+        id = text_or_none(metadata.get("tool_call_id")) or ""
+        unit = self._units_by_response.get(response)
+        if unit is None or id in unit.started_calls or id not in unit.calls:
+            message = build_answer(args, metadata, id).replace(time=_event_time(event))
             unit = _Unit([message], set(), calls=frozenset(c.id for c in message.tool_calls))
             self._items.append(unit)
-            self._answers[response] = unit
-            self.model = self.model or text(within(metadata, "model_response", "model"))
-        unit.started.add(id)
-        unit.events |= _ids(event)
-        unit.finish = unit.finish or kind == "finish"
-        self._causes |= dict.fromkeys(_ids(event), (unit, id))
+            self._units_by_response[response] = unit
+            self.model = self.model or text_or_none(get_nested(metadata, "model_response", "model"))
+        unit.started_calls.add(id)
+        unit.events |= _event_ids(event)
+        unit.is_finish = unit.is_finish or kind == "finish"
+        self._calls_by_event |= dict.fromkeys(_event_ids(event), (unit, id))
 
-    def _observation(self, event: dict[str, Any], kind: str) -> None:
+    def _add_observation(self, event: dict[str, Any], kind: str) -> None:
         content, extras = event.get("content"), event.get("extras")
         if content is not None:
-            content = a_text(content, "content")
-        if kind in _UNSEEN:
-            recalled = recall_text(extras) if kind == "recall" and self.recalls else ""
+            content = require_text(content, "content")
+        if kind in _HIDDEN_OBSERVATIONS:
+            recalled = recall_text(extras) if kind == "recall" and self.shows_recalls else ""
             if recalled:
-                told = Message("user", recalled, time=_time(event), extra={"recall": True})
-                self._items.append(_Unit([told], _ids(event)))
+                told = Message("user", recalled, time=_event_time(event), extra={"recall": True})
+                self._items.append(_Unit([told], _event_ids(event)))
             else:
-                self.leave_out(f"observation of type {kind}")
+                self.skip(f"observation of type {kind}")
             return
-        unit, id = self._caller(event)
-        if unit is not None and id in unit.answered:
-            self.leave_out("second result of a call")
+        unit, id = self._find_caller(event)
+        if unit is not None and id in unit.answered_calls:
+            self.skip("second result of a call")
             return
         if unit is None and id:
-            self.leave_out("result without its call")
+            self.skip("result without its call")
             return
-        seen = observation_text(kind, content or "", extras, called=self.called)
-        if unit is None and kind == "run" and self.called:
+        seen = observation_text(kind, content or "", extras, function_calling=self.function_calling)
+        if unit is None and kind == "run" and self.function_calling:
             seen = f"\nObserved result of command executed by user:\n{seen}"
-        shown = seen if kind == "read" else shortened(seen, self.longest)
+        shown = seen if kind == "read" else truncate_middle(seen, self.max_observation_chars)
         if shown is not seen:
-            self.leave_out("middle of a long observation")
-        said = with_images(shown, within(extras, "image_urls"))
+            self.skip("middle of a long observation")
+        said = with_images(shown, get_nested(extras, "image_urls"))
         if unit is None:
-            self._items.append(_Unit([Message("user", said, time=_time(event))], _ids(event)))
+            self._items.append(
+                _Unit([Message("user", said, time=_event_time(event))], _event_ids(event))
+            )
             return
-        name = text(within(event, "tool_call_metadata", "function_name"))
-        result = Message("tool", said, tool_call_id=id, name=name, time=_time(event))
+        name = text_or_none(get_nested(event, "tool_call_metadata", "function_name"))
+        result = Message("tool", said, tool_call_id=id, name=name, time=_event_time(event))
         unit.messages.append(result)
-        unit.answered.add(id)
-        unit.events |= _ids(event)
+        unit.answered_calls.add(id)
+        unit.events |= _event_ids(event)
 
-    def _caller(self, event: dict[str, Any]) -> tuple[_Unit | None, str]:
+    def _find_caller(self, event: dict[str, Any]) -> tuple[_Unit | None, str]:
         """The message whose call an observation answers, and the id of the call."""
         metadata = event.get("tool_call_metadata")
-        id = text(within(metadata, "tool_call_id")) or ""
-        unit = self._answers.get(text(within(metadata, "model_response", "id")) or "")
+        id = text_or_none(get_nested(metadata, "tool_call_id")) or ""
+        unit = self._units_by_response.get(
+            text_or_none(get_nested(metadata, "model_response", "id")) or ""
+        )
         if unit is not None and id in unit.calls:
             return unit, id
         cause = event.get("cause")
-        return self._causes.get(cause, (None, id)) if isinstance(cause, int) else (None, id)
+        return self._calls_by_event.get(cause, (None, id)) if isinstance(cause, int) else (None, id)
 
-    def _condense(self, args: dict[str, Any]) -> None:
+    def _add_condensation(self, args: dict[str, Any]) -> None:
         listed = args.get("forgotten_event_ids")
         ids = frozenset(i for i in listed or () if isinstance(i, int))
         first, last = args.get("forgotten_events_start_id"), args.get("forgotten_events_end_id")
         if not isinstance(first, int) or not isinstance(last, int):
             first, last = 0, -1
         if ids or first <= last:
-            self._items.append(_Condensation(ids, first, last, text(args.get("summary"))))
+            self._items.append(_Condensation(ids, first, last, text_or_none(args.get("summary"))))
         else:
-            self.leave_out("condensation that forgets nothing")
+            self.skip("condensation that forgets nothing")
 
 
-def _said_in_words(unit: _Unit) -> Message:
+def _finish_as_text(unit: _Unit) -> Message:
     """A call of ``finish`` after which the user went on: OpenHands sends its words and no call."""
     message = unit.messages[0]
-    calls = tuple(call for call in message.tool_calls if call.id in unit.answered)
-    ends = (call for call in message.tool_calls if call.id not in unit.answered)
-    words = (value for call in ends for path, value in call.leaves() if path == "message")
-    return message.replace(tool_calls=calls, content=message.content or text(next(words, None)))
+    calls = tuple(call for call in message.tool_calls if call.id in unit.answered_calls)
+    ends = (call for call in message.tool_calls if call.id not in unit.answered_calls)
+    words = (value for call in ends for path, value in call.argument_leaves() if path == "message")
+    return message.replace(
+        tool_calls=calls, content=message.content or text_or_none(next(words, None))
+    )
 
 
-def _ids(event: dict[str, Any]) -> set[int]:
+def _event_ids(event: dict[str, Any]) -> set[int]:
     id = event.get("id")
     return {id} if isinstance(id, int) and not isinstance(id, bool) else set()
 
 
-def _time(event: dict[str, Any]) -> float | None:
-    return iso_time(event.get("timestamp"))
+def _event_time(event: dict[str, Any]) -> float | None:
+    return parse_iso_time(event.get("timestamp"))

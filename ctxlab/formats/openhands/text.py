@@ -3,7 +3,7 @@
 Actions of agents that call no functions, commands of the user, observations and recalls become the
 text that OpenHands makes of them before each request (``ConversationMemory``, in older versions the
 ``CodeActAgent``). Only what the event itself says is put into it: of the sentences which a template
-puts around a recall, none. ``openhands_history`` puts the events in their order.
+puts around a recall, none. ``history`` puts the events in their order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from ctxlab.formats.common.chat_format import (
     Content,
     first_choice,
     image_part,
-    plain_content,
+    normalize_content,
     text_part,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.optional_fields import (
-    listed,
-    text,
-    within,
+from ctxlab.formats.fields import (
+    get_nested,
+    list_or_empty,
+    text_or_none,
 )
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -31,21 +32,21 @@ from ctxlab.messages.types import (
 
 __all__ = [
     "action_text",
-    "answer",
+    "build_answer",
     "observation_text",
     "recall_text",
-    "shortened",
+    "truncate_middle",
     "with_images",
 ]
 
-_TAGS = {
+_ACTION_TAGS = {
     "run": ("bash", "command"),
     "run_ipython": ("ipython", "code"),
     "browse_interactive": ("browse", "browser_actions"),
 }
-_IMAGE = "![image](data:image/png;base64,"
-_SHOWN = "![image](data:image/png;base64, ...) already displayed to user"
-_CUT = "\n[... Observation truncated due to length ...]\n"
+_INLINE_IMAGE = "![image](data:image/png;base64,"
+_IMAGE_PLACEHOLDER = "![image](data:image/png;base64, ...) already displayed to user"
+_TRUNCATION_NOTICE = "\n[... Observation truncated due to length ...]\n"
 
 
 def action_text(kind: str, args: dict[str, Any]) -> str:
@@ -59,37 +60,40 @@ def action_text(kind: str, args: dict[str, Any]) -> str:
     ls
     </execute_bash>
     """
-    thought = text(args.get("thought")) or ""
+    thought = text_or_none(args.get("thought")) or ""
     if kind in ("message", "finish"):
-        return text(args.get("content")) or thought
+        return text_or_none(args.get("content")) or thought
     if kind == "delegate":
-        tag, said = "browse", within(args, "inputs", "task")
-    elif kind in _TAGS:
-        tag, key = _TAGS[kind]
+        tag, said = "browse", get_nested(args, "inputs", "task")
+    elif kind in _ACTION_TAGS:
+        tag, key = _ACTION_TAGS[kind]
         said = args.get(key)
     else:
         rest = {key: value for key, value in args.items() if key != "thought"}
         return f"{thought}\n{dump_json({'action': kind, 'args': rest})}"
-    return f"{thought}\n<execute_{tag}>\n{text(said) or ''}\n</execute_{tag}>"
+    return f"{thought}\n<execute_{tag}>\n{text_or_none(said) or ''}\n</execute_{tag}>"
 
 
-def observation_text(kind: str, content: str, extras: Any, *, called: bool) -> str:
-    """What the model reads of an observation; ``called``: OpenHands called functions in this run.
+def observation_text(kind: str, content: str, extras: Any, *, function_calling: bool) -> str:
+    """What the model reads of an observation; ``function_calling``: OpenHands called functions in
+    this run.
 
-    >>> observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, called=True)
+    >>> observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, function_calling=True)
     'a.py\\n[Command finished with exit code 0]'
     """
     if kind == "run":
-        content = _command(content, extras, called=called)
-    elif kind == "run_ipython" and _IMAGE in content:
-        content = "\n".join(_SHOWN if _IMAGE in line else line for line in content.split("\n"))
+        content = _command_text(content, extras, function_calling=function_calling)
+    elif kind == "run_ipython" and _INLINE_IMAGE in content:
+        content = "\n".join(
+            _IMAGE_PLACEHOLDER if _INLINE_IMAGE in line else line for line in content.split("\n")
+        )
     elif kind == "delegate":
-        content = text(within(extras, "outputs", "content")) or content
+        content = text_or_none(get_nested(extras, "outputs", "content")) or content
     elif kind == "error":
         content += "\n[Error occurred in processing last action]"
     elif kind == "user_rejected":
         return f"OBSERVATION:\n{content}\n[Last action has been rejected by the user]"
-    return content if called else f"OBSERVATION:\n{content}"
+    return content if function_calling else f"OBSERVATION:\n{content}"
 
 
 def recall_text(extras: Any) -> str:
@@ -99,65 +103,77 @@ def recall_text(extras: Any) -> str:
     '2025-05-01\\n\\nUse git.'
     """
     keys = ("repo_name", "repo_directory", "repo_branch", "repo_instructions", "working_dir")
-    told = [within(extras, key) for key in keys]
-    hosts, secrets = within(extras, "runtime_hosts"), within(extras, "custom_secrets_descriptions")
+    told = [get_nested(extras, key) for key in keys]
+    hosts, secrets = (
+        get_nested(extras, "runtime_hosts"),
+        get_nested(extras, "custom_secrets_descriptions"),
+    )
     told += [dump_json(each) for each in (hosts, secrets) if isinstance(each, dict) and each]
-    told += [within(extras, "additional_agent_instructions"), within(extras, "date")]
-    told.append(within(extras, "conversation_instructions"))
-    told += [within(each, "content") for each in listed(within(extras, "microagent_knowledge"))]
-    return "\n\n".join(each for each in told if text(each))
+    told += [get_nested(extras, "additional_agent_instructions"), get_nested(extras, "date")]
+    told.append(get_nested(extras, "conversation_instructions"))
+    told += [
+        get_nested(each, "content")
+        for each in list_or_empty(get_nested(extras, "microagent_knowledge"))
+    ]
+    return "\n\n".join(each for each in told if text_or_none(each))
 
 
-def shortened(content: str, longest: int) -> str:
-    """The beginning and the end of a text that is longer than ``longest``; 0: as long as it is.
+def truncate_middle(content: str, max_chars: int) -> str:
+    """The beginning and the end of a text that is longer than ``max_chars``; 0: as long as it is.
 
-    >>> shortened("abcdef", 4)
+    >>> truncate_middle("abcdef", 4)
     'ab\\n[... Observation truncated due to length ...]\\nef'
     """
-    if not longest or len(content) <= longest:
+    if not max_chars or len(content) <= max_chars:
         return content
-    half = longest // 2
-    return content[:half] + _CUT + content[len(content) - half :]
+    half = max_chars // 2
+    return content[:half] + _TRUNCATION_NOTICE + content[len(content) - half :]
 
 
-def answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
+def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
     """The message with call ``id`` as the model answered; made of the action where it is not logged."""
     response = metadata.get("model_response")
     said = first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
-    wire = {key: within(said, key) for key in keys} | {"role": "assistant"}
-    message = Message.from_dict(wire | {"content": plain_content(wire["content"])})
+    wire = {key: get_nested(said, key) for key in keys} | {"role": "assistant"}
+    message = message_from_dict(wire | {"content": normalize_content(wire["content"])})
     if all(call.id != id for call in message.tool_calls):
         rest = {key: value for key, value in args.items() if key != "thought"}
-        name = text(metadata.get("function_name")) or ""
+        name = text_or_none(metadata.get("function_name")) or ""
         calls = (ToolCall(id, name, dump_json(rest)),)
-        message = Message("assistant", text(args.get("thought")), tool_calls=calls)
-    return message.replace(usage=openai_usage(within(response, "usage")))
+        message = Message("assistant", text_or_none(args.get("thought")), tool_calls=calls)
+    return message.replace(usage=openai_usage(get_nested(response, "usage")))
 
 
-def with_images(said: str, urls: Any) -> Content:
+def with_images(content: str, urls: Any) -> Content:
     """A text, with the images behind it where there are any."""
-    shown = [image_part(url) for url in listed(urls) if text(url)]
-    return (text_part(said), *shown) if shown else said
+    shown = [image_part(url) for url in list_or_empty(urls) if text_or_none(url)]
+    return (text_part(content), *shown) if shown else content
 
 
-def _command(content: str, extras: Any, *, called: bool) -> str:
-    metadata = within(extras, "metadata")
+def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
+    metadata = get_nested(extras, "metadata")
     if not isinstance(metadata, dict):  # older versions
-        content += text(within(extras, "interpreter_details")) or ""
-        code, number = within(extras, "exit_code"), within(extras, "command_id")
-        which = "" if called else f" {number}"
-        return content + (f"\n[Command{which} finished with exit code {code}]" if _is(code) else "")
-    content = (text(metadata.get("prefix")) or "") + content + (text(metadata.get("suffix")) or "")
-    if folder := text(metadata.get("working_dir")):
+        content += text_or_none(get_nested(extras, "interpreter_details")) or ""
+        code, number = get_nested(extras, "exit_code"), get_nested(extras, "command_id")
+        which = "" if function_calling else f" {number}"
+        return content + (
+            f"\n[Command{which} finished with exit code {code}]" if _is_int(code) else ""
+        )
+    content = (
+        (text_or_none(metadata.get("prefix")) or "")
+        + content
+        + (text_or_none(metadata.get("suffix")) or "")
+    )
+    if folder := text_or_none(metadata.get("working_dir")):
         content += f"\n[Current working directory: {folder}]"
-    if python := text(metadata.get("py_interpreter_path")):
+    if python := text_or_none(metadata.get("py_interpreter_path")):
         content += f"\n[Python interpreter: {python}]"
     code = metadata.get("exit_code")
-    if _is(code) and code != -1:
+    if _is_int(code) and code != -1:
         content += f"\n[Command finished with exit code {code}]"
     return content
 
 
-def _is(code: Any) -> bool:
+def _is_int(code: Any) -> bool:
     return isinstance(code, int) and not isinstance(code, bool)

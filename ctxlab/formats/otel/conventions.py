@@ -11,9 +11,9 @@
 - ``gen_ai.content.prompt`` and ``gen_ai.content.completion``: events with JSON of OpenAI's messages.
 
 A span that says the same in two of them is read in one. What is found here is in the shapes that
-``any_call`` reads. ``input.value`` of OpenInference, of any shape, is not read.
+``api_calls`` reads. ``input.value`` of OpenInference, of any shape, is not read.
 
-Source: as in ``otel_genai``; github.com/strands-agents/sdk-python ``telemetry.tracer``,
+Source: as in ``otel/reader``; github.com/strands-agents/sdk-python ``telemetry.tracer``,
 github.com/Azure/azure-sdk-for-python ``azure-ai-inference``, docs.langchain.com/langsmith
 (``trace-with-opentelemetry``) for events, 2026.
 """
@@ -23,72 +23,89 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
-from ctxlab.formats.common.api_messages import unpacked
-from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common.api_messages import parse_if_json
+from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.otel.otlp import (
-    Event,
     Span,
+    SpanEvent,
 )
 
-__all__ = ["listed", "received", "sent", "tools"]
+__all__ = ["input_messages", "numbered_entries", "output_messages", "tool_definitions"]
 
-_DETAILS = "gen_ai.client.inference.operation.details"
-_CHOICE = "gen_ai.choice"
-_MESSAGE = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-_BODY = "gen_ai.event.content"
+_DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+_CHOICE_EVENT = "gen_ai.choice"
+_MESSAGE_EVENTS = {
+    f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")
+}
+_BODY_KEY = "gen_ai.event.content"
 
 
-def sent(span: Span) -> Any:
+def input_messages(span: Span) -> Any:
     """The messages that went to the model; None where the span holds none."""
     a = span.attributes
-    messages = unpacked(_latest(span, "gen_ai.input.messages"))
-    system = unpacked(_latest(span, "gen_ai.system_instructions"))
+    messages = parse_if_json(_span_or_event_attribute(span, "gen_ai.input.messages"))
+    system = parse_if_json(_span_or_event_attribute(span, "gen_ai.system_instructions"))
     if messages or system:
         rows = messages if isinstance(messages, list) else [messages] if messages else []
         return [*([{"role": "system", "content": system}] if system else ()), *rows]
-    return _found(
-        lambda: [_openllmetry(each, "user") for each in listed(a, "gen_ai.prompt")],
-        lambda: [_openinference(each) for each in listed(a, "llm.input_messages")],
-        lambda: [each.get("prompt.text") for each in listed(a, "llm.prompts")],
-        lambda: [_message(event) for event in span.events if event.name in _MESSAGE],
-        lambda: _event(span, "gen_ai.content.prompt", "gen_ai.prompt"),
-        lambda: unpacked(a.get("gen_ai.prompt")),
+    return _first_found(
+        lambda: [
+            _parse_openllmetry_message(each, "user")
+            for each in numbered_entries(a, "gen_ai.prompt")
+        ],
+        lambda: [
+            _parse_openinference_message(each) for each in numbered_entries(a, "llm.input_messages")
+        ],
+        lambda: [each.get("prompt.text") for each in numbered_entries(a, "llm.prompts")],
+        lambda: [
+            _parse_message_event(event) for event in span.events if event.name in _MESSAGE_EVENTS
+        ],
+        lambda: _parse_content_events(span, "gen_ai.content.prompt", "gen_ai.prompt"),
+        lambda: parse_if_json(a.get("gen_ai.prompt")),
     )
 
 
-def received(span: Span) -> Any:
+def output_messages(span: Span) -> Any:
     """What came back from the model; None where the span does not say."""
     a = span.attributes
-    return _found(
-        lambda: unpacked(_latest(span, "gen_ai.output.messages")),
-        lambda: [_openllmetry(each, "assistant") for each in listed(a, "gen_ai.completion")],
-        lambda: [_openinference(each) for each in listed(a, "llm.output_messages")],
+    return _first_found(
+        lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.output.messages")),
+        lambda: [
+            _parse_openllmetry_message(each, "assistant")
+            for each in numbered_entries(a, "gen_ai.completion")
+        ],
+        lambda: [
+            _parse_openinference_message(each)
+            for each in numbered_entries(a, "llm.output_messages")
+        ],
         lambda: [
             {"role": "assistant", "content": each.get("completion.text")}
-            for each in listed(a, "llm.choices")
+            for each in numbered_entries(a, "llm.choices")
         ],
-        lambda: [_choice(event.attributes) for event in span.events if event.name == _CHOICE],
-        lambda: _event(span, "gen_ai.content.completion", "gen_ai.completion"),
-        lambda: unpacked(a.get("gen_ai.completion")),
+        lambda: [
+            _parse_choice(event.attributes) for event in span.events if event.name == _CHOICE_EVENT
+        ],
+        lambda: _parse_content_events(span, "gen_ai.content.completion", "gen_ai.completion"),
+        lambda: parse_if_json(a.get("gen_ai.completion")),
     )
 
 
-def tools(span: Span, leave_out: LeaveOut) -> tuple[dict[str, Any], ...]:
+def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
     """The definitions of tools."""
     a = span.attributes
-    found = _found(
-        lambda: unpacked(_latest(span, "gen_ai.tool.definitions")),
-        lambda: listed(a, "llm.request.functions"),
-        lambda: [_openinference_tool(each) for each in listed(a, "llm.tools")],
+    found = _first_found(
+        lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.tool.definitions")),
+        lambda: numbered_entries(a, "llm.request.functions"),
+        lambda: [_parse_openinference_tool(each) for each in numbered_entries(a, "llm.tools")],
     )
-    return tools_of(found, leave_out)
+    return parse_tools(found, skip)
 
 
-def listed(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+def numbered_entries(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     """The entries of a list that is spread over numbered attributes, in the order of the numbers.
 
-    >>> listed({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
+    >>> numbered_entries({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
     [{'b': 1, 'c.0.d': 3}, {'b': 2}]
     """
     entries: dict[int, dict[str, Any]] = {}
@@ -100,30 +117,30 @@ def listed(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     return [entries[number] for number in sorted(entries)]
 
 
-def _found(*ways: Callable[[], Any]) -> Any:
+def _first_found(*ways: Callable[[], Any]) -> Any:
     return next((found for way in ways if (found := way())), None)
 
 
-def _latest(span: Span, name: str) -> Any:
+def _span_or_event_attribute(span: Span, name: str) -> Any:
     """An attribute of the span, or of the event that may hold it in its place."""
-    held = (event.attributes for event in span.events if event.name == _DETAILS)
+    held = (event.attributes for event in span.events if event.name == _DETAILS_EVENT)
     return next((each[name] for each in (span.attributes, *held) if each.get(name)), None)
 
 
-def _openllmetry(entry: dict[str, Any], role: str) -> dict[str, Any]:
+def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, Any]:
     prompt = entry.get("user")  # of a model that is no chat model
     return {
         "role": entry.get("role") or entry.get("message.role") or role,
         "content": entry.get("content") or entry.get("message.content") or prompt,
-        "tool_calls": _calls(entry, "tool_calls"),
+        "tool_calls": _parse_tool_calls(entry, "tool_calls"),
         "tool_call_id": entry.get("tool_call_id"),
     }
 
 
-def _openinference(entry: dict[str, Any]) -> dict[str, Any]:
+def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
     said = {key.removeprefix("message."): value for key, value in entry.items()}
-    blocks = [_block(each) for each in listed(said, "contents")]
-    calls = _calls(said, "tool_calls")
+    blocks = [_parse_openinference_block(each) for each in numbered_entries(said, "contents")]
+    calls = _parse_tool_calls(said, "tool_calls")
     if not calls and (name := said.get("function_call_name")):
         calls = [{"name": name, "arguments": said.get("function_call_arguments_json")}]
     return {
@@ -136,7 +153,7 @@ def _openinference(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _block(entry: dict[str, Any]) -> dict[str, Any]:
+def _parse_openinference_block(entry: dict[str, Any]) -> dict[str, Any]:
     said = {key.removeprefix("message_content."): value for key, value in entry.items()}
     return {
         "type": said.get("type"),
@@ -145,52 +162,58 @@ def _block(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _calls(entry: dict[str, Any], key: str) -> Any:
+def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
     """The calls of a message, which are numbered, or JSON in one attribute."""
     calls = []
-    for each in listed(entry, key):
+    for each in numbered_entries(entry, key):
         said = {
             name.removeprefix("tool_call.").removeprefix("function."): value
             for name, value in each.items()
         }
         calls.append({name: said.get(name) for name in ("id", "name", "arguments")})
-    return calls or unpacked(entry.get(key))
+    return calls or parse_if_json(entry.get(key))
 
 
-def _openinference_tool(entry: dict[str, Any]) -> Any:
+def _parse_openinference_tool(entry: dict[str, Any]) -> Any:
     """A whole definition, or, with its name beside it, the schema of the parameters."""
-    schema, name = unpacked(entry.get("tool.json_schema")), entry.get("tool.name")
+    schema, name = parse_if_json(entry.get("tool.json_schema")), entry.get("tool.name")
     whole = isinstance(schema, dict) and schema.keys() & {"name", "function", "toolSpec"}
     if whole or not name:
         return schema
     return {"name": name, "description": entry.get("tool.description"), "parameters": schema}
 
 
-def _message(event: Event) -> dict[str, Any]:
-    body = unpacked(event.attributes.get(_BODY))
+def _parse_message_event(event: SpanEvent) -> dict[str, Any]:
+    body = parse_if_json(event.attributes.get(_BODY_KEY))
     said = body if isinstance(body, dict) else event.attributes
-    role = _MESSAGE[event.name]
+    role = _MESSAGE_EVENTS[event.name]
     id = said.get("tool_call_id") or said.get("id")
     return {
         "role": said.get("role") or role,
         "content": body if isinstance(body, str) else said.get("content"),
-        "tool_calls": _calls(said, "tool_calls"),
+        "tool_calls": _parse_tool_calls(said, "tool_calls"),
         "tool_call_id": id if role == "tool" else None,
     }
 
 
-def _choice(attributes: dict[str, Any]) -> dict[str, Any]:
-    body = unpacked(attributes.get(_BODY))
+def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
+    body = parse_if_json(attributes.get(_BODY_KEY))
     said = body if isinstance(body, dict) else attributes
-    message = unpacked(said.get("message"))
+    message = parse_if_json(said.get("message"))
     if isinstance(message, dict):
         return {"content": None, **message, "role": "assistant"}
     content = message or said.get("message.content") or said.get("content")
-    return {"role": "assistant", "content": content, "tool_calls": _calls(said, "tool_calls")}
+    return {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": _parse_tool_calls(said, "tool_calls"),
+    }
 
 
-def _event(span: Span, name: str, key: str) -> Any:
+def _parse_content_events(span: Span, name: str, key: str) -> Any:
     """What the events of a name hold: all of the messages, or each of them one."""
     held = [event.attributes for event in span.events if event.name == name]
-    found = [unpacked(each.get(key) or each.get(_BODY) or each.get("content")) for each in held]
+    found = [
+        parse_if_json(each.get(key) or each.get(_BODY_KEY) or each.get("content")) for each in held
+    ]
     return found[0] if len(found) == 1 else found

@@ -3,7 +3,7 @@
 A span is one of a model call by ``gen_ai.operation.name`` (``chat``, ``text_completion``,
 ``generate_content``), by ``openinference.span.kind`` (``LLM``), by ``llm.request.type``, or, where it
 has none of them, by holding messages. All others (tools, agents, embeddings, retrieval) are counted
-by what they are. The messages are read in the conventions of every generation (``otel_messages``).
+by what they are. The messages are read in the conventions of every generation (``conventions``).
 
 - Calls belong together by ``gen_ai.conversation.id``, else ``session.id``, else by their trace.
 - ``gen_ai.usage.input_tokens`` holds the cached tokens, as the conventions say; where they are more
@@ -25,24 +25,24 @@ from ctxlab.formats.base import (
     Source,
 )
 from ctxlab.formats.common.traces import (
-    Call,
-    call,
-    conversations,
-    thread_of,
+    TracedCall,
+    build_traced_call,
+    find_thread,
+    recordings_from_calls,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
+from ctxlab.formats.fields import (
+    count_or_zero,
     first_text,
-    text,
-    whole_number,
+    text_or_none,
 )
-from ctxlab.formats.otel import conventions as otel_messages
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.otel import conventions
 from ctxlab.formats.otel.otlp import (
     Span,
     is_span,
-    span_of,
-    spans,
-    spans_in,
+    iter_spans,
+    parse_span,
+    read_spans,
 )
 from ctxlab.messages.types import (
     Recording,
@@ -51,15 +51,15 @@ from ctxlab.messages.types import (
 
 __all__ = ["FORMAT", "read", "sniff"]
 
-_OURS = ("gen_ai.", "llm.", "openinference.", "traceloop.")
-_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
-_THREADS = (
+_ATTRIBUTE_PREFIXES = ("gen_ai.", "llm.", "openinference.", "traceloop.")
+_CHAT_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
+_THREAD_KEYS = (
     "gen_ai.conversation.id",
     "session.id",
     "traceloop.association.properties.session_id",
     "langfuse.session.id",
 )
-_MODELS = (
+_MODEL_KEYS = (
     "gen_ai.request.model",
     "gen_ai.response.model",
     "llm.request.model_name",
@@ -68,94 +68,96 @@ _MODELS = (
 )
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file begins with spans of which one has an attribute of these conventions."""
-    return any(_is_ours(span) for row in head.rows for span in spans_in(row))
+    return any(_is_genai_span(span) for row in head.rows for span in iter_spans(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The conversations of each thread that the spans name, or else of each trace."""
-    return conversations(_calls(source), source)
+    return recordings_from_calls(_read_calls(source), source)
 
 
 FORMAT = Format("otel-genai", "OpenTelemetry GenAI spans, OpenLLMetry, OpenInference", sniff, read)
 
 
-def _is_ours(value: Any) -> bool:
+def _is_genai_span(value: Any) -> bool:
     if not is_span(value):
         return False
-    span = span_of(value)
+    span = parse_span(value)
     keys = (*span.attributes, *(event.name for event in span.events))
-    return any(key.startswith(_OURS) for key in keys)
+    return any(key.startswith(_ATTRIBUTE_PREFIXES) for key in keys)
 
 
-def _calls(source: Source) -> Iterator[Call]:
-    for where, value in spans(source):
-        with source.guard(*where):
-            span = span_of(value)
-            kind = _kind(span)
+def _read_calls(source: Source) -> Iterator[TracedCall]:
+    for where, value in read_spans(source):
+        with source.handle_errors(*where):
+            span = parse_span(value)
+            kind = _span_kind(span)
             if kind == "chat":
-                yield _call(span, source)
+                yield _parse_call(span, source)
             else:
                 source.skip(f"span of {kind}")
 
 
-def _kind(span: Span) -> str:
+def _span_kind(span: Span) -> str:
     """``chat`` for a call of a model, else what the span says that it is."""
     said = span.attributes.get
-    if operation := text(said("gen_ai.operation.name")):
-        return "chat" if operation.partition(".")[0] in _OPERATIONS else operation
-    kind = text(said("openinference.span.kind"))
-    if kind is None and (request := text(said("llm.request.type"))):
-        kind = "LLM" if request in _OPERATIONS else request
+    if operation := text_or_none(said("gen_ai.operation.name")):
+        return "chat" if operation.partition(".")[0] in _CHAT_OPERATIONS else operation
+    kind = text_or_none(said("openinference.span.kind"))
+    if kind is None and (request := text_or_none(said("llm.request.type"))):
+        kind = "LLM" if request in _CHAT_OPERATIONS else request
     if kind is None:
-        kind = text(said("traceloop.span.kind"))
+        kind = text_or_none(said("traceloop.span.kind"))
     if kind is None:
-        return "chat" if otel_messages.sent(span) is not None else "another kind"
+        return "chat" if conventions.input_messages(span) is not None else "another kind"
     return "chat" if kind == "LLM" else kind
 
 
-def _call(span: Span, source: Source) -> Call:
-    return call(
-        thread_of(span.attributes, _THREADS, span.trace),
-        otel_messages.sent(span),
-        otel_messages.received(span),
+def _parse_call(span: Span, source: Source) -> TracedCall:
+    return build_traced_call(
+        find_thread(span.attributes, _THREAD_KEYS, span.trace_id),
+        conventions.input_messages(span),
+        conventions.output_messages(span),
         source.skip,
         start=span.start,
         end=span.end,
-        usage=_usage(span.attributes),
-        tools=otel_messages.tools(span, source.skip),
-        model=first_text(map(span.attributes.get, _MODELS)),
+        usage=_parse_usage(span.attributes),
+        tools=conventions.tool_definitions(span, source.skip),
+        model=first_text(map(span.attributes.get, _MODEL_KEYS)),
     )
 
 
-def _usage(attributes: dict[str, Any]) -> Usage | None:
+def _parse_usage(attributes: dict[str, Any]) -> Usage | None:
     def count(*names: str) -> int:
-        return next(filter(None, (whole_number(attributes.get(name)) for name in names)), 0)
+        return next(filter(None, (count_or_zero(attributes.get(name)) for name in names)), 0)
 
-    given = "gen_ai.usage."
+    prefix = "gen_ai.usage."
     details = "llm.token_count.prompt_details."
-    sent = count(f"{given}input_tokens", f"{given}prompt_tokens", "llm.token_count.prompt")
-    got = count(f"{given}output_tokens", f"{given}completion_tokens", "llm.token_count.completion")
+    sent = count(f"{prefix}input_tokens", f"{prefix}prompt_tokens", "llm.token_count.prompt")
+    got = count(
+        f"{prefix}output_tokens", f"{prefix}completion_tokens", "llm.token_count.completion"
+    )
     read = count(
-        f"{given}cache_read.input_tokens",
-        f"{given}cache_read_input_tokens",
+        f"{prefix}cache_read.input_tokens",
+        f"{prefix}cache_read_input_tokens",
         f"{details}cache_read",
         f"{details}cache_input",
     )
     written = count(
-        f"{given}cache_creation.input_tokens",
-        f"{given}cache_write.input_tokens",
-        f"{given}cache_creation_input_tokens",
-        f"{given}cache_write_input_tokens",
+        f"{prefix}cache_creation.input_tokens",
+        f"{prefix}cache_write.input_tokens",
+        f"{prefix}cache_creation_input_tokens",
+        f"{prefix}cache_write_input_tokens",
         f"{details}cache_write",
     )
     if not any((sent, got, read, written)):
         return None
     thought = count(
-        f"{given}reasoning.output_tokens",
-        f"{given}reasoning_tokens",
-        f"{given}details.reasoning_tokens",
+        f"{prefix}reasoning.output_tokens",
+        f"{prefix}reasoning_tokens",
+        f"{prefix}details.reasoning_tokens",
         "llm.usage.reasoning_tokens",
         "llm.token_count.completion_details.reasoning",
     )

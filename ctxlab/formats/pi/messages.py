@@ -16,107 +16,107 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.formats.base import LeaveOut
+from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.optional_fields import (
-    iso_time,
-    number,
-    text,
-    whole_number,
-)
-from ctxlab.formats.required_fields import (
-    a_text,
-    an_object,
+from ctxlab.formats.fields import (
+    count_or_zero,
+    number_or_none,
+    parse_iso_time,
+    require_object,
+    require_text,
+    text_or_none,
 )
 from ctxlab.messages.types import (
     Message,
     Usage,
 )
 
-__all__ = ["Speaker"]
+__all__ = ["EntryConverter"]
 
-_BY_THE_USER = ("user", "custom", "hookMessage")
+_USER_ROLES = ("user", "custom", "hookMessage")
 
 
 @dataclass
-class Speaker:
+class EntryConverter:
     """Turns the entries of one branch into messages, in their order."""
 
-    leave_out: LeaveOut
+    skip: SkipCallback
     "told of each entry and block that becomes no message"
-    sends_again: bool
+    keeps_interrupted_text: bool
     "whether this pi sends the text of an answer that was broken off"
     models: Counter[str] = field(default_factory=Counter, init=False)
     "model → how many of the messages it wrote"
-    _broken_off: set[str] = field(default_factory=set, init=False)
+    _interrupted_calls: set[str] = field(default_factory=set, init=False)
 
-    def said(self, row: dict[str, Any]) -> list[Message]:
+    def convert(self, row: dict[str, Any]) -> list[Message]:
         """The message of an entry, or none; ``ValueError`` says what is wrong with it."""
         kind = row.get("type")
         if kind == "message":
-            return self._message(row)
+            return self._convert_message(row)
         if kind == "custom_message":
-            return self._user(row.get("content"), _time(row))
+            return self._convert_user(row.get("content"), _message_time(row))
         if kind == "branch_summary":
-            return self._user(text(row.get("summary")) or "", _time(row), branch_summary=True)
-        self.leave_out(f"entry of type {kind}")
+            return self._convert_user(
+                text_or_none(row.get("summary")) or "", _message_time(row), branch_summary=True
+            )
+        self.skip(f"entry of type {kind}")
         return []
 
-    def _message(self, row: dict[str, Any]) -> list[Message]:
-        body = an_object(row.get("message"), "message")
-        role, time = body.get("role"), _time(row, body)
+    def _convert_message(self, row: dict[str, Any]) -> list[Message]:
+        body = require_object(row.get("message"), "message")
+        role, time = body.get("role"), _message_time(row, body)
         if role == "assistant":
-            return self._assistant(body, time)
+            return self._convert_assistant(body, time)
         if role == "toolResult":
-            return self._result(body, time)
-        if role in _BY_THE_USER:
+            return self._convert_result(body, time)
+        if role in _USER_ROLES:
             for _ in body.get("attachments") or ():
-                self.leave_out("attachment")
-            return self._user(body.get("content"), time)
+                self.skip("attachment")
+            return self._convert_user(body.get("content"), time)
         if role == "bashExecution" and not body.get("excludeFromContext"):
-            return [Message("user", _command(body), time=time)]
-        self.leave_out(f"message of role {role}")
+            return [Message("user", _command_text(body), time=time)]
+        self.skip(f"message of role {role}")
         return []
 
-    def _user(self, content: Any, time: float | None, **extra: Any) -> list[Message]:
-        said = blocks.content(_blocks_of(content), self.leave_out)
+    def _convert_user(self, content: Any, time: float | None, **extra: Any) -> list[Message]:
+        said = blocks.parse_content(_to_anthropic_blocks(content), self.skip)
         if not said:
-            self.leave_out("message without content")
+            self.skip("message without content")
             return []
         return [Message("user", said, time=time, extra=extra)]
 
-    def _assistant(self, body: dict[str, Any], time: float | None) -> list[Message]:
-        said = blocks.answer(_blocks_of(body.get("content")), self.leave_out)
+    def _convert_assistant(self, body: dict[str, Any], time: float | None) -> list[Message]:
+        said = blocks.parse_assistant_blocks(_to_anthropic_blocks(body.get("content")), self.skip)
         if body.get("stopReason") in ("error", "aborted"):
-            self._broken_off |= {call.id for call in said.calls}
-            if not self.sends_again or not any(said.texts):
-                self.leave_out("answer that was broken off")
+            self._interrupted_calls |= {call.id for call in said.calls}
+            if not self.keeps_interrupted_text or not any(said.texts):
+                self.skip("answer that was broken off")
                 return []
             for _ in said.calls:
-                self.leave_out("call of an answer that was broken off")
+                self.skip("call of an answer that was broken off")
             said.calls.clear()
-        if model := text(body.get("model")):
+        if model := text_or_none(body.get("model")):
             self.models[model] += 1
-        said.usage, said.time = _usage(body.get("usage")), time
+        said.usage, said.time = _parse_usage(body.get("usage")), time
         return [said.message]
 
-    def _result(self, body: dict[str, Any], time: float | None) -> list[Message]:
-        id = a_text(body.get("toolCallId"), "toolCallId")
-        if id in self._broken_off:
-            self.leave_out("result of a call that was broken off")
+    def _convert_result(self, body: dict[str, Any], time: float | None) -> list[Message]:
+        id = require_text(body.get("toolCallId"), "toolCallId")
+        if id in self._interrupted_calls:
+            self.skip("result of a call that was broken off")
             return []
-        said = blocks.content(_blocks_of(body.get("content")), self.leave_out)
+        said = blocks.parse_content(_to_anthropic_blocks(body.get("content")), self.skip)
         extra = {"is_error": True} if body.get("isError") is True else {}
-        name = text(body.get("toolName"))
+        name = text_or_none(body.get("toolName"))
         return [Message("tool", said or "", tool_call_id=id, name=name, time=time, extra=extra)]
 
 
-def _blocks_of(content: Any) -> Iterator[dict[str, Any]]:
+def _to_anthropic_blocks(content: Any) -> Iterator[dict[str, Any]]:
     """The blocks, which are Anthropic's but for the names in calls and images."""
-    return map(_anthropic, blocks.blocks_of(content))
+    return map(_to_anthropic_block, blocks.to_blocks(content))
 
 
-def _anthropic(block: dict[str, Any]) -> dict[str, Any]:
+def _to_anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
     if block.get("type") == "toolCall":
         call = {"type": "tool_use", "id": block.get("id"), "name": block.get("name")}
         return call | {"input": block.get("arguments")}
@@ -126,33 +126,33 @@ def _anthropic(block: dict[str, Any]) -> dict[str, Any]:
     return block
 
 
-def _command(body: dict[str, Any]) -> str:
+def _command_text(body: dict[str, Any]) -> str:
     """Source: ``bashExecutionToText`` in ``packages/coding-agent/src/core/messages.ts``."""
-    command, output = a_text(body.get("command"), "command"), body.get("output")
-    shown = f"```\n{output}\n```" if text(output) else "(no output)"
+    command, output = require_text(body.get("command"), "command"), body.get("output")
+    shown = f"```\n{output}\n```" if text_or_none(output) else "(no output)"
     lines = [f"Ran `{command}`\n{shown}"]
     if body.get("cancelled"):
         lines.append("(command cancelled)")
     elif body.get("exitCode"):
         lines.append(f"Command exited with code {body['exitCode']}")
-    if body.get("truncated") and text(body.get("fullOutputPath")):
+    if body.get("truncated") and text_or_none(body.get("fullOutputPath")):
         lines.append(f"[Output truncated. Full output: {body['fullOutputPath']}]")
     return "\n\n".join(lines)
 
 
-def _time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
+def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
     """That of the message; an entry that was copied to another session has the time of the copy."""
-    milliseconds = number(body.get("timestamp")) if body else None
-    return iso_time(row.get("timestamp")) if milliseconds is None else milliseconds / 1000
+    milliseconds = number_or_none(body.get("timestamp")) if body else None
+    return parse_iso_time(row.get("timestamp")) if milliseconds is None else milliseconds / 1000
 
 
-def _usage(value: Any) -> Usage | None:
+def _parse_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     usage = Usage(
-        input=whole_number(value.get("input")),
-        cache_read=whole_number(value.get("cacheRead")),
-        cache_write=whole_number(value.get("cacheWrite")),
-        output=whole_number(value.get("output")),
+        input=count_or_zero(value.get("input")),
+        cache_read=count_or_zero(value.get("cacheRead")),
+        cache_write=count_or_zero(value.get("cacheWrite")),
+        output=count_or_zero(value.get("output")),
     )
     return usage if usage != Usage() else None

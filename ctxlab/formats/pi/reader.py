@@ -28,15 +28,15 @@ from ctxlab.formats.base import (
     Format,
     Source,
 )
-from ctxlab.formats.common.assistant_message import model_of
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.optional_fields import (
-    text,
-    whole_number,
-    within,
+from ctxlab.formats.common.assistant_message import most_common_model
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    require_object,
+    text_or_none,
 )
-from ctxlab.formats.pi.messages import Speaker
-from ctxlab.formats.required_fields import an_object
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.pi.messages import EntryConverter
 from ctxlab.messages.types import (
     Compaction,
     Message,
@@ -48,42 +48,46 @@ __all__ = ["FORMAT", "read", "sniff"]
 _Rows: TypeAlias = list[tuple[int, Any]]
 
 
-def sniff(head: Head) -> bool:
+def sniff(head: FileHead) -> bool:
     """Whether a file has the header of a session."""
     return any(
-        within(row, "type") == "session" and text(row.get("id")) and "cwd" in row
+        get_nested(row, "type") == "session" and text_or_none(row.get("id")) and "cwd" in row
         for row in head.rows
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
     """The one conversation of the file: its active branch."""
-    rows = list(source.rows())
-    header: dict[str, Any] = next((row for _, row in rows if within(row, "type") == "session"), {})
-    path = _path([row for _, row in rows])
+    rows = list(source.read_jsonl())
+    header: dict[str, Any] = next(
+        (row for _, row in rows if get_nested(row, "type") == "session"), {}
+    )
+    path = _active_path([row for _, row in rows])
     active = frozenset(path)
     for index, (_, row) in enumerate(rows):
         if index not in active and row is not header:
             source.skip("entry of another branch")
-    speaker = Speaker(source.skip, sends_again=whole_number(header.get("version")) < 2)
-    messages, compactions = _follow(source, rows, path, speaker)
+    converter = EntryConverter(
+        source.skip, keeps_interrupted_text=count_or_zero(header.get("version")) < 2
+    )
+    messages, compactions = _read_branch(source, rows, path, converter)
     if not messages:
         return
     yield Recording(
         source.name,
         tuple(messages),
-        model=model_of(speaker.models),
+        model=most_common_model(converter.models),
         compactions=tuple(compactions),
-        cluster=_origin(header) or text(header.get("id")),
-        meta=_meta(header, speaker.models),
+        cluster=_parent_session_id(header) or text_or_none(header.get("id")),
+        meta=_build_meta(header, converter.models),
     )
 
 
 FORMAT = Format("pi", "pi sessions (~/.pi/agent/sessions)", sniff, read)
 
 
-def _follow(
-    source: Source, rows: _Rows, path: Sequence[int], speaker: Speaker
+def _read_branch(
+    source: Source, rows: _Rows, path: Sequence[int], converter: EntryConverter
 ) -> tuple[list[Message], list[Compaction]]:
     """The messages of a branch, and where it was compacted."""
     messages: list[Message] = []
@@ -95,26 +99,27 @@ def _follow(
     for index in path:
         line, row = rows[index]
         starts[index] = len(messages)
-        with source.guard(line):
-            row = an_object(row, "an entry")
-            places[text(row.get("id")) or ""] = index
+        with source.handle_errors(line):
+            row = require_object(row, "an entry")
+            places[text_or_none(row.get("id")) or ""] = index
             kind = row.get("type")
             if kind == "compaction":
-                first = starts.get(_first_kept(row, places, counted), len(messages))
+                first = starts.get(_first_kept_index(row, places, counted), len(messages))
                 kept = tuple(range(first, len(messages)))
-                compactions.append(_compaction(row, len(messages), kept))
+                compactions.append(_build_compaction(row, len(messages), kept))
             elif kind != "session":
-                messages += speaker.said(row)
+                messages += converter.convert(row)
     return messages, compactions
 
 
-def _path(rows: Sequence[Any]) -> list[int]:
+def _active_path(rows: Sequence[Any]) -> list[int]:
     """Indices of the entries from the root to the last.
 
     A parent stands above its child, so the way up ends. Where a line was lost, the entry below it
     goes on from the one above, since a conversation without its beginning would be the worse guess.
 
-    >>> _path([{"id": i, "parentId": above} for i, above in [("a", None), ("b", "a"), ("c", "a")]])
+    >>> parents = {"a": None, "b": "a", "c": "a"}
+    >>> _active_path([{"id": id, "parentId": parent} for id, parent in parents.items()])
     [0, 2]
     """
     places: dict[str, int] = {}
@@ -124,8 +129,8 @@ def _path(rows: Sequence[Any]) -> list[int]:
             parents.append(index - 1)
             continue
         parent = row["parentId"]
-        parents.append(-1 if parent is None else places.get(text(parent) or "", index - 1))
-        if id := text(row.get("id")):
+        parents.append(-1 if parent is None else places.get(text_or_none(parent) or "", index - 1))
+        if id := text_or_none(row.get("id")):
             places[id] = index
     path, index = [], len(rows) - 1
     while index >= 0:
@@ -134,9 +139,9 @@ def _path(rows: Sequence[Any]) -> list[int]:
     return path[::-1]
 
 
-def _first_kept(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
+def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
     """Index of the row from which on a compaction kept everything; -1 where it names none."""
-    if id := text(row.get("firstKeptEntryId")):
+    if id := text_or_none(row.get("firstKeptEntryId")):
         return places.get(id, -1)
     number = row.get("firstKeptEntryIndex")
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(counted):
@@ -144,20 +149,22 @@ def _first_kept(row: dict[str, Any], places: dict[str, int], counted: list[int])
     return -1
 
 
-def _compaction(row: dict[str, Any], position: int, kept: tuple[int, ...]) -> Compaction:
-    tokens = whole_number(row.get("tokensBefore")) or None
-    return Compaction(position, summary=text(row.get("summary")), kept=kept, tokens_before=tokens)
+def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...]) -> Compaction:
+    tokens = count_or_zero(row.get("tokensBefore")) or None
+    return Compaction(
+        position, summary=text_or_none(row.get("summary")), kept=kept, tokens_before=tokens
+    )
 
 
-def _origin(header: dict[str, Any]) -> str | None:
+def _parent_session_id(header: dict[str, Any]) -> str | None:
     """The session that this one was branched off, by the file that held it (``<time>_<id>.jsonl``)."""
-    file = text(header.get("branchedFrom")) or text(header.get("parentSession"))
+    file = text_or_none(header.get("branchedFrom")) or text_or_none(header.get("parentSession"))
     return PurePosixPath(file.replace("\\", "/")).stem.rpartition("_")[2] or None if file else None
 
 
-def _meta(header: dict[str, Any], models: Counter[str]) -> dict[str, Any]:
-    meta: dict[str, Any] = {"session": header["id"]} if text(header.get("id")) else {}
-    if version := whole_number(header.get("version")):
+def _build_meta(header: dict[str, Any], models: Counter[str]) -> dict[str, Any]:
+    meta: dict[str, Any] = {"session": header["id"]} if text_or_none(header.get("id")) else {}
+    if version := count_or_zero(header.get("version")):
         meta["version"] = version
     if len(models) > 1:
         meta["models"] = dict(models)

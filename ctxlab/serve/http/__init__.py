@@ -1,10 +1,10 @@
 """The HTTP API: chat with an agent, list and resume sessions, read what was said."""
 
 from ctxlab.serve.http.server import (
-    HOST,
-    PORT,
+    DEFAULT_HOST,
+    DEFAULT_PORT,
     make_app,
     serve,
 )
 
-__all__ = ["HOST", "PORT", "make_app", "serve"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "make_app", "serve"]

@@ -13,36 +13,38 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ctxlab import __version__
-from ctxlab.serve.auth import Guard
+from ctxlab.serve.auth import AuthMiddleware
 from ctxlab.serve.http.errors import (
     Problem,
-    answer_problems,
+    add_problem_handlers,
 )
-from ctxlab.serve.http.routes import routes
-from ctxlab.serve.http.service import Desk
+from ctxlab.serve.http.routes import make_router
+from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import TurnEvent
 
-__all__ = ["assemble"]
+__all__ = ["build_fastapi_app"]
 
 _DESCRIPTION = """\
 Sessions of an agent, workspace by workspace. Failures are problem details (RFC 9457), whatever the \
 address. One turn at a time is at work in a workspace."""
 
 
-def assemble(desk: Desk, *, token: str, max_body: int, body_seconds: float) -> FastAPI:
-    """The app of a desk."""
+def build_fastapi_app(
+    service: ChatService, *, token: str, max_body: int, body_timeout: float
+) -> FastAPI:
+    """The app of a service."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk.begin()
-        sweeping = asyncio.create_task(_sweep(desk))
+        service.start()
+        sweeping = asyncio.create_task(_close_idle_agents(service))
         try:
             yield
         finally:
             sweeping.cancel()
             with suppress(asyncio.CancelledError):
                 await sweeping
-            await asyncio.to_thread(desk.close)
+            await asyncio.to_thread(service.close)
 
     # The pages that show the document load code from elsewhere.
     app = FastAPI(
@@ -53,21 +55,21 @@ def assemble(desk: Desk, *, token: str, max_body: int, body_seconds: float) -> F
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.desk, app.state.token = desk, token
-    app.include_router(routes(desk))
-    answer_problems(app)
-    app.add_middleware(Guard, token=token, max_body=max_body, body_seconds=body_seconds)
+    app.state.service, app.state.token = service, token
+    app.include_router(make_router(service))
+    add_problem_handlers(app)
+    app.add_middleware(AuthMiddleware, token=token, max_body=max_body, body_timeout=body_timeout)
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _described(app)
+            app.openapi_schema = _openapi_document(app)
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]
     return app
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _openapi_document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the shapes that no route names, and the token."""
     schema = get_openapi(
         title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
@@ -82,8 +84,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
     return schema
 
 
-async def _sweep(desk: Desk) -> None:
+async def _close_idle_agents(service: ChatService) -> None:
     """Lets go of agents that have waited too long, for as long as the server runs."""
     while True:
-        await asyncio.sleep(max(1.0, min(60.0, desk.seats.idle / 4)))
-        await asyncio.to_thread(desk.seats.sweep)
+        await asyncio.sleep(max(1.0, min(60.0, service.agent_pool.idle_timeout / 4)))
+        await asyncio.to_thread(service.agent_pool.close_idle)

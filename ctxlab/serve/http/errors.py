@@ -15,50 +15,50 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import (
     CtxlabError,
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     ReadError,
     SessionActive,
-    SessionAhead,
+    SessionConflict,
     SpecError,
     UnknownSession,
     UnknownTurn,
 )
-from ctxlab.serve.auth import problem
+from ctxlab.serve.auth import problem_details
 
 __all__ = [
-    "FAILED",
-    "MEDIA_TYPE",
+    "INTERNAL_ERROR_DETAIL",
+    "PROBLEM_MEDIA_TYPE",
+    "HTTPProblem",
     "Problem",
-    "Refused",
     "WrongValue",
-    "answer_problems",
-    "as_problem",
-    "documented",
+    "add_problem_handlers",
+    "exception_to_problem",
+    "problem_responses",
 ]
 
-MEDIA_TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 
-_STATUS: Sequence[tuple[type[Exception], int]] = (
+_STATUS_BY_ERROR: Sequence[tuple[type[Exception], int]] = (
     (UnknownTurn, 404),
     (SpecError, 422),
     (SessionActive, 409),
-    (SessionAhead, 409),
+    (SessionConflict, 409),
     (ModelUnavailable, 503),
-    (ModelRefused, 502),
+    (ModelRequestRejected, 502),
 )
-FAILED = "the server failed; its log says why"
+INTERNAL_ERROR_DETAIL = "the server failed; its log says why"
 """What is said of a failure that nobody expected."""
 
-_SENTENCES = {
+_DETAIL_BY_STATUS = {
     400: "the body cannot be read: send JSON in UTF-8",
     404: "nothing is at this address; /openapi.json lists what there is",
     405: "this address does not take this method",
 }
-_MEANINGS = {
+_STATUS_DESCRIPTIONS = {
     400: "The body cannot be read.",
     401: "The token is missing or wrong.",
     403: "The workspace is none of this server, or the page is of another site.",
@@ -106,7 +106,7 @@ class Problem(BaseModel):
     errors: list[WrongValue] | None = Field(None, description="With 422: each wrong value.")
 
 
-class Refused(Exception):
+class HTTPProblem(Exception):
     """A request that is answered with a problem."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -114,79 +114,90 @@ class Refused(Exception):
         super().__init__(detail)
 
 
-def as_problem(error: BaseException) -> dict[str, Any]:
+def exception_to_problem(error: BaseException) -> dict[str, Any]:
     """The problem that an exception is told as.
 
-    >>> as_problem(UnknownSession("a"))["status"], as_problem(ValueError("secret"))["detail"]
-    (404, 'the server failed; its log says why')
+    >>> exception_to_problem(UnknownSession("a"))["status"]
+    404
+    >>> exception_to_problem(ValueError("secret"))["detail"]
+    'the server failed; its log says why'
     """
-    if isinstance(error, Refused):
-        return problem(error.status, error.detail)
+    if isinstance(error, HTTPProblem):
+        return problem_details(error.status, error.detail)
     if isinstance(error, UnknownSession):
-        return problem(404, f"no session {error.id[:200]!r}")
-    for kind, status in _STATUS:
+        return problem_details(404, f"no session {error.id[:200]!r}")
+    for kind, status in _STATUS_BY_ERROR:
         if isinstance(error, kind):
-            return problem(status, str(error))
+            return problem_details(status, str(error))
     if isinstance(error, CtxlabError) and not isinstance(error, ReadError):
-        return problem(500, str(error))
-    return problem(500, FAILED)
+        return problem_details(500, str(error))
+    return problem_details(500, INTERNAL_ERROR_DETAIL)
 
 
-def answer_problems(app: FastAPI) -> None:
+def add_problem_handlers(app: FastAPI) -> None:
     """Every failure of an app is answered as a problem from now on."""
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _answer(as_problem(error))
+        return _problem_response(exception_to_problem(error))
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         # The server logs it and closes the connection.
-        return _answer(as_problem(error), {"connection": "close"})
+        return _problem_response(exception_to_problem(error), {"connection": "close"})
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        wrong = [_wrong(each) for each in error.errors()]
+        wrong = [_invalid_value(each) for each in error.errors()]
         said = "; ".join(
             f"{each['where']} {each['pointer']}: {each['detail']}".replace("  ", " ")
             for each in wrong[:3]
         )
-        return _answer({**problem(422, said), "errors": wrong})
+        return _problem_response({**problem_details(422, said), "errors": wrong})
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        detail = _SENTENCES.get(error.status_code) or str(error.detail)
-        return _answer(problem(error.status_code, detail), error.headers)
+        detail = _DETAIL_BY_STATUS.get(error.status_code) or str(error.detail)
+        return _problem_response(problem_details(error.status_code, detail), error.headers)
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(Refused, failed)
+    app.add_exception_handler(HTTPProblem, failed)
     app.add_exception_handler(CtxlabError, failed)
     app.add_exception_handler(Exception, unexpected)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problems that a route answers with, as OpenAPI describes them.
 
-    >>> documented(404)[404]["description"]
+    >>> problem_responses(404)[404]["description"]
     'There is no such session, turn or address.'
     """
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
-        status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: schema}}
+        status: {
+            "description": _STATUS_DESCRIPTIONS[status],
+            "content": {PROBLEM_MEDIA_TYPE: schema},
+        }
         for status in sorted(statuses)
     }
 
 
-def _answer(said: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
+def _problem_response(
+    details: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     # What was sent may come back in a sentence, and need not be good Unicode.
     clean = {
-        key: well_formed(value) if isinstance(value, str) else value for key, value in said.items()
+        key: repair_surrogates(value) if isinstance(value, str) else value
+        for key, value in details.items()
     }
     return JSONResponse(
-        clean, status_code=said["status"], headers=dict(headers or {}), media_type=MEDIA_TYPE
+        clean,
+        status_code=details["status"],
+        headers=dict(headers or {}),
+        media_type=PROBLEM_MEDIA_TYPE,
     )
 
 
-def _wrong(error: Mapping[str, Any]) -> dict[str, str]:
+def _invalid_value(error: Mapping[str, Any]) -> dict[str, str]:
     """One error of pydantic's, without what was sent: it may be long, and no JSON."""
     where, *keys = [str(each) for each in error["loc"]] or ["body"]
     pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
@@ -194,7 +205,7 @@ def _wrong(error: Mapping[str, Any]) -> dict[str, str]:
     if error["type"] == "json_invalid":
         pointer, detail = "", f"not JSON, from character {keys[0] if keys else 0}"
     return {
-        "detail": well_formed(detail)[:300],
+        "detail": repair_surrogates(detail)[:300],
         "where": where,
-        "pointer": well_formed(pointer)[:300],
+        "pointer": repair_surrogates(pointer)[:300],
     }

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from ctxlab.sessions.base import (
     Session,
-    Status,
+    SessionStatus,
 )
 
 __all__ = [
@@ -27,27 +27,29 @@ __all__ = [
     "MessageRequest",
     "Offset",
     "SearchAnswer",
+    "SearchQuery",
     "SessionAnswer",
     "SessionId",
     "SessionRequest",
     "TurnNumber",
-    "Words",
-    "utc",
+    "utc_datetime",
 ]
 
-_ID = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-_AN_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
-_A_TIME = "2026-02-07T10:30:00Z"
+_ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+_EXAMPLE_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
+_EXAMPLE_TIME = "2026-02-07T10:30:00Z"
 
-_Id = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=_ID)]
-_Said = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
-_File = Annotated[str, StringConstraints(max_length=4096)]
+_SessionIdText = Annotated[
+    str, StringConstraints(min_length=1, max_length=100, pattern=_ID_PATTERN)
+]
+_MessageText = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+_FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
 SessionId = Annotated[
-    str, Path(description="Of a session.", min_length=1, max_length=100, pattern=_ID)
+    str, Path(description="Of a session.", min_length=1, max_length=100, pattern=_ID_PATTERN)
 ]
 TurnNumber = Annotated[int, Path(alias="turn", description="Counted from 1.", ge=1, le=2**31 - 1)]
-Words = Annotated[
+SearchQuery = Annotated[
     str,
     Query(
         description="Words that all must occur. Words and nothing else: no syntax is known.",
@@ -59,10 +61,10 @@ Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Entries that are left out before.", ge=0, le=2**31 - 1)]
 
 
-def utc(seconds: float) -> datetime:
+def utc_datetime(seconds: float) -> datetime:
     """A time as an answer has it.
 
-    >>> utc(0.0).isoformat()
+    >>> utc_datetime(0.0).isoformat()
     '1970-01-01T00:00:00+00:00'
     """
     return datetime.fromtimestamp(seconds, UTC)
@@ -89,16 +91,16 @@ class ChatRequest(BaseModel):
         }
     )
 
-    message: _Said
+    message: _MessageText
     session_id: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None,
         description="As the last answer gave it. The file decides which session goes on; of several "
         "workspaces the one that holds this session is taken.",
     )
-    active_file: _File | None = Field(
+    active_file: _FilePath | None = Field(
         None, description="The file that the user has open; it decides which session goes on."
     )
-    workspace: _File | None = Field(
+    workspace: _FilePath | None = Field(
         None, description="Path of the workspace; may be left out where only one is served."
     )
 
@@ -124,13 +126,13 @@ class SessionRequest(BaseModel):
         json_schema_extra={
             "examples": [
                 {"workspacePath": "/home/me/project"},
-                {"workspacePath": "/home/me/project", "sessionId": _AN_ID},
+                {"workspacePath": "/home/me/project", "sessionId": _EXAMPLE_ID},
             ]
         },
     )
 
     workspace_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    session_id: _Id | None = Field(None, description="Resumes this session.")
+    session_id: _SessionIdText | None = Field(None, description="Resumes this session.")
 
 
 class SessionAnswer(BaseModel):
@@ -142,12 +144,12 @@ class SessionAnswer(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "sessionId": _AN_ID,
+                    "sessionId": _EXAMPLE_ID,
                     "title": "Where is the parser?",
                     "model": "gpt-5-mini",
                     "status": "active",
-                    "updatedAt": _A_TIME,
-                    "createdAt": _A_TIME,
+                    "updatedAt": _EXAMPLE_TIME,
+                    "createdAt": _EXAMPLE_TIME,
                     "messages": 12,
                     "activeFile": "src/main.py",
                 }
@@ -158,22 +160,22 @@ class SessionAnswer(BaseModel):
     session_id: str
     title: str
     model: str | None
-    status: Status
+    status: SessionStatus
     updated_at: datetime
     created_at: datetime
     messages: int = Field(description="How many are stored.")
     active_file: str | None = Field(description="The file that it is about.")
 
     @classmethod
-    def of(cls, session: Session) -> SessionAnswer:
+    def from_session(cls, session: Session) -> SessionAnswer:
         """A stored session as it is told."""
         return cls(
             session_id=session.id,
             title=session.title,
             model=session.model,
             status=session.status,
-            updated_at=utc(session.updated),
-            created_at=utc(session.created),
+            updated_at=utc_datetime(session.updated),
+            created_at=utc_datetime(session.created),
             messages=session.messages,
             active_file=session.file,
         )
@@ -184,8 +186,8 @@ class MessageRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Run the tests."}]})
 
-    message: _Said
-    active_file: _File | None = Field(None, description="The file that the user has open.")
+    message: _MessageText
+    active_file: _FilePath | None = Field(None, description="The file that the user has open.")
 
 
 class Found(BaseModel):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
 from ctxlab.serve.auth import (
-    BODY_SECONDS,
-    MAX_BODY,
-    token_or_new,
+    BODY_TIMEOUT,
+    MAX_BODY_BYTES,
+    check_or_generate_token,
 )
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from ctxlab.agent.loop import Agent
     from ctxlab.llm.base import Client
-    from ctxlab.sessions.base import Store
+    from ctxlab.sessions.base import SessionStore
 
-__all__ = ["HOST", "PORT", "make_app", "serve"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "make_app", "serve"]
 
-HOST, PORT = "127.0.0.1", 9879
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9879
 
 
 def make_app(
@@ -35,12 +35,12 @@ def make_app(
     agent_for: Callable[[Path], Agent],
     client: Client | None = None,
     summary_model: str | None = None,
-    store_for: Callable[[Path], Store] | None = None,
+    store_for: Callable[[Path], SessionStore] | None = None,
     token: str | None = None,
-    max_body: int = MAX_BODY,
-    body_seconds: float = BODY_SECONDS,
-    idle: float = 600.0,
-    agents: int = 16,
+    max_body: int = MAX_BODY_BYTES,
+    body_timeout: float = BODY_TIMEOUT,
+    idle_timeout: float = 600.0,
+    max_agents: int = 16,
 ) -> FastAPI:
     """The server as an ASGI app, to be given to ``serve``.
 
@@ -49,16 +49,16 @@ def make_app(
     ``CtxlabError``, say that no model is named, is told with 503. Where its tools run commands, so may
     whoever can use the server. ``summary_model``: writes lines of contents and titles, asked by
     ``client``; None: they are extracted. ``store_for``: the store of a workspace; None:
-    ``WorkspaceStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``;
+    ``SqliteStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``;
     None: a random one; either way it is ``app.state.token``. ``max_body``: bytes of a request at most
-    (413), which must have come after ``body_seconds`` (408). ``agents``: how many are kept in memory
-    between turns, each for ``idle`` seconds; what is not in memory is resumed from the store.
+    (413), which must have come after ``body_timeout`` (408). ``max_agents``: how many are kept in memory
+    between turns, each for ``idle_timeout`` seconds; what is not in memory is resumed from the store.
 
     One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
     side. Raises ``SpecError`` for a workspace that is no folder and for a token that no header
     carries, and ``DataMissing`` where fastapi is not installed.
     """
-    token = token_or_new(token)
+    token = check_or_generate_token(token)
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -66,46 +66,48 @@ def make_app(
         raise DataMissing(
             f"the HTTP server needs {error.name}: pip install 'ctxlab[serve]'"
         ) from None
-    from ctxlab.serve.http.app import assemble
-    from ctxlab.serve.http.service import Desk
-    from ctxlab.sessions.background_summaries import Summaries
+    from ctxlab.serve.http.app import build_fastapi_app
+    from ctxlab.serve.http.service import ChatService
+    from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-    def summaries_for(store: Store) -> Summaries:
-        return Summaries(store, client, summary_model)
+    def summaries_for(store: SessionStore) -> BackgroundSummarizer:
+        return BackgroundSummarizer(store, client, summary_model)
 
-    desk = Desk(
+    service = ChatService(
         [Path(each) for each in workspaces],
         agent_for,
-        store_for or _store,
+        store_for or _default_store,
         summaries_for,
-        idle=idle,
-        most=agents,
+        idle_timeout=idle_timeout,
+        max_agents=max_agents,
     )
-    return assemble(desk, token=token, max_body=max_body, body_seconds=body_seconds)
+    return build_fastapi_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
 
 
 def serve(
     app: FastAPI,
-    host: str = HOST,
-    port: int = PORT,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
     *,
-    heard: Callable[[str, str], None] = lambda address, token: None,
+    on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
     """Serves an app of ``make_app`` until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
 
     Turns at work have two seconds to end and are cancelled then; their sessions are consistent, and
-    nothing that they began runs on. ``heard`` is told the address and the token once connections are
-    taken. Raises ``SpecError`` where the address cannot be had.
+    nothing that they began runs on. ``on_listening`` is told the address and the token once
+    connections are taken. Raises ``SpecError`` where the address cannot be had.
     """
-    from ctxlab.serve.runner import listen
+    from ctxlab.serve.runner import run_uvicorn
 
     try:
-        listen(app, host, port, heard=lambda address: heard(address, app.state.token))
+        run_uvicorn(
+            app, host, port, on_listening=lambda address: on_listening(address, app.state.token)
+        )
     finally:
-        app.state.desk.close()
+        app.state.service.close()
 
 
-def _store(workspace: Path) -> Store:
-    from ctxlab.sessions.sqlite.store import WorkspaceStore
+def _default_store(workspace: Path) -> SessionStore:
+    from ctxlab.sessions.sqlite.store import SqliteStore
 
-    return WorkspaceStore(workspace)
+    return SqliteStore(workspace)

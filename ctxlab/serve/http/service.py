@@ -1,4 +1,4 @@
-"""The desk of the HTTP server: which workspaces it serves, what is at work, which agents it remembers.
+"""What stands behind the routes: workspaces that are served, turns at work, agents in memory.
 
 An agent is in memory during a turn and for a while after it; then its session is resumed from the
 store. So memory is bounded however many sessions there are.
@@ -19,287 +19,316 @@ from ctxlab.errors import (
     SpecError,
     UnknownSession,
 )
-from ctxlab.serve.http.errors import Refused
-from ctxlab.serve.http.turn_runner import Turn
+from ctxlab.serve.http.errors import HTTPProblem
+from ctxlab.serve.http.turn_runner import TurnRunner
 from ctxlab.sessions.base import (
     Session,
-    Store,
+    SessionStore,
 )
 from ctxlab.sessions.file_router import FileRouter
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.agent.session import Live
-    from ctxlab.sessions.background_summaries import Summaries
+    from ctxlab.agent.session import AgentSession
+    from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-__all__ = ["Desk", "Place", "Seats"]
+__all__ = ["AgentPool", "ChatService", "Workspace"]
 
-_ENDING = 5.0
+_CANCEL_TIMEOUT = 5.0
 "seconds that cancelled turns are waited for"
 
 
-class Place:
+class Workspace:
     """A workspace that is served: its store, its sessions by file, and the turn at work in it."""
 
     def __init__(
         self,
         path: Path,
-        store_for: Callable[[Path], Store],
-        summaries_for: Callable[[Store], Summaries],
+        store_for: Callable[[Path], SessionStore],
+        summaries_for: Callable[[SessionStore], BackgroundSummarizer],
     ) -> None:
         self.path = path
         self.store = store_for(path)
-        self.router = FileRouter(self.store)
-        self.turn: Turn | None = None
+        self.file_router = FileRouter(self.store)
+        self.active_turn: TurnRunner | None = None
         "one at a time, since one session of a workspace is active at a time"
-        self._summaries_for = summaries_for
-        self.begin()
+        self._make_summaries = summaries_for
+        self.start()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Ready for a server that starts, perhaps once more."""
-        self.gate = asyncio.Lock()
+        self.lock = asyncio.Lock()
         "held while a session of it is opened or a turn begun"
-        self.summaries = self._summaries_for(self.store)
+        self.summaries = self._make_summaries(self.store)
 
     def close(self) -> None:
         """Lets go of its files, unless a turn that has not ended holds them."""
         self.summaries.close(1.0)
-        if self.turn is None:
+        if self.active_turn is None:
             self.store.close()
 
-    def be_free(self) -> None:
-        """Raises ``Refused`` (409) while a turn is at work."""
-        if (turn := self.turn) is not None:
-            session = turn.live and turn.live.id
+    def raise_if_busy(self) -> None:
+        """Raises ``HTTPProblem`` (409) while a turn is at work."""
+        if (turn := self.active_turn) is not None:
+            session = turn.agent_session and turn.agent_session.id
             which = f"session {session!r}" if session else "a session"
-            raise Refused(409, f"{which} of this workspace is at work: wait for its turn to end")
+            raise HTTPProblem(
+                409, f"{which} of this workspace is at work: wait for its turn to end"
+            )
 
 
-class _Seat(NamedTuple):
-    live: Live
-    messages: int
+class _PooledAgent(NamedTuple):
+    agent_session: AgentSession
+    message_count: int
     "stored when it was put here; more: another process has written"
-    since: float
+    idle_since: float
 
 
-class Seats:
+class AgentPool:
     """Agents that wait for their next turn: at most so many, and each for at most so many seconds."""
 
-    def __init__(self, most: int, idle: float) -> None:
-        self.most, self.idle = most, idle
-        self._seats: OrderedDict[str, _Seat] = OrderedDict()
+    def __init__(self, max_agents: int, idle_timeout: float) -> None:
+        self.max_agents, self.idle_timeout = max_agents, idle_timeout
+        self._agents: OrderedDict[str, _PooledAgent] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._agents)
 
-    def put(self, live: Live, messages: int) -> None:
+    def put(self, agent_session: AgentSession, message_count: int) -> None:
         """Keeps an agent, which may cost the one that has waited longest its place."""
         with self._lock:
-            before = self._seats.pop(live.id, None)
-            self._seats[live.id] = _Seat(live, messages, time.monotonic())
-            gone = [self._seats.popitem(last=False)[1] for _ in range(len(self) - self.most)]
-        for seat in [*gone, *([before] if before and before.live is not live else [])]:
-            _let_go(seat.live)
+            replaced = self._agents.pop(agent_session.id, None)
+            self._agents[agent_session.id] = _PooledAgent(
+                agent_session, message_count, time.monotonic()
+            )
+            evicted = [
+                self._agents.popitem(last=False)[1] for _ in range(len(self) - self.max_agents)
+            ]
+        for pooled in [
+            *evicted,
+            *([replaced] if replaced and replaced.agent_session is not agent_session else []),
+        ]:
+            _kill_processes(pooled.agent_session)
 
-    def take(self, id: str, messages: int) -> Live | None:
+    def take(self, session_id: str, message_count: int) -> AgentSession | None:
         """The agent of a session, if it knows all messages that are stored; it is no longer kept."""
         with self._lock:
-            seat = self._seats.pop(id, None)
-        if seat is None or seat.messages == messages:
-            return seat and seat.live
-        _let_go(seat.live)
+            pooled = self._agents.pop(session_id, None)
+        if pooled is None or pooled.message_count == message_count:
+            return pooled and pooled.agent_session
+        _kill_processes(pooled.agent_session)
         return None
 
-    def drop(self, id: str) -> None:
+    def discard(self, session_id: str) -> None:
         """Lets go of the agent of a session, where there is one."""
         with self._lock:
-            seat = self._seats.pop(id, None)
-        if seat is not None:
-            _let_go(seat.live)
+            pooled = self._agents.pop(session_id, None)
+        if pooled is not None:
+            _kill_processes(pooled.agent_session)
 
-    def sweep(self, idle: float | None = None) -> None:
+    def close_idle(self, idle_timeout: float | None = None) -> None:
         """Lets go of those that have waited too long."""
-        latest = time.monotonic() - (self.idle if idle is None else idle)
+        latest = time.monotonic() - (self.idle_timeout if idle_timeout is None else idle_timeout)
         with self._lock:
-            late = [id for id, seat in self._seats.items() if seat.since <= latest]
-            gone = [self._seats.pop(id) for id in late]
-        for seat in gone:
-            _let_go(seat.live)
+            late = [id for id, seat in self._agents.items() if seat.idle_since <= latest]
+            expired = [self._agents.pop(id) for id in late]
+        for pooled in expired:
+            _kill_processes(pooled.agent_session)
 
 
-class Desk:
+class ChatService:
     """Everything behind the routes. Raises ``SpecError`` for a workspace that is no folder."""
 
     def __init__(
         self,
         workspaces: Sequence[Path],
         agent_for: Callable[[Path], Agent],
-        store_for: Callable[[Path], Store],
-        summaries_for: Callable[[Store], Summaries],
+        store_for: Callable[[Path], SessionStore],
+        summaries_for: Callable[[SessionStore], BackgroundSummarizer],
         *,
-        idle: float = 600.0,
-        most: int = 16,
+        idle_timeout: float = 600.0,
+        max_agents: int = 16,
     ) -> None:
         if not workspaces:
             raise SpecError("no workspace is given: name the folders that are to be served")
-        self.places: dict[Path, Place] = {}
+        self.workspaces: dict[Path, Workspace] = {}
         for path in workspaces:
             root = Path(path).expanduser().resolve()
             if not root.is_dir():
                 raise SpecError(f"workspace {str(path)!r} is no folder")
-            self.places[root] = Place(root, store_for, summaries_for)
-        self.seats = Seats(most, idle)
+            self.workspaces[root] = Workspace(root, store_for, summaries_for)
+        self.agent_pool = AgentPool(max_agents, idle_timeout)
         self._agent_for = agent_for
         self._closed = False
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """The server starts, perhaps once more, on the event loop that runs now."""
         self._closed = False
-        for place in self.places.values():
-            place.begin()
+        for workspace in self.workspaces.values():
+            workspace.start()
 
-    def place(self, path: str) -> Place:
-        """The workspace at a path, links followed; ``Refused`` (403) for one that is not served."""
+    def get_workspace(self, path: str) -> Workspace:
+        """The workspace at a path, links followed; ``HTTPProblem`` (403) for one that is not served."""
         try:
             # A slash at the beginning is lost where a client or proxy tidies addresses up.
-            place = self.places.get(Path("/", path).resolve())
+            workspace = self.workspaces.get(Path("/", path).resolve())
         except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
-            place = None
-        if place is None:
-            raise Refused(403, f"{path[:200]!r} is no workspace of this server")
-        return place
+            workspace = None
+        if workspace is None:
+            raise HTTPProblem(403, f"{path[:200]!r} is no workspace of this server")
+        return workspace
 
-    def place_of(self, id: str) -> Place:
+    def find_workspace(self, session_id: str) -> Workspace:
         """The workspace that holds a session; ``UnknownSession`` where none does."""
-        for place in self.places.values():
+        for workspace in self.workspaces.values():
             try:
-                place.store.get(id)
+                workspace.store.get(session_id)
             except UnknownSession:
                 continue
-            return place
-        raise UnknownSession(id)
+            return workspace
+        raise UnknownSession(session_id)
 
-    def place_for(self, workspace: str | None, id: str | None) -> Place:
+    def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
         """Where a message belongs that may name a workspace or a session, or neither."""
-        if workspace is not None:
-            return self.place(workspace)
-        if len(self.places) == 1:
-            return next(iter(self.places.values()))
-        if id:
+        if workspace_path is not None:
+            return self.get_workspace(workspace_path)
+        if len(self.workspaces) == 1:
+            return next(iter(self.workspaces.values()))
+        if session_id:
             try:
-                return self.place_of(id)
+                return self.find_workspace(session_id)
             except UnknownSession:
                 pass
-        raise Refused(422, "several workspaces are served: say which one in workspace")
+        raise HTTPProblem(422, "several workspaces are served: say which one in workspace")
 
-    async def say(self, place: Place, text: str, file: str | None, id: str | None = None) -> Turn:
+    async def start_turn(
+        self, workspace: Workspace, text: str, file: str | None, session_id: str | None = None
+    ) -> TurnRunner:
         """Begins a turn of a session, or of the one that belongs to the file."""
-        async with place.gate:
-            self._be_open()
-            place.be_free()
+        async with workspace.lock:
+            self._raise_if_closed()
+            workspace.raise_if_busy()
 
-            def over(live: Live | None) -> None:
+            def on_end(agent_session: AgentSession | None) -> None:
                 try:
-                    if live is not None:
-                        self._keep(place, live)
-                    elif turn.live is not None:
-                        _let_go(turn.live)
+                    if agent_session is not None:
+                        self._return_to_pool(workspace, agent_session)
+                    elif turn.agent_session is not None:
+                        _kill_processes(turn.agent_session)
                 finally:
-                    place.turn = None
+                    workspace.active_turn = None
 
-            turn = Turn(lambda: self._open(place, id, file), over, text, file)
-            place.turn = turn
+            turn = TurnRunner(
+                lambda: self._open_agent_session(workspace, session_id, file), on_end, text, file
+            )
+            workspace.active_turn = turn
             try:
                 turn.start()
             except BaseException:  # there is no thread for it
-                place.turn = None
+                workspace.active_turn = None
                 raise
             return turn
 
-    async def open(self, place: Place, id: str | None) -> Session:
+    async def open_session(self, workspace: Workspace, session_id: str | None) -> Session:
         """A new session, or one that is resumed; it is active from now on."""
-        async with place.gate:
-            self._be_open()
-            place.be_free()
-            return await asyncio.to_thread(self._opened, place, id)
+        async with workspace.lock:
+            self._raise_if_closed()
+            workspace.raise_if_busy()
+            return await asyncio.to_thread(self._open_session_blocking, workspace, session_id)
 
-    async def end(self, place: Place, id: str) -> Session:
+    async def close_session(self, workspace: Workspace, session_id: str) -> Session:
         """Closes a session; a turn at work in it is cancelled first."""
-        turn = place.turn
-        if turn is not None and turn.live is not None and turn.live.id == id:
-            turn.cancel(Refused(409, "the session was closed, and with it the turn cancelled"))
-            await asyncio.to_thread(turn.wait, _ENDING)
-        async with place.gate:
-            self.seats.drop(id)
-            session = await asyncio.to_thread(place.store.get, id)
+        turn = workspace.active_turn
+        if (
+            turn is not None
+            and turn.agent_session is not None
+            and turn.agent_session.id == session_id
+        ):
+            turn.cancel(HTTPProblem(409, "the session was closed, and with it the turn cancelled"))
+            await asyncio.to_thread(turn.wait, _CANCEL_TIMEOUT)
+        async with workspace.lock:
+            self.agent_pool.discard(session_id)
+            session = await asyncio.to_thread(workspace.store.get, session_id)
             if session.status != "active":
                 return session
-            return await asyncio.to_thread(place.store.mark, id, "closed")
+            return await asyncio.to_thread(workspace.store.set_status, session_id, "closed")
 
     def close(self) -> None:
         """Cancels what is at work, waits a few seconds for it, and lets go of everything."""
         self._closed = True
-        turns = list(self._turns())
+        turns = list(self._active_turns())
         for turn in turns:
-            turn.cancel(Refused(503, "the server is about to end"))
-        latest = time.monotonic() + _ENDING
+            turn.cancel(HTTPProblem(503, "the server is about to end"))
+        latest = time.monotonic() + _CANCEL_TIMEOUT
         for turn in turns:
             turn.wait(max(0.0, latest - time.monotonic()))
-        self.seats.sweep(idle=0.0)
-        for place in self.places.values():
-            place.close()
+        self.agent_pool.close_idle(idle_timeout=0.0)
+        for workspace in self.workspaces.values():
+            workspace.close()
 
-    def _turns(self) -> Iterator[Turn]:
-        for place in self.places.values():
-            if (turn := place.turn) is not None:
+    def _active_turns(self) -> Iterator[TurnRunner]:
+        for workspace in self.workspaces.values():
+            if (turn := workspace.active_turn) is not None:
                 yield turn
 
-    def _be_open(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._closed:
-            raise Refused(503, "the server is about to end")
+            raise HTTPProblem(503, "the server is about to end")
 
-    def _opened(self, place: Place, id: str | None) -> Session:
-        from ctxlab.agent.session import Live
+    def _open_session_blocking(self, workspace: Workspace, session_id: str | None) -> Session:
+        from ctxlab.agent.session import AgentSession
 
-        if id is None:
-            live = Live.start(place.store, self._agent(place), summaries=place.summaries)
+        if session_id is None:
+            agent_session = AgentSession.start(
+                workspace.store, self._make_agent(workspace), summarizer=workspace.summaries
+            )
         else:
-            live = self._open(place, id, None)
-        self._keep(place, live)
-        return place.store.get(live.id)
+            agent_session = self._open_agent_session(workspace, session_id, None)
+        self._return_to_pool(workspace, agent_session)
+        return workspace.store.get(agent_session.id)
 
-    def _open(self, place: Place, id: str | None, file: str | None) -> Live:
+    def _open_agent_session(
+        self, workspace: Workspace, session_id: str | None, file: str | None
+    ) -> AgentSession:
         """The live session of an id or else of a file, from memory or from the store."""
-        from ctxlab.agent.session import Live
+        from ctxlab.agent.session import AgentSession
 
-        store, summaries = place.store, place.summaries
-        made: list[Live] = []
+        store, summaries = workspace.store, workspace.summaries
+        created: list[AgentSession] = []
 
         def create(**told: Any) -> Session:
-            made.append(Live.start(store, self._agent(place), summaries=summaries, **told))
-            return made[0].session
+            created.append(
+                AgentSession.start(store, self._make_agent(workspace), summarizer=summaries, **told)
+            )
+            return created[0].session
 
-        session = place.router.route(file, create) if id is None else store.get(id)
-        if made:
-            return made[0]
-        live = self.seats.take(session.id, session.messages)
-        if live is None:
-            return Live.resume(store, session.id, self._agent(place), summaries=summaries)
+        session = (
+            workspace.file_router.route(file, create)
+            if session_id is None
+            else store.get(session_id)
+        )
+        if created:
+            return created[0]
+        agent_session = self.agent_pool.take(session.id, session.messages)
+        if agent_session is None:
+            return AgentSession.resume(
+                store, session.id, self._make_agent(workspace), summarizer=summaries
+            )
         if session.status != "active":
             store.open(session.id)
-        return live
+        return agent_session
 
-    def _agent(self, place: Place) -> Agent:
+    def _make_agent(self, workspace: Workspace) -> Agent:
         try:
-            return self._agent_for(place.path)
+            return self._agent_for(workspace.path)
         except CtxlabError as error:
-            raise Refused(503, str(error)) from error
+            raise HTTPProblem(503, str(error)) from error
 
-    def _keep(self, place: Place, live: Live) -> None:
-        self.seats.put(live, place.store.get(live.id).messages)
+    def _return_to_pool(self, workspace: Workspace, agent_session: AgentSession) -> None:
+        self.agent_pool.put(agent_session, workspace.store.get(agent_session.id).messages)
 
 
-def _let_go(live: Live) -> None:
-    if live.agent.processes is not None:
-        live.agent.processes.kill_all()
+def _kill_processes(agent_session: AgentSession) -> None:
+    if agent_session.agent.processes is not None:
+        agent_session.agent.processes.kill_all()

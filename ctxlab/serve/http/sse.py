@@ -19,27 +19,27 @@ from starlette.types import Receive, Scope, Send
 
 from ctxlab.agent.events import event_to_dict
 from ctxlab.serve.http.errors import (
-    Refused,
-    as_problem,
+    HTTPProblem,
+    exception_to_problem,
 )
-from ctxlab.serve.http.turn_runner import Turn
+from ctxlab.serve.http.turn_runner import TurnRunner
 
 if TYPE_CHECKING:
-    from ctxlab.agent.events import Outcome
+    from ctxlab.agent.events import TurnResult
 
 __all__ = [
-    "EVENTS",
+    "EVENT_STREAM_RESPONSE",
     "DoneEvent",
     "ErrorEvent",
-    "EventStream",
+    "EventStreamResponse",
     "TextEvent",
     "ToolCallEvent",
     "ToolResultEvent",
     "TurnEvent",
-    "awaited",
+    "wait_for_outcome_or_disconnect",
 ]
 
-_PING = 10.0
+_PING_INTERVAL = 10.0
 "seconds of silence after which a comment is sent, so that nothing on the way hangs up"
 
 
@@ -100,9 +100,9 @@ class ErrorEvent(TurnEvent):
     detail: str
 
 
-_KINDS = (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
+_EVENT_TYPES = (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
 
-EVENTS: dict[str, Any] = {
+EVENT_STREAM_RESPONSE: dict[str, Any] = {
     "description": "What happens, as server-sent events, each of this shape; after done or error "
     "nothing comes.",
     "content": {
@@ -117,7 +117,8 @@ EVENTS: dict[str, Any] = {
                         "contentMediaType": "application/json",
                         "contentSchema": {
                             "oneOf": [
-                                {"$ref": f"#/components/schemas/{kind.__name__}"} for kind in _KINDS
+                                {"$ref": f"#/components/schemas/{kind.__name__}"}
+                                for kind in _EVENT_TYPES
                             ]
                         },
                     },
@@ -129,63 +130,63 @@ EVENTS: dict[str, Any] = {
 """The response as OpenAPI describes it."""
 
 
-class EventStream(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """The events of a turn; where it ends early, so does the turn."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: TurnRunner) -> None:
         self._turn = turn
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(_events(turn), headers=headers)
+        super().__init__(_stream_events(turn), headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the response, as ASGI has it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._turn.cancel(_gone())
+            self._turn.cancel(_client_gone_problem())
 
 
-async def awaited(turn: Turn, request: Request) -> Outcome:
+async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> TurnResult:
     """How a turn ends; it is cancelled where the client goes away before."""
-    outcome = asyncio.ensure_future(turn.outcome())
-    gone = asyncio.ensure_future(_disconnected(request))
+    outcome = asyncio.ensure_future(turn.wait_for_outcome())
+    gone = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({outcome, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not outcome.done():
-            raise _gone()
+            raise _client_gone_problem()
         return await outcome
     finally:
         outcome.cancel()
         gone.cancel()
-        turn.cancel(_gone())
+        turn.cancel(_client_gone_problem())
 
 
-async def _events(turn: Turn) -> AsyncIterator[bytes]:
+async def _stream_events(turn: TurnRunner) -> AsyncIterator[bytes]:
     while True:
         try:
-            event = await turn.next(_PING)
+            event = await turn.next_event(_PING_INTERVAL)
         except TimeoutError:
             yield b": ping\n\n"
         except Exception as error:
-            yield _sent({**as_problem(error), "type": "error"})
+            yield _encode_event({**exception_to_problem(error), "type": "error"})
             return
         else:
             if event is None:
                 return
-            yield _sent(event_to_dict(event))
+            yield _encode_event(event_to_dict(event))
 
 
-def _sent(said: dict[str, Any]) -> bytes:
+def _encode_event(event: dict[str, Any]) -> bytes:
     # Letters beyond ASCII are escaped: many clients take some of them for the end of a line.
-    return f"event: {said['type']}\ndata: {json.dumps(said)}\n\n".encode()
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _gone() -> Refused:
-    return Refused(503, "the client went away")
+def _client_gone_problem() -> HTTPProblem:
+    return HTTPProblem(503, "the client went away")
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

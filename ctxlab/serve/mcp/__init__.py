@@ -1,13 +1,21 @@
 """The session MCP server: contents, turns and search for any MCP client, read-only."""
 
 from ctxlab.serve.mcp.server import (
-    CURRENT,
-    PATH,
-    PORT,
-    http_app,
+    DEFAULT_PORT,
+    ENDPOINT_PATH,
+    SESSION_ENV_VAR,
+    make_http_app,
     make_server,
     serve_http,
     serve_stdio,
 )
 
-__all__ = ["CURRENT", "PATH", "PORT", "http_app", "make_server", "serve_http", "serve_stdio"]
+__all__ = [
+    "DEFAULT_PORT",
+    "ENDPOINT_PATH",
+    "SESSION_ENV_VAR",
+    "make_http_app",
+    "make_server",
+    "serve_http",
+    "serve_stdio",
+]

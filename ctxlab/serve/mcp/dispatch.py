@@ -11,7 +11,7 @@ from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
-from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import (
     CtxlabError,
     SpecError,
@@ -19,23 +19,23 @@ from ctxlab.errors import (
     UnknownTurn,
 )
 from ctxlab.serve.mcp.tools import (
-    TOOLS,
+    TOOL_NAMES,
     SessionTools,
 )
 
-__all__ = ["Caller"]
+__all__ = ["ToolDispatcher"]
 
-_ECHO = 60
+_MAX_ECHO_CHARACTERS = 60
 """Characters of what was given that a refusal repeats."""
 
 
-class Caller:
+class ToolDispatcher:
     """Names, schemas and functions of the tools."""
 
     def __init__(self, tools: SessionTools) -> None:
-        self._functions = tools.functions()
-        self.listed = [
-            _tool(name, getattr(SessionTools, name), adapter)
+        self._functions = tools.type_adapters()
+        self.tool_definitions = [
+            _tool_definition(name, getattr(SessionTools, name), adapter)
             for name, adapter in self._functions.items()
         ]
         "as a client is told of them"
@@ -46,21 +46,25 @@ class Caller:
         An unexpected failure is logged here, for its text may name files of this machine.
         """
         try:
-            answer = self._answer(name, arguments)
+            answer = self._run_tool(name, arguments)
         except Exception as error:
-            refusal = _clean(_refusal(name, error))
+            refusal = _replace_surrogates(_error_message(name, error))
             return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
-        text = TextContent(type="text", text=_clean(answer.text()))
-        return CallToolResult(content=[text], structured_content=_clean(asdict(answer)))
+        text = TextContent(type="text", text=_replace_surrogates(answer.text()))
+        return CallToolResult(
+            content=[text], structured_content=_replace_surrogates(asdict(answer))
+        )
 
-    def _answer(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         if name not in self._functions:
-            raise SpecError(f"there is no tool {_shown(name)}; there are {', '.join(TOOLS)}")
-        given = {key: value for key, value in arguments.items() if value is not None}
-        return self._functions[name].validate_python(ArgsKwargs((), given))
+            raise SpecError(
+                f"there is no tool {_clip_repr(name)}; there are {', '.join(TOOL_NAMES)}"
+            )
+        provided = {key: value for key, value in arguments.items() if value is not None}
+        return self._functions[name].validate_python(ArgsKwargs((), provided))
 
 
-def _tool(name: str, function: Any, adapter: TypeAdapter[Any]) -> Tool:
+def _tool_definition(name: str, function: Any, adapter: TypeAdapter[Any]) -> Tool:
     answers = get_type_hints(function)["return"]
     title = name.replace("_", " ").capitalize()
     return Tool(
@@ -79,17 +83,15 @@ def _tool(name: str, function: Any, adapter: TypeAdapter[Any]) -> Tool:
     )
 
 
-def _refusal(name: str, error: Exception) -> str:
+def _error_message(name: str, error: Exception) -> str:
     """One sentence that says what is wrong and what to do, and names no file of this machine."""
     if isinstance(error, UnknownSession):
-        return (
-            f"{name}: no session {_shown(error.id)} is stored; list_sessions shows those that are"
-        )
+        return f"{name}: no session {_clip_repr(error.id)} is stored; list_sessions shows those that are"
     if isinstance(error, UnknownTurn):
         there = f"they count from 1 to {error.turns:,}" if error.turns else "it has none yet"
-        return f"{name}: session {_shown(error.id)} has no turn {error.turn}: {there}"
+        return f"{name}: session {_clip_repr(error.id)} has no turn {error.turn}: {there}"
     if isinstance(error, ValidationError):
-        return f"{name}: {'; '.join(_wrong(each) for each in error.errors())}"
+        return f"{name}: {'; '.join(_validation_message(each) for each in error.errors())}"
     if isinstance(error, SpecError):
         return f"{name}: {' '.join(str(error).split())}"
     logging.getLogger(__name__).error("%s failed", name, exc_info=error)
@@ -97,29 +99,29 @@ def _refusal(name: str, error: Exception) -> str:
     return f"{name}: this {what} ({type(error).__name__}); the log of the server says why"
 
 
-def _wrong(error: Mapping[str, Any]) -> str:
-    where = ".".join(str(each) for each in error["loc"])[:_ECHO]
+def _validation_message(error: Mapping[str, Any]) -> str:
+    where = ".".join(str(each) for each in error["loc"])[:_MAX_ECHO_CHARACTERS]
     if error["type"] == "unexpected_keyword_argument":
-        return f"it takes no argument {_shown(where)}"
+        return f"it takes no argument {_clip_repr(where)}"
     if error["type"].startswith("missing"):
         return f"the argument {where} is missing"
     message = str(error["msg"])
-    return f"{where}: {message[:1].lower()}{message[1:]}, not {_shown(error['input'])}"
+    return f"{where}: {message[:1].lower()}{message[1:]}, not {_clip_repr(error['input'])}"
 
 
-def _shown(value: object) -> str:
+def _clip_repr(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _ECHO else f"{text[:_ECHO]}…"
+    return text if len(text) <= _MAX_ECHO_CHARACTERS else f"{text[:_MAX_ECHO_CHARACTERS]}…"
 
 
-def _clean(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """Plain data whose texts can be sent as UTF-8: halves of characters, which logs hold, are marked.
 
-    >>> _clean({"a": ["\\ud83d!"]})
+    >>> _replace_surrogates({"a": ["\\ud83d!"]})
     {'a': ['�!']}
     """
     if isinstance(value, str):
-        return well_formed(value)
+        return repair_surrogates(value)
     if isinstance(value, dict):
-        return {key: _clean(each) for key, each in value.items()}
-    return [_clean(each) for each in value] if isinstance(value, list) else value
+        return {key: _replace_surrogates(each) for key, each in value.items()}
+    return [_replace_surrogates(each) for each in value] if isinstance(value, list) else value

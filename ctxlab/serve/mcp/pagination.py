@@ -11,22 +11,25 @@ from ctxlab.serve.mcp.schemas import (
 )
 from ctxlab.sessions.table_of_contents import Interaction
 
-__all__ = ["MESSAGES", "page_of", "plain"]
+__all__ = ["MAX_MESSAGES_PER_PAGE", "message_text", "paginate_interaction"]
 
-MESSAGES = 100
+MAX_MESSAGES_PER_PAGE = 100
 """Messages of a page at most."""
 
-_NAME = 200
+_MAX_NAME_CHARACTERS = 200
 
 
-def page_of(interaction: Interaction, offset: int, limit: int) -> tuple[RecordedTurn, int | None]:
+def paginate_interaction(
+    interaction: Interaction, offset: int, limit: int
+) -> tuple[RecordedTurn, int | None]:
     """The messages of an interaction from one character on, and where the page after it begins.
 
     ``interaction`` holds all its messages. They are counted as one text, a line break after each; the
-    page has at most ``limit`` characters of it and ``MESSAGES`` messages. None: it reaches the end.
+    page has at most ``limit`` characters of it and ``MAX_MESSAGES_PER_PAGE`` messages. None: it
+    reaches the end.
     """
     called = {
-        call.get("id"): _text(call.get("function", {}).get("name"))
+        call.get("id"): _str_or_empty(call.get("function", {}).get("name"))
         for message in interaction.messages
         for call in message.get("tool_calls") or ()
     }
@@ -34,10 +37,10 @@ def page_of(interaction: Interaction, offset: int, limit: int) -> tuple[Recorded
     position, end, after = interaction.first_message, offset + limit, None
     begins = 0
     for place, message in enumerate(interaction.messages):
-        text = plain(message)
+        text = message_text(message)
         stops = begins + len(text) + 1
         if after is None and stops > offset:
-            if begins >= end or len(shown) == MESSAGES:
+            if begins >= end or len(shown) == MAX_MESSAGES_PER_PAGE:
                 after = max(begins, offset)
             else:
                 start = max(0, offset - begins)
@@ -47,7 +50,9 @@ def page_of(interaction: Interaction, offset: int, limit: int) -> tuple[Recorded
                     RecordedMessage(
                         position + place,
                         str(message.get("role")),
-                        _text(tool)[:_NAME] if message.get("role") == "tool" else None,
+                        _str_or_empty(tool)[:_MAX_NAME_CHARACTERS]
+                        if message.get("role") == "tool"
+                        else None,
                         piece,
                         start,
                         len(text),
@@ -70,31 +75,35 @@ def page_of(interaction: Interaction, offset: int, limit: int) -> tuple[Recorded
     return made, after
 
 
-def plain(message: Mapping[str, Any]) -> str:
+def message_text(message: Mapping[str, Any]) -> str:
     """What a message says as text; of pictures and the like, only how large they are.
 
-    >>> plain({"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url"}]})
+    >>> parts = [{"type": "text", "text": "see"}, {"type": "image_url"}]
+    >>> message_text({"role": "user", "content": parts})
     'see\\n[image_url, 21 characters, not shown]'
     >>> call = {"id": "c", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
-    >>> plain({"role": "assistant", "content": None, "tool_calls": [call]})
+    >>> message_text({"role": "assistant", "content": None, "tool_calls": [call]})
     '→ read({"path": "a.py"})'
     """
     content = message.get("content")
-    said = [content] if isinstance(content, str) else [_part(part) for part in content or ()]
-    return "\n".join(filter(None, [*said, *_calls(message.get("tool_calls") or ())]))
+    said = [content] if isinstance(content, str) else [_part_text(part) for part in content or ()]
+    return "\n".join(filter(None, [*said, *_call_lines(message.get("tool_calls") or ())]))
 
 
-def _calls(calls: Iterable[Mapping[str, Any]]) -> Sequence[str]:
+def _call_lines(calls: Iterable[Mapping[str, Any]]) -> Sequence[str]:
     made = [call.get("function") or {} for call in calls]
-    return [f"→ {_text(each.get('name'))}({_text(each.get('arguments'))})" for each in made]
+    return [
+        f"→ {_str_or_empty(each.get('name'))}({_str_or_empty(each.get('arguments'))})"
+        for each in made
+    ]
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, dict) and part.get("type") == "text":
-        return _text(part.get("text"))
+        return _str_or_empty(part.get("text"))
     kind = part.get("type") if isinstance(part, dict) else None
     return f"[{kind or 'a part'}, {len(str(part)):,} characters, not shown]"
 
 
-def _text(value: Any) -> str:
+def _str_or_empty(value: Any) -> str:
     return "" if value is None else str(value)

@@ -1,6 +1,6 @@
 """An MCP server gives any agent its way around recorded sessions, and nothing else.
 
-It serves whatever is a ``Library``: both stores, and imported logs. Standard output or the HTTP
+It serves whatever is a ``SessionLibrary``: both stores, and imported logs. Standard output or the HTTP
 connection belongs to the protocol; what is said about it goes to standard error.
 
 Source: seed design "Session Table of Contents and Interaction Summaries", "MCP Server Separation".
@@ -15,28 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import DataMissing
 from ctxlab.serve.auth import (
-    MAX_BODY,
-    Guard,
+    MAX_BODY_BYTES,
+    AuthMiddleware,
 )
-from ctxlab.serve.runner import listen
-from ctxlab.sessions.base import Library
+from ctxlab.serve.runner import run_uvicorn
+from ctxlab.sessions.base import SessionLibrary
 
 if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult
     from starlette.applications import Starlette
 
-__all__ = ["CURRENT", "PATH", "PORT", "http_app", "make_server", "serve_http", "serve_stdio"]
+__all__ = [
+    "DEFAULT_PORT",
+    "ENDPOINT_PATH",
+    "SESSION_ENV_VAR",
+    "make_http_app",
+    "make_server",
+    "serve_http",
+    "serve_stdio",
+]
 
-CURRENT = "CTXLAB_SESSION"
+SESSION_ENV_VAR = "CTXLAB_SESSION"
 """The environment variable that names the current session."""
 
-PORT = 9878
+DEFAULT_PORT = 9878
 """Where the server is found, unless another is given."""
 
-PATH = "/mcp"
+ENDPOINT_PATH = "/mcp"
 
-_AT_ONCE = 4
+_MAX_CONCURRENT_CALLS = 4
 """Calls of tools that read a library at one time."""
 
 _INSTRUCTIONS = (
@@ -46,11 +54,12 @@ _INSTRUCTIONS = (
 )
 
 
-def make_server(library: Library, *, current: str | None = None) -> Server[Any]:
+def make_server(library: SessionLibrary, *, current_session_id: str | None = None) -> Server[Any]:
     """The SDK's server with the tools of ``ctxlab.serve.mcp.tools`` over a library.
 
-    ``current``: the id of the current session; None: what ``CTXLAB_SESSION`` says, else the active
-    one, else the one updated last. Raises ``DataMissing`` where the SDK is not installed.
+    ``current_session_id``: the id of the current session; None: what ``CTXLAB_SESSION`` says, else
+    the active one, else the one updated last. Raises ``DataMissing`` where the SDK is not
+    installed.
     """
     try:
         from mcp.server import Server
@@ -60,22 +69,24 @@ def make_server(library: Library, *, current: str | None = None) -> Server[Any]:
     from mcp import types
 
     from ctxlab import __version__
-    from ctxlab.serve.mcp.dispatch import Caller
+    from ctxlab.serve.mcp.dispatch import ToolDispatcher
     from ctxlab.serve.mcp.tools import SessionTools
 
-    caller = Caller(SessionTools(library, current or os.environ.get(CURRENT)))
-    turnstile: anyio.CapacityLimiter | None = None
+    dispatcher = ToolDispatcher(
+        SessionTools(library, current_session_id or os.environ.get(SESSION_ENV_VAR))
+    )
+    limiter: anyio.CapacityLimiter | None = None
 
     async def list_tools(_: ServerRequestContext[Any], __: object) -> ListToolsResult:
-        return types.ListToolsResult(tools=caller.listed)
+        return types.ListToolsResult(tools=dispatcher.tool_definitions)
 
     async def call_tool(
-        _: ServerRequestContext[Any], asked: CallToolRequestParams
+        _: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        nonlocal turnstile
-        turnstile = turnstile or anyio.CapacityLimiter(_AT_ONCE)
-        called = partial(caller.call, asked.name, asked.arguments or {})
-        return await anyio.to_thread.run_sync(called, abandon_on_cancel=True, limiter=turnstile)
+        nonlocal limiter
+        limiter = limiter or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
+        called = partial(dispatcher.call, params.name, params.arguments or {})
+        return await anyio.to_thread.run_sync(called, abandon_on_cancel=True, limiter=limiter)
 
     return Server(
         "ctxlab-sessions",
@@ -87,12 +98,12 @@ def make_server(library: Library, *, current: str | None = None) -> Server[Any]:
     )
 
 
-def serve_stdio(library: Library, *, current: str | None = None) -> None:
+def serve_stdio(library: SessionLibrary, *, current_session_id: str | None = None) -> None:
     """Serves one client over standard input and output, until it goes.
 
     SIGINT and SIGTERM end it with ``KeyboardInterrupt``.
     """
-    server = make_server(library, current=current)
+    server = make_server(library, current_session_id=current_session_id)
     from ctxlab.serve.mcp.stdio import run_stdio
 
     if run_stdio(server):
@@ -100,39 +111,45 @@ def serve_stdio(library: Library, *, current: str | None = None) -> None:
 
 
 def serve_http(
-    library: Library,
+    library: SessionLibrary,
     host: str = "127.0.0.1",
-    port: int = PORT,
+    port: int = DEFAULT_PORT,
     token: str | None = None,
     *,
-    current: str | None = None,
-    heard: Callable[[str, str], None] = lambda address, token: None,
+    current_session_id: str | None = None,
+    on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
     """Serves clients over streamable HTTP at ``/mcp``, until SIGINT or SIGTERM: ``KeyboardInterrupt``.
 
     ``token``: what each request must bring as ``Authorization: Bearer TOKEN``; None: a random one.
-    ``heard`` is told the address and the token once connections are taken; port 0 takes a free one.
-    Raises ``SpecError`` for an address that cannot be had, and for a token that no header carries.
+    ``on_listening`` is told the address and the token once connections are taken; port 0 takes a
+    free one. Raises ``SpecError`` for an address that cannot be had, and for a token that no header
+    carries.
     """
-    app = http_app(make_server(library, current=current), token)
-    listen(app, host, port, heard=lambda address: heard(address + PATH, app.token))
+    app = make_http_app(make_server(library, current_session_id=current_session_id), token)
+    run_uvicorn(
+        app,
+        host,
+        port,
+        on_listening=lambda address: on_listening(address + ENDPOINT_PATH, app.token),
+    )
 
 
-def http_app(server: Server[Any], token: str | None = None) -> Guard:
-    """A server as an ASGI app, behind its guard.
+def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:
+    """A server as an ASGI app, behind an ``AuthMiddleware``.
 
     Each request stands for itself, so that a server that was started again goes on with its clients.
-    ``token``: None makes a random one; either way it is the ``token`` of the guard.
+    ``token``: None makes a random one; either way it is the ``token`` of the result.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # The guard asks for the token and looks at Origin.
+    # ``AuthMiddleware`` asks for the token and looks at Origin.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app: Starlette = server.streamable_http_app(
-        streamable_http_path=PATH,
+        streamable_http_path=ENDPOINT_PATH,
         json_response=True,
         stateless_http=True,
-        max_request_body_size=MAX_BODY,
+        max_request_body_size=MAX_BODY_BYTES,
         transport_security=security,
     )
-    return Guard(app, token, MAX_BODY)
+    return AuthMiddleware(app, token, MAX_BODY_BYTES)

@@ -25,14 +25,14 @@ __all__ = ["run_stdio"]
 
 def run_stdio(server: Server[Any]) -> bool:
     """Serves standard input and output until its end; True where SIGINT or SIGTERM ended it."""
-    return anyio.run(_stdio, server)
+    return anyio.run(_serve_until_stopped, server)
 
 
-async def _stdio(server: Server[Any]) -> bool:
+async def _serve_until_stopped(server: Server[Any]) -> bool:
     stopped = False
 
     async def serve() -> None:
-        async with stdio_server(stdin=cast("Any", _Lines())) as (read, write):
+        async with stdio_server(stdin=cast("Any", _StdinLines())) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     async with anyio.create_task_group() as group:
@@ -52,18 +52,18 @@ async def _stdio(server: Server[Any]) -> bool:
     return stopped
 
 
-class _Lines:
+class _StdinLines:
     """The lines of standard input, as the SDK goes through them."""
 
     def __aiter__(self) -> AsyncIterator[str]:
-        return self._lines()
+        return self._read_lines()
 
-    async def _lines(self) -> AsyncIterator[str]:
+    async def _read_lines(self) -> AsyncIterator[str]:
         # A copy, of which no other reader knows, and no buffer that the end of Python would wait for.
         source = os.dup(sys.stdin.fileno())
         send, receive = anyio.create_memory_object_stream[bytes]()
         loop = asyncio.get_running_loop()
-        threading.Thread(target=_read, args=(source, send, loop), daemon=True).start()
+        threading.Thread(target=_pump_stdin, args=(source, send, loop), daemon=True).start()
         rest = bytearray()
         async with receive:
             async for piece in receive:
@@ -76,7 +76,7 @@ class _Lines:
             yield rest.decode("utf-8", "replace")
 
 
-def _read(
+def _pump_stdin(
     source: int, send: MemoryObjectSendStream[bytes], loop: asyncio.AbstractEventLoop
 ) -> None:
     """Hands on what comes, and waits until it was taken."""

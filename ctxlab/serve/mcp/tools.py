@@ -1,4 +1,4 @@
-"""The session tools: nine functions over a ``Library`` by which a model finds its way in past sessions.
+"""Nine functions over a ``SessionLibrary`` are the tools by which a model looks into past sessions.
 
 Source: seed design "Session Table of Contents and Interaction Summaries", "Session MCP Server". Their
 docstrings are what a model reads of them. They read and change nothing.
@@ -17,7 +17,7 @@ from ctxlab.errors import (
     SpecError,
     UnknownSession,
 )
-from ctxlab.serve.mcp.pagination import page_of
+from ctxlab.serve.mcp.pagination import paginate_interaction
 from ctxlab.serve.mcp.schemas import (
     ContentsPage,
     Found,
@@ -33,48 +33,50 @@ from ctxlab.serve.mcp.schemas import (
 )
 from ctxlab.sessions import table_of_contents as contents
 from ctxlab.sessions.base import (
-    Hit,
-    Library,
+    SearchHit,
     Session,
-    Status,
+    SessionLibrary,
+    SessionStatus,
 )
-from ctxlab.sessions.common import check_id
+from ctxlab.sessions.common import check_session_id
 from ctxlab.sessions.table_of_contents import (
     InteractionWithContext,
     interaction_id,
-    iso,
+    iso_timestamp,
 )
-from ctxlab.sessions.text_search import words_of
+from ctxlab.sessions.text_search import query_words
 
-__all__ = ["CHARACTERS", "TOOLS", "SessionTools"]
+__all__ = ["DEFAULT_MAX_CHARACTERS", "TOOL_NAMES", "SessionTools"]
 
-CHARACTERS = 20_000
+DEFAULT_MAX_CHARACTERS = 20_000
 """Characters of recorded text in an answer, where nothing else is asked for."""
 
-TOOLS = (
+TOOL_NAMES = (
     *("current_session", "session_toc", "session_title_history", "search_session"),
     *("search_all_sessions", "list_sessions", "get_turn", "get_turns", "get_interaction"),
 )
 """Names of the tools, which are methods of ``SessionTools``."""
 
-_RECENT = 5
+_N_RECENT_TURNS = 5
 
 _SessionId = Annotated[
     str | None,
     Field(max_length=500, description="As list_sessions shows it. Left out: the current session."),
 ]
-_Turn = Annotated[int, Field(ge=1, le=10**12, description="Number of the turn, counted from 1.")]
+_TurnNumber = Annotated[
+    int, Field(ge=1, le=10**12, description="Number of the turn, counted from 1.")
+]
 _Offset = Annotated[
     int, Field(ge=0, le=10**12, description="Where to go on: next_offset of the answer before.")
 ]
 _Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
-_Characters = Annotated[
+_MaxCharacters = Annotated[
     int, Field(ge=100, le=100_000, description="Characters of recorded text in the answer.")
 ]
 _Query = Annotated[
     str, Field(max_length=1_000, description="Words, all of which a message must hold. No syntax.")
 ]
-_When = Annotated[
+_DateOrTime = Annotated[
     str | None, Field(max_length=40, description="A date or time in ISO 8601; UTC if it says none.")
 ]
 
@@ -82,17 +84,18 @@ _When = Annotated[
 class SessionTools:
     """The tools over one library.
 
-    ``current``: the id of the current session; None: the active one, else the one updated last.
+    ``current_session_id``: the id of the current session; None: the active one, else the one
+    updated last.
     """
 
-    def __init__(self, library: Library, current: str | None = None) -> None:
+    def __init__(self, library: SessionLibrary, current_session_id: str | None = None) -> None:
         self.library = library
-        self.current = current
+        self.current_session_id = current_session_id
 
-    def functions(self) -> dict[str, TypeAdapter[Any]]:
+    def type_adapters(self) -> dict[str, TypeAdapter[Any]]:
         """Each tool by name, behind a check of its arguments."""
         # Made here, where the names stand that annotations speak of.
-        return {name: TypeAdapter(getattr(self, name)) for name in TOOLS}
+        return {name: TypeAdapter(getattr(self, name)) for name in TOOL_NAMES}
 
     def current_session(self) -> Overview:
         """Gives an overview of the current session: title, size and its newest turns in a line each.
@@ -100,11 +103,13 @@ class SessionTools:
         Use it first, to learn what is worked on and how many turns there are. Then session_toc lists
         all turns and get_turn gives one in full.
         """
-        session = self._session(None)
-        total = self.library.turns(session.id)
-        newest = contents.contents(self.library, session.id, start=max(1, total - _RECENT + 1))
+        session = self._resolve_session(None)
+        total = self.library.count_turns(session.id)
+        newest = contents.get_contents(
+            self.library, session.id, start=max(1, total - _N_RECENT_TURNS + 1)
+        )
         return Overview(
-            **vars(_line(session)),
+            **vars(_session_info(session)),
             total_turns=newest.total_turns,
             recent=newest.entries,
         )
@@ -113,7 +118,7 @@ class SessionTools:
         self,
         *,
         session_id: _SessionId = None,
-        start: _Turn = 1,
+        start: _TurnNumber = 1,
         limit: Annotated[int, Field(ge=1, le=200, description="Turns at most.")] = 50,
     ) -> ContentsPage:
         """Lists the turns of a session, one line each: its table of contents.
@@ -121,8 +126,8 @@ class SessionTools:
         Use it to find where something was done, before get_turn or get_turns fetch it in full. To see
         the newest turns of a long session, give a start near total_turns.
         """
-        session = self._session(session_id)
-        page = contents.contents(self.library, session.id, start=start, limit=limit)
+        session = self._resolve_session(session_id)
+        page = contents.get_contents(self.library, session.id, start=start, limit=limit)
         after = start + len(page.entries)
         more = after if page.entries and after <= page.total_turns else None
         return ContentsPage(**vars(page), next=more)
@@ -132,9 +137,11 @@ class SessionTools:
 
         Use it to see how the topic of a long session changed, and to jump to where a topic began.
         """
-        session = self._session(session_id)
+        session = self._resolve_session(session_id)
         titles = [
-            TitleHistoryEntry(each.title, iso(each.changed_at), each.turn, each.interaction_id)
+            TitleHistoryEntry(
+                each.title, iso_timestamp(each.changed_at), each.turn, each.interaction_id
+            )
             for each in session.titles
         ]
         return TitleHistory(session.id, session.title, titles)
@@ -152,7 +159,7 @@ class SessionTools:
         Use it to recall a detail of this session: an error, a file, a decision. get_turn gives what
         stands around a hit. Fewer words find more.
         """
-        return self._found(query, self._session(session_id).id, limit, offset)
+        return self._search(query, self._resolve_session(session_id).id, limit, offset)
 
     def search_all_sessions(
         self, *, query: _Query, limit: _Limit = 20, offset: _Offset = 0
@@ -162,7 +169,7 @@ class SessionTools:
         Use it to learn whether something was done before, in whatever session. get_turn with the
         session_id and turn of a hit gives what stands around it.
         """
-        return self._found(query, None, limit, offset)
+        return self._search(query, None, limit, offset)
 
     def list_sessions(
         self,
@@ -171,10 +178,10 @@ class SessionTools:
             str | None, Field(max_length=1_000, description="Words in the title.")
         ] = None,
         status: Annotated[
-            Status | None, Field(description="Left out: all that are not archived.")
+            SessionStatus | None, Field(description="Left out: all that are not archived.")
         ] = None,
-        since: _When = None,
-        before: _When = None,
+        since: _DateOrTime = None,
+        before: _DateOrTime = None,
         limit: _Limit = 20,
         offset: _Offset = 0,
     ) -> SessionsPage:
@@ -186,39 +193,39 @@ class SessionTools:
         found = [
             each
             for each in self.library.sessions(
-                query or None, since=_time(since), before=_time(before), status=status
+                query or None, since=_parse_time(since), before=_parse_time(before), status=status
             )
             if not each.system
         ]
         page = found[offset : offset + limit]
         more = offset + limit if offset + limit < len(found) else None
-        return SessionsPage([_line(each) for each in page], len(found), more)
+        return SessionsPage([_session_info(each) for each in page], len(found), more)
 
     def get_turn(
         self,
         *,
-        turn: _Turn,
+        turn: _TurnNumber,
         session_id: _SessionId = None,
         offset: _Offset = 0,
-        max_characters: _Characters = CHARACTERS,
+        max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
         """Gives one turn in full: what was said, which tools were called and what they returned.
 
         Use it after session_toc or a search. A long turn is cut: next_offset says where to go on.
         """
-        session = self._session(session_id)
-        found = contents.turn(self.library, session.id, turn)
-        return self._answer(session, found, offset, max_characters)
+        session = self._resolve_session(session_id)
+        found = contents.get_turn(self.library, session.id, turn)
+        return self._turn_result(session, found, offset, max_characters)
 
     def get_turns(
         self,
         *,
-        start: _Turn,
+        start: _TurnNumber,
         end: Annotated[
             int | None, Field(ge=1, le=10**12, description="The last turn. Left out: start + 9.")
         ] = None,
         session_id: _SessionId = None,
-        max_characters: _Characters = CHARACTERS,
+        max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnsAnswer:
         """Gives several turns in full, one after the other, as many as one answer holds.
 
@@ -227,13 +234,13 @@ class SessionTools:
         last = start + 9 if end is None else end
         if last < start:
             raise SpecError(f"end is {last}, which is before start, {start}")
-        session = self._session(session_id)
-        total = self.library.turns(session.id)
+        session = self._resolve_session(session_id)
+        total = self.library.count_turns(session.id)
         shown, left, cut, rest = list[RecordedTurn](), max_characters, None, None
         following = start
         for number in range(start, max(start, min(last, total)) + 1):
-            whole = contents.turn(self.library, session.id, number).interaction
-            page, rest = page_of(whole, 0, left)
+            whole = contents.get_turn(self.library, session.id, number).interaction
+            page, rest = paginate_interaction(whole, 0, left)
             if rest is not None and shown:
                 rest = None  # it is whole on an answer of its own, or cut there
                 break
@@ -253,7 +260,7 @@ class SessionTools:
             str, Field(max_length=600, description="As contents, titles and searches show it.")
         ],
         offset: _Offset = 0,
-        max_characters: _Characters = CHARACTERS,
+        max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
         """Gives a whole interaction by its id: a prompt of the user and all that was done about it.
 
@@ -261,60 +268,68 @@ class SessionTools:
         cut: next_offset says where to go on.
         """
         if id := interaction_id.rpartition(":")[0]:
-            self._session(id)
-        found = contents.interaction(self.library, interaction_id)
-        session = self._session(found.interaction.session_id)
-        return self._answer(session, found, offset, max_characters)
+            self._resolve_session(id)
+        found = contents.get_interaction(self.library, interaction_id)
+        session = self._resolve_session(found.interaction.session_id)
+        return self._turn_result(session, found, offset, max_characters)
 
-    def _session(self, id: str | None) -> Session:
+    def _resolve_session(self, session_id: str | None) -> Session:
         """The session of that id; None or empty: the current one."""
-        if chosen := id or self.current:
+        if chosen := session_id or self.current_session_id:
             try:
-                check_id(chosen)
+                check_session_id(chosen)
             except SessionError:  # what cannot be an id never comes near a file
                 raise UnknownSession(chosen) from None
             return self.library.get(chosen)
-        statuses: tuple[Status | None, ...] = ("active", None)
+        statuses: tuple[SessionStatus | None, ...] = ("active", None)
         for status in statuses:
             for session in self.library.sessions(status=status):
                 if not session.system:
                     return session
         raise SpecError("no session is stored yet")
 
-    def _found(self, query: str, id: str | None, limit: int, offset: int) -> FoundPage:
-        if not words_of(query):
+    def _search(self, query: str, session_id: str | None, limit: int, offset: int) -> FoundPage:
+        if not query_words(query):
             raise SpecError("the query holds no word: give one or more words to search for")
-        hits = self.library.search(query, id, limit=limit + 1, offset=offset)
+        hits = self.library.search(query, session_id, limit=limit + 1, offset=offset)
         names = dict[str, str]()
         for hit in hits[:limit]:
             if hit.session_id not in names:
                 names[hit.session_id] = ""
                 with suppress(SessionError):  # it was deleted since
                     names[hit.session_id] = self.library.get(hit.session_id).title
-        found = [_hit(hit, names[hit.session_id]) for hit in hits[:limit]]
+        found = [_search_result(hit, names[hit.session_id]) for hit in hits[:limit]]
         return FoundPage(query, found, offset + limit if len(hits) > limit else None)
 
-    def _answer(
-        self, session: Session, found: InteractionWithContext, offset: int, limit: int
+    def _turn_result(
+        self, session: Session, interaction: InteractionWithContext, offset: int, limit: int
     ) -> TurnAnswer:
-        page, more = page_of(found.interaction, offset, limit)
-        total = self.library.turns(session.id)
-        return TurnAnswer(found.turn, session.title, total, page, found.previous, found.next, more)
+        page, more = paginate_interaction(interaction.interaction, offset, limit)
+        total = self.library.count_turns(session.id)
+        return TurnAnswer(
+            interaction.turn,
+            session.title,
+            total,
+            page,
+            interaction.previous,
+            interaction.next,
+            more,
+        )
 
 
-def _line(session: Session) -> SessionLine:
+def _session_info(session: Session) -> SessionLine:
     return SessionLine(
         session.id,
         session.title,
         session.status,
         session.model,
-        iso(session.created),
-        iso(session.updated),
+        iso_timestamp(session.created),
+        iso_timestamp(session.updated),
         session.messages,
     )
 
 
-def _hit(hit: Hit, name: str) -> Found:
+def _search_result(hit: SearchHit, name: str) -> Found:
     id = interaction_id(hit.session_id, hit.turn) if hit.turn else ""
     return Found(
         hit.session_id,
@@ -325,11 +340,11 @@ def _hit(hit: Hit, name: str) -> Found:
         hit.role,
         hit.snippet,
         hit.score,
-        iso(hit.time),
+        iso_timestamp(hit.time),
     )
 
 
-def _time(text: str | None) -> float | None:
+def _parse_time(text: str | None) -> float | None:
     """Seconds since 1970."""
     if not text:
         return None

@@ -17,56 +17,64 @@ from ctxlab._utils.jsonio import (
     dump_json,
     parse_json,
 )
-from ctxlab.context.turns import Turns
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError
 from ctxlab.formats.ctxlab_sessions.chunks import (
-    VERSION,
-    Header,
-    a_row,
+    CHUNK_VERSION,
+    ChunkHeader,
+    parse_chunk_row,
 )
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import (
     Message,
     Role,
 )
-from ctxlab.sessions.jsonl.files import first_line
+from ctxlab.sessions.jsonl.files import read_first_row
 
-__all__ = ["Line", "Tail", "batches", "chunk_text", "header", "json_row", "rows_text"]
+__all__ = [
+    "ChunkLine",
+    "ChunkTail",
+    "encode_chunk",
+    "encode_rows",
+    "parse_row",
+    "read_batches",
+    "read_chunk_header",
+]
 
 _T = TypeVar("_T")
 
 
-class Line(NamedTuple, Generic[_T]):
+class ChunkLine(NamedTuple, Generic[_T]):
     """A line of a chunk, and what stands there."""
 
     value: _T
-    end: int
+    end_offset: int
     "bytes of the file up to its end"
     number: int
-    newline: bool
+    has_newline: bool
     "whether it is ended"
 
 
-class _Brief(msgspec.Struct):
+class _RowBrief(msgspec.Struct):
     """What a writer wants to know of a row."""
 
     role: Role
     more: int = 0
 
 
-_BRIEF = msgspec.json.Decoder(_Brief).decode
+_DECODE_BRIEF = msgspec.json.Decoder(_RowBrief).decode
 
 
-def header(path: Path) -> Header:
+def read_chunk_header(path: Path) -> ChunkHeader:
     """The header of a chunk; ``ReadError`` where its first line is none."""
-    row = first_line(path, "session")
+    row = read_first_row(path, "session")
     try:
-        return msgspec.convert(row, Header)
+        return msgspec.convert(row, ChunkHeader)
     except (msgspec.ValidationError, ValueError) as error:
         raise ReadError(path, 1, f"no header of a chunk: {error}") from None
 
 
-def json_row(text: bytes) -> Any:
+def parse_row(text: bytes) -> Any:
     """A line as JSON; ``ValueError`` says in two words that it is none."""
     try:
         return parse_json(text)
@@ -74,10 +82,10 @@ def json_row(text: bytes) -> Any:
         raise ValueError("not JSON") from None
 
 
-def rows_text(messages: tuple[Message, ...]) -> str:
+def encode_rows(messages: tuple[Message, ...]) -> str:
     """Messages as the rows of one batch.
 
-    >>> print(rows_text((Message("user", "hi"), Message("assistant", "hello"))), end="")
+    >>> print(encode_rows((Message("user", "hi"), Message("assistant", "hello"))), end="")
     {"more":1,"role":"user","content":"hi"}
     {"role":"assistant","content":"hello"}
     """
@@ -88,23 +96,23 @@ def rows_text(messages: tuple[Message, ...]) -> str:
     )
 
 
-def chunk_text(
-    begin: Tail,
+def encode_chunk(
+    start: ChunkTail,
     id: str,
     model: str | None = None,
     messages: Sequence[Message] = (),
     batch: int = 0,
 ) -> bytes:
-    """A complete chunk, which begins with ``begin``; each of its messages is finished by itself."""
-    said = Header(
+    """A complete chunk, which begins with ``start``; each of its messages is finished by itself."""
+    said = ChunkHeader(
         type="session",
         format="ctxlab",
-        version=VERSION,
+        version=CHUNK_VERSION,
         id=id,
-        chunk=begin.chunk,
-        first=begin.first,
-        turn=begin.turn,
-        replied=begin.replied,
+        chunk=start.chunk,
+        first=start.first_position,
+        turn=start.turn,
+        replied=start.replied,
         batch=batch,
         model=model,
     )
@@ -112,65 +120,68 @@ def chunk_text(
     return "".join(dump_json(row) + "\n" for row in rows).encode()
 
 
-def batches(path: Path, *, sealed: bool = False) -> Iterator[list[Line[Message]]]:
+def read_batches(path: Path, *, sealed: bool = False) -> Iterator[list[ChunkLine[Message]]]:
     """The finished batches of a chunk, one after the other.
 
     ``sealed``: another chunk follows, so that this one is finished. Raises ``ReadError`` for a line that
     is broken, unless it is the last one of a chunk that is not sealed.
     """
-    return _batches(path, 0, 0, _message, sealed)
+    return _iter_batches(path, 0, 0, _parse_message_row, sealed)
 
 
 @dataclass
-class Tail:
+class ChunkTail:
     """What a writer knows of the newest chunk: what has been finished there, up to which byte."""
 
     chunk: int
-    first: int
+    first_position: int
     turn: int
     replied: bool
-    count: int = 0
-    end: int = 0
-    newline: bool = True
+    message_count: int = 0
+    end_offset: int = 0
+    has_newline: bool = True
     "whether the last line is ended"
 
     @classmethod
-    def of(cls, path: Path) -> Tail:
+    def read(cls, path: Path) -> ChunkTail:
         """As it is now."""
-        said = header(path)
+        said = read_chunk_header(path)
         with path.open("rb") as file:
             end = len(file.readline())
-        tail = cls(said.chunk, said.first, said.turn, said.replied, end=end)
+        tail = cls(said.chunk, said.first, said.turn, said.replied, end_offset=end)
         line = 1
-        for batch in _batches(path, end, line, _role, False):
+        for batch in _iter_batches(path, end, line, _parse_role, False):
             for each in batch:
-                tail.take(each.value)
-            tail.end, line, tail.newline = batch[-1][1:]
+                tail.add_roles(each.value)
+            tail.end_offset, line, tail.has_newline = batch[-1][1:]
         with path.open("rb") as file:
-            file.seek(tail.end)
+            file.seek(tail.end_offset)
             if (rest := file.read()) and not rest.strip():  # blank lines, and no message begun
-                tail.end, tail.newline = tail.end + len(rest), rest.endswith(b"\n")
+                tail.end_offset, tail.has_newline = (
+                    tail.end_offset + len(rest),
+                    rest.endswith(b"\n"),
+                )
         return tail
 
     @property
-    def position(self) -> int:
+    def next_position(self) -> int:
         """Of the message that comes next."""
-        return self.first + self.count
+        return self.first_position + self.message_count
 
-    def take(self, *roles: Role) -> None:
+    def add_roles(self, *roles: Role) -> None:
         """Messages more."""
-        turns = Turns(self.turn, self.replied)
+        turns = TurnCounter(self.turn, self.replied)
         for role in roles:
             turns.add(Message(role))
         self.turn, self.replied = turns.number, turns.replied
-        self.count += len(roles)
+        self.message_count += len(roles)
 
 
-def _batches(
+def _iter_batches(
     path: Path, start: int, line: int, parse: Callable[[bytes], tuple[_T, int]], sealed: bool
-) -> Iterator[list[Line[_T]]]:
+) -> Iterator[list[ChunkLine[_T]]]:
     """The finished batches behind the first ``line`` lines, which are ``start`` bytes."""
-    batch: list[Line[_T]] = []
+    batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None
     with path.open("rb") as file:
         file.seek(start)
@@ -185,7 +196,7 @@ def _batches(
             except ValueError as error:
                 broken = number, str(error)
                 continue
-            batch.append(Line(value, start, number, text.endswith(b"\n")))
+            batch.append(ChunkLine(value, start, number, text.endswith(b"\n")))
             if not more:
                 yield batch
                 batch = []
@@ -195,14 +206,14 @@ def _batches(
         raise ReadError(path, batch[-1].number, "rows of its batch are missing")
 
 
-def _message(text: bytes) -> tuple[Message, int]:
-    return a_row(json_row(text))
+def _parse_message_row(text: bytes) -> tuple[Message, int]:
+    return parse_chunk_row(parse_row(text))
 
 
-def _role(text: bytes) -> tuple[Role, int]:
+def _parse_role(text: bytes) -> tuple[Role, int]:
     try:
-        brief = _BRIEF(text)
+        brief = _DECODE_BRIEF(text)
     except (msgspec.DecodeError, UnicodeError):
-        message, more = _message(text)
+        message, more = _parse_message_row(text)
         return message.role, more
     return brief.role, brief.more

@@ -17,56 +17,56 @@ from typing import Any
 import msgspec
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.context.turns import Turns
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import (
     ReadError,
     SessionError,
     UnknownSession,
 )
-from ctxlab.formats.ctxlab_sessions.chunks import Header
+from ctxlab.formats.ctxlab_sessions.chunks import ChunkHeader
 from ctxlab.messages.types import (
     Message,
     Recording,
 )
 from ctxlab.sessions.base import (
-    Hit,
+    SearchHit,
     Session,
-    Status,
+    SessionStatus,
 )
 from ctxlab.sessions.common import (
     Fsync,
-    chosen,
-    is_id,
-    recorded,
+    filter_sessions,
+    is_session_id,
+    session_to_recording,
 )
 from ctxlab.sessions.jsonl.chunk_format import (
-    Tail,
-    batches,
-    header,
+    ChunkTail,
+    read_batches,
+    read_chunk_header,
 )
 from ctxlab.sessions.jsonl.files import (
-    Files,
-    first_line,
+    SessionFiles,
+    read_first_row,
 )
 from ctxlab.sessions.jsonl.metadata import (
-    Meta,
+    SessionMeta,
     read_meta,
-    session_from,
+    session_from_meta,
 )
-from ctxlab.sessions.text_search import search_words
+from ctxlab.sessions.text_search import search_messages
 
-__all__ = ["ChunkLibrary"]
+__all__ = ["JsonlLibrary"]
 
 _LOG = logging.getLogger("ctxlab.sessions")
 
 
-class ChunkLibrary:
-    """The reading half of ``ChunkedStore``."""
+class JsonlLibrary:
+    """The reading half of ``JsonlStore``."""
 
     def __init__(self, folder: str | Path, fsync: Fsync = "always") -> None:
         self.folder = Path(folder).expanduser()
-        self._files = Files(self.folder, fsync)
-        self._ends: dict[str, tuple[tuple[int, int, int], int]] = {}
+        self._files = SessionFiles(self.folder, fsync)
+        self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
 
     def sessions(
         self,
@@ -74,18 +74,20 @@ class ChunkLibrary:
         *,
         since: float | None = None,
         before: float | None = None,
-        status: Status | None = None,
+        status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
-        """The sessions, the one that was updated last first; see ``Library.sessions``.
+        """The sessions, the one that was updated last first; see ``SessionLibrary.sessions``.
 
         One whose files are broken is left out, and that is logged.
         """
-        all_of = chosen(self._all(), query, since=since, before=before, status=status, agent=agent)
+        all_of = filter_sessions(
+            self._iter_sessions(), query, since=since, before=before, status=status, agent=agent
+        )
         return sorted(all_of, key=lambda session: (-session.updated, session.id))
 
-    def _all(self) -> Iterator[Session]:
-        for id in self._ids():
+    def _iter_sessions(self) -> Iterator[Session]:
+        for id in self._list_ids():
             try:
                 yield self.get(id)
             except UnknownSession:
@@ -95,30 +97,30 @@ class ChunkLibrary:
 
     def get(self, id: str) -> Session:
         """One of them; its meta and its newest chunk are read."""
-        meta = self._meta(id)
-        with self._there(id):
-            path = self._files.chunk(id, self._newest(id, meta))
+        meta = self._load_meta(id)
+        with self._file_errors(id):
+            path = self._files.chunk_path(id, self._newest_chunk(id, meta))
             stat = path.stat()
             mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            known = self._ends.get(id)
+            known = self._end_positions.get(id)
             if known is None or known[0] != mark:
-                known = self._ends[id] = mark, Tail.of(path).position
-            return session_from(id, meta, known[1], stat.st_mtime, self._tools(id))
+                known = self._end_positions[id] = mark, ChunkTail.read(path).next_position
+            return session_from_meta(id, meta, known[1], stat.st_mtime, self._load_tools(id))
 
-    def read(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+    def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
         """The messages at positions ``[start, stop)``; raises ``ReadError`` for a broken line."""
-        meta = self._meta(id)
+        meta = self._load_meta(id)
         start = max(0, start)
-        said = self._chunk(id, meta, lambda header: header.first <= start)
+        said = self._find_chunk(id, meta, lambda header: header.first <= start)
         end = None if stop is None else max(stop - said.first, 0)
-        return islice(self._from(id, said.chunk, meta.born), start - said.first, end)
+        return islice(self._iter_messages_from(id, said.chunk, meta.born), start - said.first, end)
 
-    def turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """The position of a turn's first message, and its messages; see ``Library.turn``."""
-        said = self._chunk(id, self._meta(id), lambda header: header.turn < number)
-        turns, position = Turns(said.turn, said.replied), said.first
+    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+        """The position of a turn's first message, and its messages; see ``SessionLibrary.read_turn``."""
+        said = self._find_chunk(id, self._load_meta(id), lambda header: header.turn < number)
+        turns, position = TurnCounter(said.turn, said.replied), said.first
         found: list[Message] = []
-        for message in self._from(id, said.chunk) if number > 0 else ():
+        for message in self._iter_messages_from(id, said.chunk) if number > 0 else ():
             now = turns.add(message)
             if now > number:
                 break
@@ -128,20 +130,20 @@ class ChunkLibrary:
                 position += 1
         return (position, tuple(found)) if found else (self.get(id).messages, ())
 
-    def turns(self, id: str) -> int:
+    def count_turns(self, id: str) -> int:
         """How many turns there are."""
-        meta = self._meta(id)
-        with self._there(id):
-            return Tail.of(self._files.chunk(id, self._newest(id, meta))).turn
+        meta = self._load_meta(id)
+        with self._file_errors(id):
+            return ChunkTail.read(self._files.chunk_path(id, self._newest_chunk(id, meta))).turn
 
-    def lines(self, id: str) -> dict[int, str]:
+    def turn_summaries(self, id: str) -> dict[int, str]:
         """The one-line summaries that were kept; of several for a turn the newest."""
-        self._meta(id)
+        self._load_meta(id)
         found: dict[int, str] = {}
-        path = self._files.lines(id)
+        path = self._files.summaries_path(id)
         if not path.exists():
             return found
-        with self._there(id), path.open("rb") as file:
+        with self._file_errors(id), path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith(b"\n"):
                     break  # not finished
@@ -155,21 +157,23 @@ class ChunkLibrary:
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
-    ) -> list[Hit]:
-        """Messages that hold all the words of a query, see ``Library.search``."""
+    ) -> list[SearchHit]:
+        """Messages that hold all the words of a query, see ``SessionLibrary.search``."""
         if id is not None:
-            return search_words([(id, self.read(id))], query, limit, offset)
+            return search_messages([(id, self.read_messages(id))], query, limit, offset)
         ids = (session.id for session in self.sessions() if not session.system)
-        return search_words(((each, self._readable(each)) for each in ids), query, limit, offset)
+        return search_messages(
+            ((each, self._iter_readable(each)) for each in ids), query, limit, offset
+        )
 
     def recording(self, id: str) -> Recording:
         """All of a session, as ``ctxlab.load`` reads its folder."""
-        return recorded(self.get(id), self.read(id), self.lines(id))
+        return session_to_recording(self.get(id), self.read_messages(id), self.turn_summaries(id))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
-    def _ids(self) -> list[str]:
+    def _list_ids(self) -> list[str]:
         start, end = "session-", ".meta.json"
         try:
             with os.scandir(self.folder) as entries:
@@ -179,95 +183,100 @@ class ChunkLibrary:
         except OSError as error:
             raise SessionError(f"{self.folder}: {error.strerror or error}") from None
         ids = (name[len(start) : -len(end)] for name in names if name.endswith(end))
-        return sorted(id for id in ids if is_id(id) and f"{start}{id}{end}" in names)
+        return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
 
-    def _meta(self, id: str) -> Meta:
+    def _load_meta(self, id: str) -> SessionMeta:
         """The meta of a session that is there."""
-        meta = self._stored(id)
+        meta = self._find_meta(id)
         if meta is None or meta.deleted:
             raise UnknownSession(id, self.folder)
         return meta
 
-    def _stored(self, id: str) -> Meta | None:
-        if not is_id(id):
+    def _find_meta(self, id: str) -> SessionMeta | None:
+        if not is_session_id(id):
             return None
         try:
-            return read_meta(self._files.beside(id, "meta"))
+            return read_meta(self._files.sidecar_path(id, "meta"))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise SessionError(f"{error.filename}: {error.strerror}") from None
 
-    def _newest(self, id: str, meta: Meta) -> int:
+    def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
         """The number of the newest chunk."""
         number = meta.chunk
-        while self._files.chunk(id, number + 1).exists():
+        while self._files.chunk_path(id, number + 1).exists():
             number += 1
         return number
 
-    def _chunk(self, id: str, meta: Meta, holds: Callable[[Header], bool]) -> Header:
+    def _find_chunk(
+        self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
+    ) -> ChunkHeader:
         """The header of the last chunk for which something holds that ceased to hold at some chunk."""
-        with self._there(id):
-            low, high = 1, self._newest(id, meta)
+        with self._file_errors(id):
+            low, high = 1, self._newest_chunk(id, meta)
             while low < high:
                 middle = (low + high + 1) // 2
-                if holds(header(self._files.chunk(id, middle))):
+                if holds(read_chunk_header(self._files.chunk_path(id, middle))):
                     low = middle
                 else:
                     high = middle - 1
-            return header(self._files.chunk(id, low))
+            return read_chunk_header(self._files.chunk_path(id, low))
 
-    def _from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
+    def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
         """All messages from a chunk on, those included that are appended meanwhile.
 
         ``born``: of the session that is read; one of the same id may have come in its place.
         """
-        given = 0
+        yielded = 0
         while True:
-            path, following = self._files.chunk(id, number), self._files.chunk(id, number + 1)
+            path, following = (
+                self._files.chunk_path(id, number),
+                self._files.chunk_path(id, number + 1),
+            )
             sealed = following.exists()
-            with self._there(id):
-                if born and self._meta(id).born != born:
+            with self._file_errors(id):
+                if born and self._load_meta(id).born != born:
                     raise UnknownSession(id, self.folder)
-                header(path)  # else its first message would be taken for one
+                read_chunk_header(path)  # else its first message would be taken for one
                 place = 0
-                for batch in batches(path, sealed=sealed):
+                for batch in read_batches(path, sealed=sealed):
                     for line in batch:
-                        if place >= given:
+                        if place >= yielded:
                             yield line.value
                         place += 1
-                given = max(given, place)
+                yielded = max(yielded, place)
             if sealed:
-                number, given = number + 1, 0
+                number, yielded = number + 1, 0
             elif not following.exists():
                 return
 
-    def _readable(self, id: str) -> Iterator[Message]:
+    def _iter_readable(self, id: str) -> Iterator[Message]:
         """The messages of one of many sessions; where it is broken it ends, and that is logged."""
         try:
-            yield from self.read(id)
+            yield from self.read_messages(id)
         except UnknownSession:
             return
         except (ReadError, SessionError) as error:
             _LOG.warning("session %r is searched up to where it is broken: %s", id, error)
 
-    def _tools(self, id: str) -> tuple[dict[str, Any], ...]:
-        path = self._files.beside(id, "tools")
+    def _load_tools(self, id: str) -> tuple[dict[str, Any], ...]:
+        path = self._files.sidecar_path(id, "tools")
         if not path.exists():
             return ()
         try:
-            tools = first_line(path, "session-tools")["tools"]
+            tools = read_first_row(path, "session-tools")["tools"]
             return msgspec.convert(tools, tuple[dict[str, Any], ...])
         except (KeyError, msgspec.ValidationError):
             raise ReadError(path, 1, "holds no tools") from None
 
     @contextmanager
-    def _there(self, id: str) -> Iterator[None]:
+    def _file_errors(self, id: str) -> Iterator[None]:
         """A file that is gone means that its session was deleted; another failure is told."""
         try:
             yield
         except FileNotFoundError as error:
-            if not self._files.beside(id, "meta").exists():
+            if not self._files.sidecar_path(id, "meta").exists():
                 raise UnknownSession(id, self.folder) from None
             raise ReadError(error.filename, None, "is missing: a file of a session") from None
         except OSError as error:

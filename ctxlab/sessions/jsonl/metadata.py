@@ -9,17 +9,17 @@ import msgspec
 
 from ctxlab.errors import ReadError
 from ctxlab.sessions.base import (
-    Plan,
+    AgentPlan,
     Session,
-    Status,
+    SessionStatus,
     TitleChange,
 )
-from ctxlab.sessions.jsonl.files import first_line
+from ctxlab.sessions.jsonl.files import read_first_row
 
-__all__ = ["Meta", "read_meta", "session_from"]
+__all__ = ["SessionMeta", "read_meta", "session_from_meta"]
 
 
-class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The meta file of a session."""
 
     born: str
@@ -29,14 +29,14 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     "when meta was written last; an append touches its chunk alone"
     title: str = ""
     model: str | None = None
-    status: Status = "active"
+    status: SessionStatus = "active"
     agent: str | None = None
     file: str | None = None
     strategy: str | None = None
     system: bool = False
     titles: tuple[TitleChange, ...] = ()
     meta: dict[str, Any] = {}
-    plan: Plan | None = None
+    plan: AgentPlan | None = None
     chunk: int = 1
     "a chunk that is there: the newest one is this one or later"
     source: dict[str, Any] = {}
@@ -44,22 +44,22 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     deleted: bool = False
     "it is being removed"
 
-    def replace(self, **changes: Any) -> Meta:
+    def replace(self, **changes: Any) -> SessionMeta:
         """With some fields changed."""
         return msgspec.structs.replace(self, **changes)
 
 
-def read_meta(path: Path) -> Meta:
+def read_meta(path: Path) -> SessionMeta:
     """A meta file; ``FileNotFoundError`` where there is none, ``ReadError`` where it is broken."""
-    row = first_line(path, "session-meta")
+    row = read_first_row(path, "session-meta")
     try:
-        return msgspec.convert(row, Meta)
+        return msgspec.convert(row, SessionMeta)
     except (msgspec.ValidationError, ValueError) as error:
         raise ReadError(path, 1, f"no meta of a session: {error}") from None
 
 
-def session_from(
-    id: str, meta: Meta, messages: int, updated: float, tools: tuple[dict[str, Any], ...]
+def session_from_meta(
+    id: str, meta: SessionMeta, messages: int, updated: float, tools: tuple[dict[str, Any], ...]
 ) -> Session:
     """A session as everybody sees it."""
     return Session(

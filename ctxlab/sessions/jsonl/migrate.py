@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ctxlab._utils.humanize import many
+from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import (
     CtxlabError,
     SessionError,
 )
 from ctxlab.formats.ctxlab_sessions.chunks import sniff
-from ctxlab.formats.io.head import Head
+from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import (
     STATUSES,
@@ -30,37 +30,37 @@ from ctxlab.sessions.base import (
 )
 from ctxlab.sessions.common import (
     Fsync,
-    check_id,
+    check_session_id,
 )
 from ctxlab.sessions.jsonl.chunk_format import (
-    Tail,
-    chunk_text,
-    header,
+    ChunkTail,
+    encode_chunk,
+    read_chunk_header,
 )
 from ctxlab.sessions.jsonl.files import (
-    CHUNK,
-    mark,
+    CHUNK_PATTERN,
+    encode_first_row,
 )
 from ctxlab.sessions.jsonl.legacy_format import (
-    is_meta,
-    moment,
-    old_rows,
+    first_timestamp,
+    is_meta_row,
+    read_legacy_rows,
 )
-from ctxlab.sessions.jsonl.metadata import Meta
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.metadata import SessionMeta
+from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.titles import (
-    changed,
-    first_title,
-    tidy,
+    single_line,
+    title_from_prompt,
+    titles_after_change,
 )
 
-__all__ = ["Broken", "Left", "Moved", "Report", "migrate"]
+__all__ = ["MigratedSession", "MigrationReport", "SkippedFile", "UnreadableLine", "migrate_folder"]
 
-_SAID = {"type", "id", "session_id", "title", "model", "agent", "status", "tools",
+_KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "status", "tools",
          "created_at", "updated_at", "created", "updated", "format", "version"}  # fmt: skip
 
 
-class Moved(NamedTuple):
+class MigratedSession(NamedTuple):
     """Old files that are a session of the store now."""
 
     id: str
@@ -70,16 +70,16 @@ class Moved(NamedTuple):
     chunks: int
 
 
-class Broken(NamedTuple):
-    """A line that could not be read; its text is kept beside the session in ``aside``."""
+class UnreadableLine(NamedTuple):
+    """A line that could not be read; its text is kept beside the session in ``kept_in``."""
 
     file: str
     line: int
     reason: str
-    aside: str
+    kept_in: str
 
 
-class Left(NamedTuple):
+class SkippedFile(NamedTuple):
     """An old file that was left as it is."""
 
     file: str
@@ -87,29 +87,31 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class MigrationReport:
     """What a migration did, what it could not read, and what it left."""
 
-    moved: tuple[Moved, ...] = ()
-    broken: tuple[Broken, ...] = ()
-    left: tuple[Left, ...] = ()
+    migrated: tuple[MigratedSession, ...] = ()
+    unreadable: tuple[UnreadableLine, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(
             [
                 *(
                     f"{' + '.join(m.files) or 'meta file'} → session {m.id}: "
-                    f"{many(m.messages, 'message')} in {many(m.chunks, 'chunk')}"
-                    for m in self.moved
+                    f"{pluralize(m.messages, 'message')} in {pluralize(m.chunks, 'chunk')}"
+                    for m in self.migrated
                 ),
-                *(f"{b.file}:{b.line}: {b.reason}; kept in {b.aside}" for b in self.broken),
-                *(f"{each.file}: left as it is: {each.reason}" for each in self.left),
+                *(f"{b.file}:{b.line}: {b.reason}; kept in {b.kept_in}" for b in self.unreadable),
+                *(f"{each.file}: left as it is: {each.reason}" for each in self.skipped),
             ]
             or ["nothing to migrate"]
         )
 
 
-def migrate(folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always") -> Report:
+def migrate_folder(
+    folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
+) -> MigrationReport:
     """Makes chunks of at most ``max_history`` messages of the old session files right in a folder.
 
     The id is that of the meta line, else of the name. The old file is removed when the new ones are on
@@ -118,82 +120,86 @@ def migrate(folder: str | Path, *, max_history: int = 200, fsync: Fsync = "alway
     because what is there of its session is broken. What is neither is not touched. Running it again
     changes nothing. Raises ``SessionError`` where there is no such folder.
     """
-    store = ChunkedStore(folder, max_history=max_history, fsync=fsync)
+    store = JsonlStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
         raise SessionError(f"{store.folder}: no such folder")
-    moved: list[Moved] = []
-    broken: list[Broken] = []
-    left: list[Left] = []
-    for id, first in _chunked(store.folder).items():
+    moved: list[MigratedSession] = []
+    broken: list[UnreadableLine] = []
+    left: list[SkippedFile] = []
+    for id, first in _find_first_chunks(store.folder).items():
         try:
-            if store._stored(check_id(id)) is None:
-                moved += _mended(store, id, first)
+            if store._find_meta(check_session_id(id)) is None:
+                moved += _restore_meta(store, id, first)
         except CtxlabError as error:
-            left.append(Left(first.name, str(error)))
-    for id, paths in _old(store.folder).items():
+            left.append(SkippedFile(first.name, str(error)))
+    for id, paths in _find_legacy_files(store.folder).items():
         try:
-            done, unread = _Migration(store, check_id(id), paths).run()
+            done, unread = _Migration(store, check_session_id(id), paths).run()
         except CtxlabError as error:
-            left += [Left(path.name, str(error)) for path in paths]
+            left += [SkippedFile(path.name, str(error)) for path in paths]
         else:
             moved += done
             broken += unread
-    return Report(tuple(moved), tuple(broken), tuple(left))
+    return MigrationReport(tuple(moved), tuple(broken), tuple(left))
 
 
 class _Migration:
     """One session that is made of old files."""
 
-    def __init__(self, store: ChunkedStore, id: str, paths: list[Path]) -> None:
+    def __init__(self, store: JsonlStore, id: str, paths: list[Path]) -> None:
         self.store, self.id, self.paths = store, id, paths
         self.files = store._files
         self.meta: dict[str, Any] = {}
         self.title = ""
         self.unread: list[tuple[Path, int, str, str]] = []
 
-    def run(self) -> tuple[list[Moved], list[Broken]]:
-        source = {"files": [_first_name(path) for path in self.paths]}
+    def run(self) -> tuple[list[MigratedSession], list[UnreadableLine]]:
+        source = {"files": [_original_name(path) for path in self.paths]}
         with self.files.locked(self.id):
-            known = self.store._stored(self.id)
+            known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
                 if known.source != source:
                     raise SessionError(f"a session {self.id!r} is in the store already")
-                self._drop()  # a run was killed when all was done but this
+                self._remove_legacy_files()  # a run was killed when all was done but this
                 return [], []
             times = [path.stat().st_mtime for path in self.paths]
             now = time.time()
-            paths = [self._apart(path) for path in self.paths]
-            born = Meta(born=uuid4().hex, created=now, updated=now, source=source, deleted=True)
+            paths = [self._rename_legacy_file(path) for path in self.paths]
+            born = SessionMeta(
+                born=uuid4().hex, created=now, updated=now, source=source, deleted=True
+            )
             if known is None:
-                self.store._put(self.id, born)
-            self._clear(paths)
+                self.store._write_meta(self.id, born)
+            self._remove_partial_files(paths)
             self.paths = paths
-            tail = self._write(max(times))
-            self._compare(tail)
-            broken = self._keep_unread()
-            self.store._put(self.id, self._meta(born, times))
-            self._drop()
-        return [Moved(self.id, tuple(source["files"]), tail.position, tail.chunk)], broken
+            tail = self._write_chunks(max(times))
+            self._verify_chunks(tail)
+            broken = self._store_unread()
+            self.store._write_meta(self.id, self._build_meta(born, times))
+            self._remove_legacy_files()
+        return [
+            MigratedSession(self.id, tuple(source["files"]), tail.next_position, tail.chunk)
+        ], broken
 
-    def _apart(self, path: Path) -> Path:
+    def _rename_legacy_file(self, path: Path) -> Path:
         """The old file, under a name that no chunk will have."""
-        if not CHUNK.fullmatch(path.name):
+        if not CHUNK_PATTERN.fullmatch(path.name):
             return path
         apart = path.with_suffix(".old")
         path.rename(apart)
-        self.files.settle()
+        self.files.sync_folder()
         return apart
 
-    def _clear(self, paths: list[Path]) -> None:
+    def _remove_partial_files(self, paths: list[Path]) -> None:
         """Removes what a run that was killed has written, and nothing old."""
-        keep = {*paths, self.files.beside(self.id, "meta")}
-        for path in self.files.all_of(self.id):
+        keep = {*paths, self.files.sidecar_path(self.id, "meta")}
+        for path in self.files.list_files(self.id):
             if path not in keep:
                 path.unlink()
 
-    def _messages(self) -> Iterator[Message]:
+    def _iter_messages(self) -> Iterator[Message]:
         self.unread.clear()
-        for row in chain.from_iterable(map(old_rows, self.paths)):
+        for row in chain.from_iterable(map(read_legacy_rows, self.paths)):
             if row.meta is not None:
                 self.meta |= row.meta
             elif row.message is not None:
@@ -201,126 +207,140 @@ class _Migration:
             else:
                 self.unread.append((row.path, row.line, row.broken or "", row.text))
 
-    def _write(self, modified: float) -> Tail:
+    def _write_chunks(self, modified: float) -> ChunkTail:
         """The chunks; the last one's tail."""
-        begin, some = Tail(1, 0, 0, True), list[Message]()
+        begin, some = ChunkTail(1, 0, 0, True), list[Message]()
         model = None
 
-        def put() -> Tail:
-            path = self.files.chunk(self.id, begin.chunk)
-            text = chunk_text(begin, self.id, model, some)
+        def put() -> ChunkTail:
+            path = self.files.chunk_path(self.id, begin.chunk)
+            text = encode_chunk(begin, self.id, model, some)
             self.files.replace(path, text, modified=modified)
-            begin.take(*(message.role for message in some))
+            begin.add_roles(*(message.role for message in some))
             return begin
 
-        for message in self._messages():
-            model = model or _text(self.meta, "model")
+        for message in self._iter_messages():
+            model = model or _text_field(self.meta, "model")
             if len(some) == self.store.max_history:
                 put()
-                begin = Tail(begin.chunk + 1, begin.position, begin.turn, begin.replied)
+                begin = ChunkTail(begin.chunk + 1, begin.next_position, begin.turn, begin.replied)
                 some = []
             some.append(message)
             if not self.title and message.role == "user":
-                self.title = first_title(message.text)
+                self.title = title_from_prompt(message.text)
         return put()
 
-    def _compare(self, tail: Tail) -> None:
+    def _verify_chunks(self, tail: ChunkTail) -> None:
         """Sees that the chunks say what the old files say."""
-        again = self.store._from(self.id, 1)
-        same = all(message == next(again, None) for message in self._messages())
+        again = self.store._iter_messages_from(self.id, 1)
+        same = all(message == next(again, None) for message in self._iter_messages())
         if not same or next(again, None) is not None:
             raise SessionError("its chunks do not say the same as it; nothing was removed")
 
-    def _keep_unread(self) -> list[Broken]:
+    def _store_unread(self) -> list[UnreadableLine]:
         if not self.unread:
             return []
-        aside = self.files.torn(self.id, 0)
+        backup = self.files.torn_path(self.id, 0)
         rows = [
-            mark(
-                "session-torn", self.id, file=_first_name(path), line=line, reason=reason, cut=text
+            encode_first_row(
+                "session-torn",
+                self.id,
+                file=_original_name(path),
+                line=line,
+                reason=reason,
+                cut=text,
             )
             for path, line, reason, text in self.unread
         ]
-        self.files.replace(aside, b"".join(rows))
-        return [Broken(_first_name(p), line, why, aside.name) for p, line, why, _ in self.unread]
+        self.files.replace(backup, b"".join(rows))
+        return [
+            UnreadableLine(_original_name(p), line, why, backup.name)
+            for p, line, why, _ in self.unread
+        ]
 
-    def _meta(self, born: Meta, times: list[float]) -> Meta:
+    def _build_meta(self, born: SessionMeta, times: list[float]) -> SessionMeta:
         said = self.meta
-        title = tidy(_text(said, "title") or "") or self.title
-        created = moment(said, "created_at", "created") or min(times)
-        updated = moment(said, "updated_at", "updated") or max(times)
+        title = single_line(_text_field(said, "title") or "") or self.title
+        created = first_timestamp(said, "created_at", "created") or min(times)
+        updated = first_timestamp(said, "updated_at", "updated") or max(times)
         tools = said.get("tools")
         if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
-            path = self.files.beside(self.id, "tools")
-            self.files.replace(path, mark("session-tools", self.id, tools=tools))
-        return Meta(
+            path = self.files.sidecar_path(self.id, "tools")
+            self.files.replace(path, encode_first_row("session-tools", self.id, tools=tools))
+        return SessionMeta(
             born=born.born,
             source=born.source,
             created=created,
             updated=updated,
             title=title,
-            titles=changed(Session(self.id), title, 0, created),
-            model=_text(said, "model"),
-            agent=_text(said, "agent"),
+            titles=titles_after_change(Session(self.id), title, 0, created),
+            model=_text_field(said, "model"),
+            agent=_text_field(said, "agent"),
             status=said["status"] if said.get("status") in STATUSES else "closed",
-            meta={key: value for key, value in said.items() if key not in _SAID},
+            meta={key: value for key, value in said.items() if key not in _KNOWN_META_KEYS},
         )
 
-    def _drop(self) -> None:
+    def _remove_legacy_files(self) -> None:
         for path in self.paths:
             path.unlink()
-        self.files.settle()
+        self.files.sync_folder()
 
 
-def _old(folder: Path) -> dict[str, list[Path]]:
+def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
     """The old files of each session, in their order."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".jsonl", ".old") or not path.is_file():
             continue
-        head = Head.of(path)
+        head = FileHead.from_file(path)
         if sniff(head):
             continue
         first: Any = head.value
-        meta = first if is_meta(first) and "format" not in first else {}
-        chunk = CHUNK.fullmatch(_first_name(path))
+        meta = first if is_meta_row(first) and "format" not in first else {}
+        chunk = CHUNK_PATTERN.fullmatch(_original_name(path))
         if chunk is not None:
             found.setdefault(chunk["id"], []).append((int(chunk["number"]), path))
         elif path.suffix == ".jsonl" and (meta or path.name.startswith("session-")):
             named = path.stem.removeprefix("session-")
-            id = _text(meta, "session_id") or _text(meta, "id") or named
+            id = _text_field(meta, "session_id") or _text_field(meta, "id") or named
             found.setdefault(id, []).append((0, path))
     return {id: [path for _, path in sorted(each)] for id, each in found.items()}
 
 
-def _chunked(folder: Path) -> dict[str, Path]:
+def _find_first_chunks(folder: Path) -> dict[str, Path]:
     """The first chunk of each session of the store."""
-    found = ((CHUNK.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    found = ((CHUNK_PATTERN.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
     firsts = {chunk["id"]: path for chunk, path in found if chunk and chunk["number"] == "1"}
-    return {id: path for id, path in firsts.items() if path.is_file() and sniff(Head.of(path))}
+    return {
+        id: path
+        for id, path in firsts.items()
+        if path.is_file() and sniff(FileHead.from_file(path))
+    }
 
 
-def _mended(store: ChunkedStore, id: str, first: Path) -> list[Moved]:
+def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
     """Gives a session another meta file, from what its chunks say, if they hold any message."""
     with store._files.locked(id):
         created, title = first.stat().st_mtime, ""
-        meta = Meta(born=uuid4().hex, created=created, updated=created, model=header(first).model)
-        tail = Tail.of(store._files.chunk(id, store._newest(id, meta)))
-        if not tail.position or store._stored(id) is not None:  # it is only being made
+        meta = SessionMeta(
+            born=uuid4().hex, created=created, updated=created, model=read_chunk_header(first).model
+        )
+        tail = ChunkTail.read(store._files.chunk_path(id, store._newest_chunk(id, meta)))
+        if not tail.next_position or store._find_meta(id) is not None:  # it is only being made
             return []
-        for message in store._from(id, 1):
-            if message.role == "user" and (title := first_title(message.text)):
+        for message in store._iter_messages_from(id, 1):
+            if message.role == "user" and (title := title_from_prompt(message.text)):
                 break
-        titles = changed(Session(id), title, 1, created)
-        store._put(id, meta.replace(title=title, titles=titles))
-    return [Moved(id, (), tail.position, tail.chunk)]
+        titles = titles_after_change(Session(id), title, 1, created)
+        store._write_meta(id, meta.replace(title=title, titles=titles))
+    return [MigratedSession(id, (), tail.next_position, tail.chunk)]
 
 
-def _first_name(path: Path) -> str:
+def _original_name(path: Path) -> str:
     """What an old file was called at first."""
     return path.with_suffix(".jsonl").name if path.suffix == ".old" else path.name
 
 
-def _text(row: dict[str, Any], key: str) -> str | None:
+def _text_field(row: dict[str, Any], key: str) -> str | None:
     value = row.get(key)
     return value if isinstance(value, str) and value else None

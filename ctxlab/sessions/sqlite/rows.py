@@ -17,51 +17,51 @@ from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import (
     STATUSES,
-    Plan,
+    AgentPlan,
     Session,
-    Status,
+    SessionStatus,
     TitleChange,
 )
+from ctxlab.sessions.resume_messages import message_from_window_row
 from ctxlab.sessions.resume_window import (
-    Caps,
-    Window,
-    Write,
+    ResumeCaps,
+    ResumeWindow,
+    SummaryWriter,
 )
-from ctxlab.sessions.trim import message_of
-from ctxlab.strategies.summaries.extractive import extract
+from ctxlab.strategies.summaries.extractive import extract_summary
 
 __all__ = [
-    "keep_titles",
-    "keep_window",
-    "message_at",
-    "milliseconds",
-    "plan_of",
-    "rows_from",
-    "seconds",
-    "session_of",
-    "titles_of",
-    "window_of",
+    "from_milliseconds",
+    "parse_stored_message",
+    "plan_from_row",
+    "read_message_rows",
+    "read_titles",
+    "read_window",
+    "session_from_row",
+    "to_milliseconds",
+    "write_titles",
+    "write_window",
 ]
 
 _LOG = logging.getLogger("ctxlab.sessions")
-_PAGE = 100
+_PAGE_ROWS = 100
 
 
-def milliseconds(seconds: float) -> int:
+def to_milliseconds(seconds: float) -> int:
     """A time as it is stored."""
     return round(seconds * 1000)
 
 
-def session_of(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
+def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
     """What is known of a session."""
-    tools, meta = _json(row, "tools", list), _json(row, "meta", dict)
+    tools, meta = _parse_json_column(row, "tools", list), _parse_json_column(row, "meta", dict)
     return Session(
         row["session_id"],
         title=str(row["title"] or ""),
         model=row["model"],
-        status=cast(Status, row["status"] if row["status"] in STATUSES else "closed"),
-        created=seconds(row["created_at"]),
-        updated=seconds(row["updated_at"]),
+        status=cast(SessionStatus, row["status"] if row["status"] in STATUSES else "closed"),
+        created=from_milliseconds(row["created_at"]),
+        updated=from_milliseconds(row["updated_at"]),
         messages=row["messages"],
         agent=row["agent"],
         file=row["file"],
@@ -73,7 +73,7 @@ def session_of(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
     )
 
 
-def titles_of(
+def read_titles(
     connection: sqlite3.Connection, id: str | None = None
 ) -> dict[str, list[TitleChange]]:
     """The histories of titles, newest first, by session; of one session or of all."""
@@ -83,31 +83,31 @@ def titles_of(
     found: dict[str, list[TitleChange]] = {}
     for row in connection.execute(asked, () if id is None else (id,)):
         change = TitleChange(
-            row["title"], seconds(row["changed_at"]), row["turn"], row["interaction_id"]
+            row["title"], from_milliseconds(row["changed_at"]), row["turn"], row["interaction_id"]
         )
         found.setdefault(row["session_id"], []).append(change)
     return found
 
 
-def keep_titles(connection: sqlite3.Connection, id: str, titles: Iterable[TitleChange]) -> None:
+def write_titles(connection: sqlite3.Connection, id: str, titles: Iterable[TitleChange]) -> None:
     """Replaces the history of titles of a session."""
     connection.execute("DELETE FROM titles WHERE session_id = ?", (id,))
     connection.executemany(
         "INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (id, place, t.title, milliseconds(t.changed_at), t.turn, t.interaction_id)
+            (id, place, t.title, to_milliseconds(t.changed_at), t.turn, t.interaction_id)
             for place, t in enumerate(titles)
         ],
     )
 
 
-def plan_of(row: sqlite3.Row) -> Plan | None:
+def plan_from_row(row: sqlite3.Row) -> AgentPlan | None:
     """The plan of a session; None where it has none."""
-    steps = _json(row, "plan_steps", list)
+    steps = _parse_json_column(row, "plan_steps", list)
     if steps is None:
         return None
     current = row["current_step_index"]
-    return Plan(
+    return AgentPlan(
         tuple(map(str, steps)),
         current if isinstance(current, int) else None,
         bool(row["awaiting_continuation"]),
@@ -115,46 +115,48 @@ def plan_of(row: sqlite3.Row) -> Plan | None:
     )
 
 
-def window_of(
+def read_window(
     connection: sqlite3.Connection,
     row: sqlite3.Row,
-    caps: Caps,
-    write: Write = extract,
-    falls: int = 1,
-) -> Window:
+    caps: ResumeCaps,
+    write_summary: SummaryWriter = extract_summary,
+    min_dropped: int = 1,
+) -> ResumeWindow:
     """The window of a session, with everything in it that was appended since it was last kept."""
     id, stop = row["session_id"], row["window_stop"]
     summary = row["summary"] if isinstance(row["summary"], str) else ""
-    recent = _recent(row)
+    recent = _parse_recent_messages(row)
     if recent is None:
         # What the window may have held; what stands before it is in the summary.
-        recent = list(_readable(connection, id, max(0, stop - caps.messages), stop))
-    window = Window(caps, summary, recent, write=write, falls=falls)
-    window.extend(_readable(connection, id, stop, row["messages"]))
+        recent = list(_iter_readable_messages(connection, id, max(0, stop - caps.messages), stop))
+    window = ResumeWindow(
+        caps, summary, recent, write_summary=write_summary, min_dropped=min_dropped
+    )
+    window.extend(_iter_readable_messages(connection, id, stop, row["messages"]))
     return window
 
 
-def keep_window(connection: sqlite3.Connection, row: sqlite3.Row, window: Window) -> None:
+def write_window(connection: sqlite3.Connection, row: sqlite3.Row, window: ResumeWindow) -> None:
     """Writes a window that reaches to the last message of ``row``."""
     connection.execute(
         "UPDATE chat_sessions SET summary = ?, recent_messages = ?, window_stop = ? "
         "WHERE session_id = ?",
-        (window.summary, window.json, row["messages"], row["session_id"]),
+        (window.summary, window.recent_json, row["messages"], row["session_id"]),
     )
 
 
-def rows_from(
+def read_message_rows(
     connection: sqlite3.Connection, id: str, start: int, stop: int
 ) -> list[tuple[int, str]]:
     """The first messages at positions ``[start, stop)``, a page of them."""
     asked = (
         "SELECT position, row FROM messages WHERE session_id = ? AND position >= ? "
-        f"AND position < ? ORDER BY position LIMIT {_PAGE}"
+        f"AND position < ? ORDER BY position LIMIT {_PAGE_ROWS}"
     )
     return [(place, row) for place, row in connection.execute(asked, (id, start, stop))]
 
 
-def message_at(id: str, position: int, text: str) -> Message:
+def parse_stored_message(id: str, position: int, text: str) -> Message:
     """A message of the transcript; raises ``SessionError`` where it is broken."""
     try:
         return message_from_row(parse_json(text))
@@ -162,30 +164,32 @@ def message_at(id: str, position: int, text: str) -> Message:
         raise SessionError(f"message {position} of session {id!r} is broken: {error}") from None
 
 
-def _readable(connection: sqlite3.Connection, id: str, start: int, stop: int) -> Iterator[Message]:
+def _iter_readable_messages(
+    connection: sqlite3.Connection, id: str, start: int, stop: int
+) -> Iterator[Message]:
     """The messages at positions ``[start, stop)``, without those that are broken."""
-    while rows := rows_from(connection, id, start, stop):
+    while rows := read_message_rows(connection, id, start, stop):
         for position, text in rows:
             try:
-                yield message_at(id, position, text)
+                yield parse_stored_message(id, position, text)
             except SessionError as error:
                 _LOG.warning("%s; it is left out of what the session goes on from", error)
         start = rows[-1][0] + 1
 
 
-def _recent(row: sqlite3.Row) -> list[Message] | None:
+def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
     """``recent_messages``; None where it is broken."""
-    rows = _json(row, "recent_messages", list)
+    rows = _parse_json_column(row, "recent_messages", list)
     if rows is None:
         return None
     try:
-        return [message_of(each) for each in rows]
+        return [message_from_window_row(each) for each in rows]
     except (TypeError, ValueError) as error:
         _LOG.warning("session %r: its recent messages are broken: %s", row["session_id"], error)
         return None
 
 
-def _json(row: sqlite3.Row, column: str, kind: type) -> Any:
+def _parse_json_column(row: sqlite3.Row, column: str, kind: type) -> Any:
     """The value of a column of JSON; None where there is none or it is broken."""
     text = row[column]
     if text is None:
@@ -200,6 +204,6 @@ def _json(row: sqlite3.Row, column: str, kind: type) -> Any:
     return value
 
 
-def seconds(stored: Any) -> float:
+def from_milliseconds(stored: Any) -> float:
     """A time as it is told; 0 where none is stored."""
     return stored / 1000 if isinstance(stored, (int, float)) else 0.0

@@ -16,20 +16,19 @@ from ctxlab._utils.jsonio import (
     dump_json,
     parse_json,
 )
-from ctxlab.context.turns import Turns
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import row_from_message
-from ctxlab.sessions.message_units import paired
-from ctxlab.sessions.trim import message_of
+from ctxlab.sessions.resume_messages import message_from_window_row, pair_tool_results
 
-__all__ = ["APPLICATION", "MIGRATIONS", "VERSION", "migrate"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "migrate_schema"]
 
-APPLICATION = 0x4354584C
+APPLICATION_ID = 0x4354584C
 """``PRAGMA application_id`` of a database of ours: the letters CTXL."""
 
 _LOG = logging.getLogger("ctxlab.sessions")
 
-_SEED = """
+_CREATE_VERSION_1 = """
 CREATE TABLE chat_sessions (
     session_id TEXT PRIMARY KEY,
     title TEXT,
@@ -46,7 +45,7 @@ CREATE TABLE chat_sessions (
 );
 """
 
-_WHOLE = """
+_UPGRADE_TO_VERSION_2 = """
 ALTER TABLE chat_sessions ADD COLUMN agent TEXT;
 ALTER TABLE chat_sessions ADD COLUMN file TEXT;
 ALTER TABLE chat_sessions ADD COLUMN strategy TEXT;
@@ -87,7 +86,7 @@ CREATE TABLE titles (
 """
 
 # A session of a system is made beside the one that the user is in.
-_ONE_ACTIVE = """
+_CREATE_ONE_ACTIVE_INDEX = """
 UPDATE chat_sessions SET status = 'closed' WHERE status IS NULL OR status = 'active' AND rowid <> (
     SELECT rowid FROM chat_sessions WHERE status = 'active' ORDER BY updated_at DESC, rowid DESC
 );
@@ -95,24 +94,24 @@ CREATE UNIQUE INDEX one_active ON chat_sessions (status) WHERE status = 'active'
 """
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings a database up to ``VERSION``, all of it or nothing.
+def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Brings a database up to ``SCHEMA_VERSION``, all of it or nothing.
 
     Raises ``SessionError`` for one that a newer ctxlab wrote, and for one that is not of sessions.
     """
-    if _version(connection, path) == VERSION:
+    if _read_version(connection, path) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have done it while this one waited.
-        for number in range(_version(connection, path), VERSION):
+        for number in range(_read_version(connection, path), SCHEMA_VERSION):
             for step in MIGRATIONS[number]:
                 if callable(step):
                     step(connection)
                 else:
-                    _run(connection, step)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                    _run_script(connection, step)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -120,7 +119,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _run(connection: sqlite3.Connection, script: str) -> None:
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
     """``executescript`` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -130,12 +129,12 @@ def _run(connection: sqlite3.Connection, script: str) -> None:
             statement = ""
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > VERSION:
+    if version > SCHEMA_VERSION:
         raise SessionError(
             f"{path}: version {version} of the sessions, which a newer ctxlab wrote; this one knows "
-            f"{VERSION}: install the newer one"
+            f"{SCHEMA_VERSION}: install the newer one"
         )
     if version > 1:
         return int(version)
@@ -145,7 +144,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return 1 if tables else 0
 
 
-def _in_milliseconds(connection: sqlite3.Connection) -> None:
+def _convert_seconds(connection: sqlite3.Connection) -> None:
     """A database that counted seconds."""
     for column in ("created_at", "updated_at"):
         connection.execute(
@@ -154,16 +153,18 @@ def _in_milliseconds(connection: sqlite3.Connection) -> None:
         )
 
 
-def _begin_transcripts(connection: sqlite3.Connection) -> None:
+def _create_transcripts(connection: sqlite3.Connection) -> None:
     """Of an old session the window is all that there is: its transcript begins with it."""
     kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
     for id, text in kept:
         try:
-            messages = paired(message_of(row) for row in parse_json(text or "[]"))
+            messages = pair_tool_results(
+                message_from_window_row(row) for row in parse_json(text or "[]")
+            )
         except (TypeError, ValueError) as error:
             _LOG.warning("session %r: its recent messages cannot be read: %s", id, error)
             continue
-        turns = Turns()
+        turns = TurnCounter()
         for position, message in enumerate(messages):
             connection.execute(
                 "INSERT INTO messages (session_id, position, turn, row) VALUES (?, ?, ?, ?)",
@@ -177,10 +178,10 @@ def _begin_transcripts(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (
-    (_SEED,),
-    (_WHOLE, _ONE_ACTIVE, _in_milliseconds, _begin_transcripts),
+    (_CREATE_VERSION_1,),
+    (_UPGRADE_TO_VERSION_2, _CREATE_ONE_ACTIVE_INDEX, _convert_seconds, _create_transcripts),
 )
 """``MIGRATIONS[n]`` makes version ``n + 1`` of version ``n``."""
 
-VERSION = len(MIGRATIONS)
+SCHEMA_VERSION = len(MIGRATIONS)
 """The version that this ctxlab writes."""

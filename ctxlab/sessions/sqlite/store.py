@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.context.turns import Turns
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import (
     SessionActive,
-    SessionAhead,
+    SessionConflict,
     SessionError,
     UnknownSession,
 )
@@ -25,77 +25,81 @@ from ctxlab.llm.base import Client
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import (
-    Plan,
-    Resume,
+    AgentPlan,
+    ResumeState,
     Session,
-    Status,
+    SessionStatus,
 )
 from ctxlab.sessions.common import (
     Fsync,
-    check_id,
-    clean,
+    check_choice,
+    check_session_id,
+    check_status,
+    check_title,
     clean_plan,
-    known,
-    known_status,
-    said_title,
+    clean_text,
 )
 from ctxlab.sessions.resume_window import (
-    Caps,
-    Window,
-    Write,
+    ResumeCaps,
+    ResumeWindow,
+    SummaryWriter,
 )
 from ctxlab.sessions.sqlite import full_text as fts
-from ctxlab.sessions.sqlite.library import WorkspaceLibrary
-from ctxlab.sessions.sqlite.process_lock import (
-    is_alive,
-    this_process,
+from ctxlab.sessions.sqlite.library import SqliteLibrary
+from ctxlab.sessions.sqlite.process_identity import (
+    current_process,
+    is_process_alive,
 )
 from ctxlab.sessions.sqlite.rows import (
-    keep_titles,
-    keep_window,
-    milliseconds,
-    plan_of,
-    seconds,
-    window_of,
+    from_milliseconds,
+    plan_from_row,
+    read_window,
+    to_milliseconds,
+    write_titles,
+    write_window,
 )
 from ctxlab.sessions.titles import (
-    changed,
-    first_title,
-    tidy,
+    single_line,
+    title_from_prompt,
+    titles_after_change,
 )
 
-__all__ = ["FILE", "WhenActive", "WorkspaceStore"]
+__all__ = ["DATABASE_FILE", "SqliteStore", "WhenActive"]
 
-FILE = ".ctxlab/sessions.db"
+DATABASE_FILE = ".ctxlab/sessions.db"
 """Where the sessions of a workspace are, below its folder."""
 
 WhenActive: TypeAlias = Literal["close", "refuse"]
 """What happens to the active session when another is started or opened: it is closed, or stands."""
 
-_CREATE = """
+_INSERT_SESSION = """
 INSERT INTO chat_sessions (
     session_id, title, model, status, created_at, updated_at, summary, recent_messages,
     awaiting_continuation, paused, agent, file, strategy, system, tools, meta, owner
 ) VALUES (?, ?, ?, 'active', ?, ?, '', '[]', 0, 0, ?, ?, ?, ?, ?, ?, ?)
 """
-_TAKEN = "SELECT 1 FROM chat_sessions WHERE session_id = ?"
-_MESSAGE = "INSERT INTO messages (session_id, position, turn, row, indexed) VALUES (?, ?, ?, ?, ?)"
-_GROWN = (
+_SELECT_ID = "SELECT 1 FROM chat_sessions WHERE session_id = ?"
+_INSERT_MESSAGE = (
+    "INSERT INTO messages (session_id, position, turn, row, indexed) VALUES (?, ?, ?, ?, ?)"
+)
+_UPDATE_COUNTS = (
     "UPDATE chat_sessions SET messages = ?, turns = ?, replied = ?, updated_at = ? "
     "WHERE session_id = ?"
 )
-_PLAN = (
+_UPDATE_PLAN = (
     "UPDATE chat_sessions SET plan_steps = ?, current_step_index = ?, awaiting_continuation = ?, "
     "paused = ? WHERE session_id = ?"
 )
-_OTHERS = (
+_SELECT_OTHER_ACTIVE = (
     "SELECT session_id, owner, updated_at FROM chat_sessions "
     "WHERE status = 'active' AND NOT system AND session_id <> ?"
 )
-_MARK = "UPDATE chat_sessions SET status = ?, updated_at = ?, owner = ? WHERE session_id = ?"
+_UPDATE_STATUS = (
+    "UPDATE chat_sessions SET status = ?, updated_at = ?, owner = ? WHERE session_id = ?"
+)
 
 
-class WorkspaceStore(WorkspaceLibrary):
+class SqliteStore(SqliteLibrary):
     """The sessions of one workspace, for any number of processes and threads at once.
 
     Nothing is made on disk before a session is. ``caps``: how much a resume begins with. ``fsync``:
@@ -109,7 +113,7 @@ class WorkspaceStore(WorkspaceLibrary):
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     store = WorkspaceStore(folder)
+    ...     store = SqliteStore(folder)
     ...     id = store.create(model="gpt-5-mini").id
     ...     position = store.append(id, Message("user", "Fix the parser"), Message("assistant", "Done."))
     ...     store.save(id)
@@ -122,23 +126,23 @@ class WorkspaceStore(WorkspaceLibrary):
         self,
         workspace: str | Path,
         *,
-        caps: Caps | None = None,
+        caps: ResumeCaps | None = None,
         fsync: Fsync = "always",
         when_active: WhenActive = "close",
         client: Client | None = None,
         model: str | None = None,
         index: bool = True,
     ) -> None:
-        known("fsync", fsync, get_args(Fsync))
-        known("when_active", when_active, get_args(WhenActive))
+        check_choice("fsync", fsync, get_args(Fsync))
+        check_choice("when_active", when_active, get_args(WhenActive))
         self.workspace = Path(workspace).expanduser().resolve()
-        self.caps = caps or Caps()
-        self._refuses = when_active == "refuse"
-        self._write = None if model is None else _written_by(client, model)
-        super().__init__(self.workspace / FILE, safe=fsync == "always", index=index)
+        self.caps = caps or ResumeCaps()
+        self._refuse_when_active = when_active == "refuse"
+        self._write_summary = None if model is None else _make_summary_writer(client, model)
+        super().__init__(self.workspace / DATABASE_FILE, durable=fsync == "always", index=index)
 
     def __repr__(self) -> str:
-        return f"WorkspaceStore({str(self.workspace)!r})"
+        return f"SqliteStore({str(self.workspace)!r})"
 
     def create(
         self,
@@ -153,45 +157,54 @@ class WorkspaceStore(WorkspaceLibrary):
         tools: tuple[dict[str, Any], ...] = (),
         meta: dict[str, Any] | None = None,
     ) -> Session:
-        """See ``Store``."""
-        id = str(uuid.uuid4()) if id is None else check_id(id)
-        title, now = tidy(title), time.time()
-        model, agent, file, strategy = map(clean, (model, agent, file, strategy))
-        kept = _json(list(tools), "tools"), _json(meta or {}, "meta")
-        with self._database.writing() as connection:
-            if connection.execute(_TAKEN, (id,)).fetchone() is not None:
+        """See ``SessionStore``."""
+        id = str(uuid.uuid4()) if id is None else check_session_id(id)
+        title, now = single_line(title), time.time()
+        model, agent, file, strategy = map(clean_text, (model, agent, file, strategy))
+        kept = _encode_json(list(tools), "tools"), _encode_json(meta or {}, "meta")
+        with self._database.write_transaction() as connection:
+            if connection.execute(_SELECT_ID, (id,)).fetchone() is not None:
                 raise SessionError(f"{self.path}: there is a session {id!r} already")
             if not system:
-                self._make_way(connection, id)
-            said = (id, title, model, milliseconds(now), milliseconds(now), agent, file, strategy)
-            connection.execute(_CREATE, (*said, system, *kept, this_process()))
+                self._close_other_active(connection, id)
+            said = (
+                id,
+                title,
+                model,
+                to_milliseconds(now),
+                to_milliseconds(now),
+                agent,
+                file,
+                strategy,
+            )
+            connection.execute(_INSERT_SESSION, (*said, system, *kept, current_process()))
             if title:
-                keep_titles(connection, id, changed(Session(id), title, 0, now))
-            return self._session(connection, self._row(connection, id))
+                write_titles(connection, id, titles_after_change(Session(id), title, 0, now))
+            return self._build_session(connection, self._fetch_row(connection, id))
 
-    def open(self, id: str) -> Resume:
-        """See ``Store``."""
-        with self._changing(id) as (connection, row):
+    def open(self, id: str) -> ResumeState:
+        """See ``SessionStore``."""
+        with self._writing_session(id) as (connection, row):
             self._activate(connection, row)
-            return window_of(connection, row, self.caps).resume(plan_of(row))
+            return read_window(connection, row, self.caps).resume_state(plan_from_row(row))
 
-    def append(self, id: str, *messages: Message, at: int | None = None) -> int:
-        """See ``Store``."""
-        texts = [_json(row_from_message(message), "a message") for message in messages]
-        with self._changing(id) as (connection, row):
+    def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
+        """See ``SessionStore``."""
+        texts = [_encode_json(row_from_message(message), "a message") for message in messages]
+        with self._writing_session(id) as (connection, row):
             first = int(row["messages"])
-            if at not in (None, first):
-                raise SessionAhead(id)
+            if expected_position not in (None, first):
+                raise SessionConflict(id)
             if not messages:
                 return first
-            self._add(connection, row, messages, texts)
+            self._insert_messages(connection, row, messages, texts)
             # What a resume has to catch up with is bounded, though no turn may end for long.
             if first + len(messages) - row["window_stop"] > 2 * self.caps.messages:
-                row = self._row(connection, id)
-                keep_window(connection, row, window_of(connection, row, self.caps))
+                row = self._fetch_row(connection, id)
+                write_window(connection, row, read_window(connection, row, self.caps))
             return first
 
-    def _add(
+    def _insert_messages(
         self,
         connection: sqlite3.Connection,
         row: sqlite3.Row,
@@ -199,105 +212,113 @@ class WorkspaceStore(WorkspaceLibrary):
         texts: Sequence[str],
     ) -> None:
         id, first = row["session_id"], row["messages"]
-        turns, titled = Turns(row["turns"], bool(row["replied"])), row["title"] or row["system"]
+        turns, titled = (
+            TurnCounter(row["turns"], bool(row["replied"])),
+            row["title"] or row["system"],
+        )
         for position, (message, text) in enumerate(zip(messages, texts, strict=True), first):
             turn = turns.add(message)
-            said = (id, position, turn, text, self._index)
-            rowid = connection.execute(_MESSAGE, said).lastrowid
-            if self._index and rowid is not None:
-                fts.add(connection, rowid, message)
-            if not titled and message.role == "user" and (title := first_title(message.text)):
+            said = (id, position, turn, text, self._has_index)
+            rowid = connection.execute(_INSERT_MESSAGE, said).lastrowid
+            if self._has_index and rowid is not None:
+                fts.index_message(connection, rowid, message)
+            if not titled and message.role == "user" and (title := title_from_prompt(message.text)):
                 self._retitle(connection, row, title, turn)
                 titled = True
-        grown = (first + len(messages), turns.number, turns.replied, _now(), id)
-        connection.execute(_GROWN, grown)
+        grown = (first + len(messages), turns.number, turns.replied, _now_milliseconds(), id)
+        connection.execute(_UPDATE_COUNTS, grown)
 
-    def save(self, id: str, *, plan: Plan | None = None) -> None:
-        """See ``Store``."""
+    def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
+        """See ``SessionStore``."""
         plan = clean_plan(plan)
-        state, window = self._ahead(id)
-        with self._changing(id) as (connection, row):
+        state, window = self._summarize_window(id)
+        with self._writing_session(id) as (connection, row):
             if window is None or state != (row["messages"], row["window_stop"]):
-                window = window_of(connection, row, self.caps)
-            keep_window(connection, row, window)
+                window = read_window(connection, row, self.caps)
+            write_window(connection, row, window)
             connection.execute(
-                "UPDATE chat_sessions SET updated_at = ? WHERE session_id = ?", (_now(), id)
+                "UPDATE chat_sessions SET updated_at = ? WHERE session_id = ?",
+                (_now_milliseconds(), id),
             )
-            plan, listed = plan or Plan(), plan and dump_json(plan.steps)
+            plan, listed = plan or AgentPlan(), plan and dump_json(plan.steps)
             said = (listed, plan.current, plan.awaiting_continuation, plan.paused, id)
-            connection.execute(_PLAN, said)
+            connection.execute(_UPDATE_PLAN, said)
 
-    def _ahead(self, id: str) -> tuple[tuple[int, int], Window | None]:
+    def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
         """A window whose summary a model writes, while nobody waits for the database."""
-        if self._write is None:
+        if self._write_summary is None:
             return (0, 0), None
-        with self._found(id) as (connection, row):
+        with self._reading_session(id) as (connection, row):
             falls = max(1, self.caps.messages // 2)
-            window = window_of(connection, row, self.caps, self._write, falls)
+            window = read_window(connection, row, self.caps, self._write_summary, falls)
         _ = window.summary  # now, and not inside the transaction
         return (row["messages"], row["window_stop"]), window
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """See ``Store``."""
-        title = said_title(id, title)
-        with self._changing(id) as (connection, row):
+        """See ``SessionStore``."""
+        title = check_title(id, title)
+        with self._writing_session(id) as (connection, row):
             self._retitle(connection, row, title, turn)
-            return self._session(connection, self._row(connection, id))
+            return self._build_session(connection, self._fetch_row(connection, id))
 
     def _retitle(
         self, connection: sqlite3.Connection, row: sqlite3.Row, title: str, turn: int
     ) -> None:
-        session = self._session(connection, row)
+        session = self._build_session(connection, row)
         if title == session.title:
             return
         now = time.time()
-        keep_titles(connection, session.id, changed(session, title, turn, now))
+        write_titles(connection, session.id, titles_after_change(session, title, turn, now))
         connection.execute(
             "UPDATE chat_sessions SET title = ?, updated_at = ? WHERE session_id = ?",
-            (title, milliseconds(now), session.id),
+            (title, to_milliseconds(now), session.id),
         )
 
-    def mark(self, id: str, status: Status) -> Session:
-        """See ``Store``."""
-        known_status(status)
-        with self._changing(id) as (connection, row):
+    def set_status(self, id: str, status: SessionStatus) -> Session:
+        """See ``SessionStore``."""
+        check_status(status)
+        with self._writing_session(id) as (connection, row):
             if status == "active":
                 self._activate(connection, row)
             else:
-                connection.execute(_MARK, (status, _now(), None, id))
-            return self._session(connection, self._row(connection, id))
+                connection.execute(_UPDATE_STATUS, (status, _now_milliseconds(), None, id))
+            return self._build_session(connection, self._fetch_row(connection, id))
 
-    def keep_line(self, id: str, turn: int, line: str) -> None:
-        """See ``Store``."""
-        with self._changing(id) as (connection, _):
+    def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
+        """See ``SessionStore``."""
+        with self._writing_session(id) as (connection, _):
             connection.execute(
-                "INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, clean(line))
+                "INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, clean_text(summary))
             )
 
     def delete(self, id: str) -> None:
-        """See ``Store``."""
-        with self._changing(id) as (connection, _):
+        """See ``SessionStore``."""
+        with self._writing_session(id) as (connection, _):
             if fts.has_index(connection):
-                fts.remove(connection, id)
+                fts.remove_session(connection, id)
             connection.execute("DELETE FROM chat_sessions WHERE session_id = ?", (id,))
-        self._database.wipe()
+        self._database.truncate_log()
 
     @contextmanager
-    def _changing(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
+    def _writing_session(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
         if not self.path.exists():
             raise UnknownSession(id, self.path)  # and none is made
-        with self._database.writing() as connection:
-            yield connection, self._row(connection, id)
+        with self._database.write_transaction() as connection:
+            yield connection, self._fetch_row(connection, id)
 
     def _activate(self, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
         if not row["system"]:
-            self._make_way(connection, row["session_id"])
-        connection.execute(_MARK, ("active", _now(), this_process(), row["session_id"]))
+            self._close_other_active(connection, row["session_id"])
+        connection.execute(
+            _UPDATE_STATUS, ("active", _now_milliseconds(), current_process(), row["session_id"])
+        )
 
-    def _make_way(self, connection: sqlite3.Connection, id: str) -> None:
+    def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
         """No other session is active."""
-        for other in connection.execute(_OTHERS, (id,)).fetchall():
-            if self._refuses and is_alive(other["owner"], seconds(other["updated_at"])):
+        for other in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
+            if self._refuse_when_active and is_process_alive(
+                other["owner"], from_milliseconds(other["updated_at"])
+            ):
                 raise SessionActive(other["session_id"])
             connection.execute(
                 "UPDATE chat_sessions SET status = 'closed', owner = NULL WHERE session_id = ?",
@@ -305,18 +326,18 @@ class WorkspaceStore(WorkspaceLibrary):
             )
 
 
-def _written_by(client: Client | None, model: str) -> Write:
+def _make_summary_writer(client: Client | None, model: str) -> SummaryWriter:
     from ctxlab.llm import LiteLLMClient  # only who has a model pays for it
-    from ctxlab.sessions.llm_summary import written_by
+    from ctxlab.sessions.llm_summary import llm_summary_writer
 
-    return written_by(client or LiteLLMClient(), model)
-
-
-def _now() -> int:
-    return milliseconds(time.time())
+    return llm_summary_writer(client or LiteLLMClient(), model)
 
 
-def _json(value: Any, what: str) -> str:
+def _now_milliseconds() -> int:
+    return to_milliseconds(time.time())
+
+
+def _encode_json(value: Any, what: str) -> str:
     try:
         return dump_json(value)
     except (TypeError, ValueError, RecursionError) as error:

@@ -12,12 +12,12 @@ from importlib import import_module
 from ctxlab.errors import SpecError
 from ctxlab.strategies.baselines.base import (
     Baseline,
-    Named,
+    NamedStrategy,
 )
 
-__all__ = ["BASELINES", "Baseline", "Named"]
+__all__ = ["BASELINES", "Baseline", "NamedStrategy"]
 
-_FAMILIES: tuple[str, ...] = (
+_MODULES: tuple[str, ...] = (
     "adk",
     "ag2",
     "agent_framework.strategies",
@@ -47,17 +47,17 @@ _FAMILIES: tuple[str, ...] = (
     "swe_agent",
     "vercel",
 )
-"""Modules of this folder; each has its baselines in ``FAMILY``."""
+"""Modules of this folder; each has its baselines in ``MODULE_BASELINES``."""
 
 
-def _table() -> dict[str, Baseline]:
+def _load_baselines() -> dict[str, Baseline]:
     table: dict[str, Baseline] = {}
-    for family in _FAMILIES:
-        for baseline in import_module(f"{__name__}.{family}").FAMILY:
+    for family in _MODULES:
+        for baseline in import_module(f"{__name__}.{family}").MODULE_BASELINES:
             if baseline.name in table:
                 raise SpecError(f"two baselines are called {baseline.name}")
             table[baseline.name] = baseline
     return table
 
 
-BASELINES: dict[str, Baseline] = _table()
+BASELINES: dict[str, Baseline] = _load_baselines()

@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
-from ctxlab.strategies.baselines.common.wrapped_summary import SUMMARY_TOKENS
+from ctxlab.strategies.baselines.common.summaries import (
+    MAX_WRAPPED_SUMMARY_TOKENS,
+    write_unchecked_summary,
+)
 
-__all__ = ["FAMILY", "adk_compaction", "adk_current_turn"]
+__all__ = ["MODULE_BASELINES", "adk_compaction", "adk_current_turn"]
 
-_FOREIGN = "For context:\n[model] said: "
+_SUMMARY_PREFIX = "For context:\n[model] said: "
 
 
 @dataclass(frozen=True, repr=False)
-class adk_current_turn(Base):
+class adk_current_turn(BaseStrategy):
     """What was said before the newest user message goes; the system prompt stays.
 
     A message without any text or call is not sent either.
 
     Source: Google ADK, ``LlmAgent(include_contents="none")``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", "Hello"), Message("assistant", "Hi"), Message("user", "Bye")]
@@ -38,25 +40,29 @@ class adk_current_turn(Base):
 
     def __call__(self, context: Context, /) -> Context:
         history, entries = context.history, context.entries
-        newest = bisect_left(history.users, context.length) - 1
+        newest = bisect_left(history.user_positions, context.history_length) - 1
         start = 0
         while start < len(entries) and entries[start].message.role == "system":
             start += 1
-        stop = context.index_from(history.users[newest]) if newest >= 0 else len(entries)
+        stop = (
+            context.index_at_or_after(history.user_positions[newest])
+            if newest >= 0
+            else len(entries)
+        )
         if start < stop:
             context.drop(start, stop)
-        for position in range(context.notes.get(self, 0), context.length):
-            message, index = history[position], context.find(position)
+        for position in range(context.strategy_state.get(self, 0), context.history_length):
+            message, index = history[position], context.find_index(position)
             if index is not None and not (
                 message.content or message.tool_calls or message.role in ("tool", "system")
             ):
                 context.drop(index, index + 1)
-        context.notes[self] = context.length
+        context.strategy_state[self] = context.history_length
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class adk_compaction(Base):
+class adk_compaction(BaseStrategy):
     """After every few turns of the user those turns become a summary of their own.
 
     A summary is written of what was said in them, and in a few turns before them; calls and results are
@@ -64,7 +70,7 @@ class adk_compaction(Base):
 
     Source: Google ADK, ``EventsCompactionConfig``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> talk = [Message("user", f"Question {i}, which is long. " * 9) for i in range(4)]
@@ -88,49 +94,59 @@ class adk_compaction(Base):
 
     def __call__(self, context: Context, /) -> Context:
         # A turn is over once the user's next message is there.
-        over = bisect_left(context.history.users, context.length) - 1
-        done: int = context.notes.get(self, 0)
+        over = bisect_left(context.history.user_positions, context.history_length) - 1
+        done: int = context.strategy_state.get(self, 0)
         while over - done >= self.compaction_interval:
             self._compact(context, done, done + self.compaction_interval)
-            done = context.notes[self] = done + self.compaction_interval
+            done = context.strategy_state[self] = done + self.compaction_interval
         return context
 
-    def _compact(self, context: Context, done: int, over: int) -> None:
+    def _compact(self, context: Context, begin: int, end: int) -> None:
         history = context.history
-        begin, end = history.users[done], history.users[over]
-        start, stop = context.index_from(begin), context.index_from(end)
-        told = history[history.users[max(0, done - self.overlap_size)] : end]
+        begin_position, end_position = history.user_positions[begin], history.user_positions[end]
+        start, stop = (
+            context.index_at_or_after(begin_position),
+            context.index_at_or_after(end_position),
+        )
+        told = history[history.user_positions[max(0, begin - self.overlap_size)] : end_position]
         said = [m.replace(tool_calls=()) for m in told if m.role != "tool" and m.text]
-        most = SUMMARY_TOKENS
+        most = MAX_WRAPPED_SUMMARY_TOKENS
         if self.model is None:
-            most = min(most, max(40, (history.before[end] - history.before[begin]) // 2))
-        text = written(context, "", said, most, self.model)
-        context.fold(start, stop, Message("user", _FOREIGN + text))
+            most = min(
+                most,
+                max(
+                    40,
+                    (history.tokens_before[end_position] - history.tokens_before[begin_position])
+                    // 2,
+                ),
+            )
+        text = write_unchecked_summary(context, "", said, most, self.model)
+        context.fold(start, stop, Message("user", _SUMMARY_PREFIX + text))
         context.report("summary")
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="adk.include_contents_none",
         strategy=adk_current_turn(),
-        imitates="google-adk 1.10.0",
-        source=(
+        product_version="google-adk 1.10.0",
+        url=(
             "https://github.com/google/adk-python/blob/v1.10.0/src/google/adk/flows/llm_flows/contents.py"
         ),
-        says="Sends the system prompt and the current turn, from the newest user message on. Where a "
-        "turn uses a call's id again, ADK answers both calls with the newest result; here each keeps "
-        "its own.",
+        description="Sends the system prompt and the current turn, from the newest user message on. "
+        "Where a turn uses a call's id again, ADK answers both calls with the newest result; here "
+        "each keeps its own.",
         package="google-adk",
-        checks=("",),
+        conformance_options=("",),
     ),
     Baseline(
         name="adk.compaction",
         strategy=adk_compaction(),
-        imitates="google-adk 1.18.0",
-        source="https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
-        says="Every 3 turns of the user become a summary, which takes in the turn before them too. "
-        "ADK has no defaults; these are its documentation's. With one user message nothing is "
-        "compacted. Where an id of a call is used again ADK answers both calls with the newest "
-        "result; here each keeps its own.",
+        product_version="google-adk 1.18.0",
+        url="https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
+        description="Every 3 turns of the user become a summary, which takes in the turn before "
+        "them too. ADK has no defaults; these are its documentation's. With one user message "
+        "nothing is compacted. Where an id of a call is used again ADK answers both calls with the "
+        "newest result; here each keeps its own.",
     ),
 )

@@ -14,22 +14,22 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.message_blocks import (
-    block_after,
-    block_before,
-    prompt_end,
+    block_end,
+    block_start,
+    system_prompt_end,
 )
 
-__all__ = ["FAMILY", "sliding_window", "token_budget"]
+__all__ = ["MODULE_BASELINES", "sliding_window", "token_budget"]
 
-_Costs = Callable[[int, int], Sequence[int]]
+_BlockCosts = Callable[[int, int], Sequence[int]]
 """What the events of the block ``entries[start:stop]`` cost, in their order."""
 
 
 @dataclass(frozen=True, repr=False)
-class sliding_window(Base):
+class sliding_window(BaseStrategy):
     """The newest events; what the cut has parted is left out, and an empty window widens.
 
     Source: ag2 1.2.1, ``SlidingWindowPolicy``.
@@ -48,13 +48,13 @@ class sliding_window(Base):
         entries = context.entries
 
         def ones(start: int, stop: int) -> Sequence[int]:
-            return [1] * _events(entries, start, stop)
+            return [1] * _count_events(entries, start, stop)
 
-        return _trim(context, self.max_events, ones)
+        return _trim_events(context, self.max_events, ones)
 
 
 @dataclass(frozen=True, repr=False)
-class token_budget(Base):
+class token_budget(BaseStrategy):
     """The newest events that fit a budget of characters, long texts counted as about a hundred.
 
     The budget is held against how an event prints: arguments, results and what the user said print as
@@ -81,29 +81,29 @@ class token_budget(Base):
 
     def __call__(self, context: Context, /) -> Context:
         tokens = context.available if self.max_tokens is None else self.max_tokens
-        known: dict[int, tuple[Entry, list[int]]] = context.notes.setdefault(self, {})
-        entries, calls = context.entries, context.history.calls
+        known: dict[int, tuple[Entry, list[int]]] = context.strategy_state.setdefault(self, {})
+        entries, calls = context.entries, context.history.calls_by_result
 
         def printed(start: int, stop: int) -> Sequence[int]:
             entry, block = entries[start], entries[start:stop]
             seen, cost = known.get(entry.start, (None, []))
             if seen is not entry:
                 names = [calls[e.start].name if e.start in calls else None for e in block]
-                cost = list(_printed([e.message for e in block], names))
+                cost = list(_printed_lengths([e.message for e in block], names))
                 known[entry.start] = entry, cost
             return cost
 
-        return _trim(context, tokens * self.chars_per_token, printed)
+        return _trim_events(context, tokens * self.chars_per_token, printed)
 
 
-def _trim(context: Context, limit: int, costs: _Costs) -> Context:
+def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Context:
     """The newest events that cost no more than ``limit``, at least one, less what the cut orphans."""
-    entries, floor = context.entries, prompt_end(context.entries)
+    entries, floor = context.entries, system_prompt_end(context.entries)
     start, stop, room, retained = len(entries), len(entries), limit, 0
     whole, cut = True, False
     while start > floor and not cut:
-        stop, start = start, block_before(entries, start, floor)
-        block = costs(start, stop)
+        stop, start = start, block_start(entries, start, floor)
+        block = block_costs(start, stop)
         for left, cost in zip(range(len(block) - 1, -1, -1), reversed(block), strict=True):
             if cost > room and retained:
                 cut, whole = True, left == len(block) - 1
@@ -117,10 +117,10 @@ def _trim(context: Context, limit: int, costs: _Costs) -> Context:
         first = floor  # it was cut before, and what that orphaned may still stand there
     else:
         return context
-    orphans = _orphans(entries, first)
-    while first > floor and _all_gone(entries, first, orphans):
-        first = block_before(entries, first, floor)
-        orphans = _orphans(entries, first)
+    orphans = _find_orphans(entries, first)
+    while first > floor and _are_all_orphaned(entries, first, orphans):
+        first = block_start(entries, first, floor)
+        orphans = _find_orphans(entries, first)
     shift = first - floor
     if shift:
         context.drop(floor, first)
@@ -132,20 +132,20 @@ def _trim(context: Context, limit: int, costs: _Costs) -> Context:
     return sent
 
 
-def _all_gone(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
+def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
     """Whether no event is left; a single result without an id is one, though it is not sent."""
     if sum(b - a for a, b in orphans) < len(entries) - first:
         return False
     return all(entry.message.tool_call_id for entry in entries[first:])
 
 
-def _orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
+def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
     """Results from ``first`` on that answer no call there, by id alone, wherever the call stands."""
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}
     orphans, index = [], first
     while index < len(entries):
-        stop = block_after(entries, index)
+        stop = block_end(entries, index)
         if entries[index].message.role == "tool":
             needed = {entry.message.tool_call_id for entry in entries[index:stop]} - {None, ""}
             if not needed <= answerable:
@@ -154,7 +154,7 @@ def _orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
     return orphans
 
 
-def _events(entries: Sequence[Entry], start: int, stop: int) -> int:
+def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
     """How many events a block is."""
     message = entries[start].message
     if message.role == "tool":
@@ -162,13 +162,13 @@ def _events(entries: Sequence[Entry], start: int, stop: int) -> int:
     return len(message.tool_calls) + 2 if message.tool_calls else 1
 
 
-def _printed(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[int]:
+def _printed_lengths(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[int]:
     """Characters of each event of a block as it prints, in their order."""
     message = block[0]
     if message.role == "tool":
         results = [
             f"ToolResultEvent(parent_id={m.tool_call_id or ''}, name='{name or m.name or 'tool'}', "
-            f"result=ToolResult(parts=[{_inputs(m)}], final=False, metadata={{}}))"
+            f"result=ToolResult(parts=[{_format_inputs(m)}], final=False, metadata={{}}))"
             for m, name in zip(block, names, strict=True)
         ]
         yield from map(len, results)
@@ -177,7 +177,7 @@ def _printed(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[
         said = None if message.content is None else message.text
         calls = [
             f"ToolCallEvent(id={call.id}, name='{call.name}'"
-            + (f", arguments={_short(call.arguments)})" if call.arguments else ")")
+            + (f", arguments={_format_text(call.arguments)})" if call.arguments else ")")
             for call in message.tool_calls
         ]
         listed = f"ToolCallsEvent(calls=[{', '.join(calls)}])"
@@ -186,40 +186,40 @@ def _printed(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[
             yield len(listed)
             yield from map(len, calls)
     else:
-        yield len(f"ModelRequest(parts=[{_inputs(message)}])")
+        yield len(f"ModelRequest(parts=[{_format_inputs(message)}])")
 
 
-def _inputs(message: Message) -> str:
+def _format_inputs(message: Message) -> str:
     """The parts of a message as they print."""
     if not isinstance(message.content, tuple):
-        return f"TextInput(content={_short(message.text)})"
+        return f"TextInput(content={_format_text(message.text)})"
     printed = []
     for part in message.content:
         if part.get("type") == "image_url":
-            url = _short(str(part.get("image_url", {}).get("url", "")))
+            url = _format_text(str(part.get("image_url", {}).get("url", "")))
             printed.append(f"UrlInput(kind=<BinaryType.IMAGE: 'image'>, url={url})")
         else:
-            printed.append(f"TextInput(content={_short(str(part.get('text') or ''))})")
+            printed.append(f"TextInput(content={_format_text(str(part.get('text') or ''))})")
     return ", ".join(printed)
 
 
-def _short(text: str) -> str:
+def _format_text(text: str) -> str:
     """A text as it prints: 80 characters of it, and how long it is."""
     shown = repr(text)
     return shown if len(shown) <= 80 else f"{shown[:80]}...{shown[-1]} (len={len(text)})"
 
 
-_SOURCE = "https://github.com/ag2ai/ag2/blob/v1.2.1/ag2/policies/"
+_SOURCE_URL = "https://github.com/ag2ai/ag2/blob/v1.2.1/ag2/policies/"
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "ag2.sliding_window",
         sliding_window(),
         "ag2 1.2.1",
-        _SOURCE + "sliding_window.py",
-        "The newest events of the stream, in which a step with one call is five; results without their "
-        "call are left out, unless a later call uses the same id. The package sets no size: 40 is ours. "
-        "Events of usage, which a live stream also holds, are not counted.",
+        _SOURCE_URL + "sliding_window.py",
+        "The newest events of the stream, in which a step with one call is five; results without "
+        "their call are left out, unless a later call uses the same id. The package sets no size: "
+        "40 is ours. Events of usage, which a live stream also holds, are not counted.",
         "ag2",
         ("", "max_events=12", "max_events=4", "max_events=1"),
     ),
@@ -227,9 +227,10 @@ FAMILY: tuple[Baseline, ...] = (
         "ag2.token_budget",
         token_budget(),
         "ag2 1.2.1",
-        _SOURCE + "token_budget.py",
-        "The newest events that fit, measured as they print, at 4 characters a token; long texts print "
-        "shortened, so the budget is not kept. The package sets no budget: what is available is ours.",
+        _SOURCE_URL + "token_budget.py",
+        "The newest events that fit, measured as they print, at 4 characters a token; long texts "
+        "print shortened, so the budget is not kept. The package sets no budget: what is available "
+        "is ours.",
         "ag2",
         (
             "max_tokens=2000",

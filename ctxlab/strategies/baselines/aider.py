@@ -6,19 +6,19 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    body,
-    compact,
-    window,
+    body_start,
+    compact_entries,
+    window_tokens,
 )
 
-__all__ = ["FAMILY", "chat_summary"]
+__all__ = ["MODULE_BASELINES", "chat_summary"]
 
 
 @dataclass(frozen=True, repr=False)
-class chat_summary(Base):
+class chat_summary(BaseStrategy):
     """When the user speaks again, earlier turns beyond half of their budget become a summary.
 
     The current turn is never touched, however long.
@@ -37,15 +37,15 @@ class chat_summary(Base):
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        spoken = bisect_left(context.history.users, context.length)
-        if context.notes.get(self) == spoken or not spoken:
+        spoken = bisect_left(context.history.user_positions, context.history_length)
+        if context.strategy_state.get(self) == spoken or not spoken:
             return context
-        context.notes[self] = spoken
+        context.strategy_state[self] = spoken
         most = self.max_chat_history_tokens
         if most is None:
-            most = min(max(window(context) // 16, 1024), 8192)
-        start = body(context)
-        current = context.index_from(context.history.users[spoken - 1])
+            most = min(max(window_tokens(context) // 16, 1024), 8192)
+        start = body_start(context)
+        current = context.index_at_or_after(context.history.user_positions[spoken - 1])
         done = context.entries[start:current]
         if sum(entry.tokens for entry in done) <= most:
             return context
@@ -54,25 +54,26 @@ class chat_summary(Base):
             split -= 1
             tail += context.entries[split].tokens
         while split > start + 1 and not (
-            context.entries[split - 1].message.role == "assistant" and context.is_cut(split)
+            context.entries[split - 1].message.role == "assistant" and context.is_safe_cut(split)
         ):
             split -= 1
         if split - start <= 4:
             split = current
-        if context.is_cut(split):
-            compact(context, self, start, split, most // 2, self.model)
+        if context.is_safe_cut(split):
+            compact_entries(context, self, start, split, most // 2, self.model)
         return context
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "aider",
         chat_summary(),
         "aider, ChatSummary at 041f3a4; the budget as described of models.py",
         "https://github.com/Aider-AI/aider/blob/041f3a4a381670449011e3cfbf4d18900452855b/aider/history.py",
-        "Earlier turns get a sixteenth of the window at most: the newest half of that stays, the rest"
-        " is a summary. aider calls no tools, and sends the files of the chat beside it; neither is in"
-        " our logs, so that in an agent's run all results of earlier turns go into the summary. Where"
-        " the result is still too large it is summarised again there, up to three times.",
+        "Earlier turns get a sixteenth of the window at most: the newest half of that stays, the "
+        "rest is a summary. aider calls no tools, and sends the files of the chat beside it; "
+        "neither is in our logs, so that in an agent's run all results of earlier turns go into the "
+        "summary. Where the result is still too large it is summarised again there, up to three "
+        "times.",
     ),
 )

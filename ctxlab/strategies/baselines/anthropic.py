@@ -12,25 +12,25 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     fresh_start,
-    used,
-    window,
+    prompt_tokens,
+    window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "clear_tool_uses"]
+__all__ = ["MODULE_BASELINES", "clear_tool_uses"]
 
-_CLEARED = "[tool result cleared]"
+_CLEARED_TEXT = "[tool result cleared]"
 """What stands in the place of a result; the documentation does not say what the server writes."""
 
 
 @dataclass(frozen=True, repr=False)
-class clear_tool_uses(Base):
+class clear_tool_uses(BaseStrategy):
     """Once the prompt as the client has it exceeds ``trigger``, all but the newest results are cleared.
 
     The client keeps the whole conversation and sends it again each time, so that from then on every
@@ -58,44 +58,44 @@ class clear_tool_uses(Base):
     "whether the arguments of the calls are cleared too"
 
     def __call__(self, context: Context, /) -> Context:
-        looked, done, saving, cleared = context.notes.get(self, (0, 0, 0, 0))
-        limit = self.trigger if self.trigger > 1 else self.trigger * window(context)
-        if used(context) + cleared <= limit:
+        looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
+        limit = self.trigger if self.trigger > 1 else self.trigger * window_tokens(context)
+        if prompt_tokens(context) + cleared <= limit:
             return context
-        results = results_of(context)
-        upto = max(looked, bisect_left(results, context.length) - self.keep)
+        results = tool_result_positions(context)
+        upto = max(looked, bisect_left(results, context.history_length) - self.keep)
         for position in results[looked:upto]:
-            if self._takes(context, position):
-                saving += self._saved(context, position)
+            if self._is_clearable(context, position):
+                saving += self._saved_tokens(context, position)
         if saving >= self.clear_at_least:
             before = context.tokens
             for position in results[done:upto]:
-                if self._takes(context, position):
-                    self._clear(context, position)
+                if self._is_clearable(context, position):
+                    self._clear_result(context, position)
             cleared += before - context.tokens
             done = upto
-        context.notes[self] = upto, done, saving, cleared
+        context.strategy_state[self] = upto, done, saving, cleared
         return context
 
-    def _takes(self, context: Context, position: int) -> bool:
-        call = context.history.calls.get(position)
-        return context.find(position) is not None and (
+    def _is_clearable(self, context: Context, position: int) -> bool:
+        call = context.history.calls_by_result.get(position)
+        return context.find_index(position) is not None and (
             call is None or call.name not in self.exclude_tools
         )
 
-    def _saved(self, context: Context, position: int) -> int:
-        entry = context.entries[context.index_from(position)]
-        return entry.tokens - context.history.rewrites(_cleared).of(entry)[1]
+    def _saved_tokens(self, context: Context, position: int) -> int:
+        entry = context.entries[context.index_at_or_after(position)]
+        return entry.tokens - context.history.get_rewrite_cache(_clear_text).apply(entry)[1]
 
-    def _clear(self, context: Context, position: int) -> None:
-        index = context.find(position)
+    def _clear_result(self, context: Context, position: int) -> None:
+        index = context.find_index(position)
         if index is None or context.entries[index].message.role != "tool":
             return
         # Without the arguments the call cannot be made again, so nothing points back.
         form = Form.REWRITTEN if self.clear_tool_inputs else Form.STUB
-        context.rewrite(index, _cleared, form)
-        call = context.history.calls.get(position)
-        asked = context.find(context.history.starts[position])
+        context.rewrite(index, _clear_text, form)
+        call = context.history.calls_by_result.get(position)
+        asked = context.find_index(context.history.unit_starts[position])
         if self.clear_tool_inputs and call is not None and asked is not None:
             message = context.entries[asked].message
             calls = tuple(
@@ -104,20 +104,21 @@ class clear_tool_uses(Base):
             context.replace(asked, message.replace(tool_calls=calls), Form.REWRITTEN)
 
 
-def _cleared(message: Message, _: ToolCall | None) -> Message:
+def _clear_text(message: Message, _: ToolCall | None) -> Message:
     """The result with a placeholder as its content."""
-    return with_text(message, _CLEARED)
+    return with_text(message, _CLEARED_TEXT)
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "anthropic.clear_tool_uses",
         clear_tool_uses(),
         "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented",
         "https://docs.claude.com/en/docs/build-with-claude/context-editing",
-        "Past 100,000 input tokens the oldest results are cleared and the newest 3 kept. The server's"
-        " placeholder is not documented; neither is whether it remembers what it cleared: here it"
-        " works out each request from the whole conversation. Thinking blocks are not sent at all.",
+        "Past 100,000 input tokens the oldest results are cleared and the newest 3 kept. The "
+        "server's placeholder is not documented; neither is whether it remembers what it cleared: "
+        "here it works out each request from the whole conversation. Thinking blocks are not sent "
+        "at all.",
     ),
     Baseline(
         "anthropic.compaction",
@@ -125,7 +126,7 @@ FAMILY: tuple[Baseline, ...] = (
         "Claude API, compact_20260112 (beta compact-2026-01-12), as documented",
         "https://platform.claude.com/docs/en/build-with-claude/compaction-threshold",
         "At 150,000 input tokens everything before is dropped for one summary. The API refuses a"
-        " trigger under 50,000 and gives the summary as a block of the assistant's; here any trigger"
-        " goes, and it is the user's message.",
+        " trigger under 50,000 and gives the summary as a block of the assistant's; here any "
+        "trigger goes, and it is the user's message.",
     ),
 )

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.message_blocks import (
-    block_after,
-    blocks_back,
-    prompt_end,
+    block_end,
+    newest_blocks_start,
+    system_prompt_end,
 )
 
-__all__ = ["FAMILY", "buffered", "head_and_tail", "token_limited"]
+__all__ = ["MODULE_BASELINES", "buffered", "head_and_tail", "token_limited"]
 
 
 @dataclass(frozen=True, repr=False)
-class buffered(Base):
+class buffered(BaseStrategy):
     """The newest messages, whatever they are; results that come first are left out.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
@@ -41,20 +41,20 @@ class buffered(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive("buffered", buffer_size=self.buffer_size)
+        _require_positive("buffered", buffer_size=self.buffer_size)
 
     def __call__(self, context: Context, /) -> Context:
-        entries, first = context.entries, prompt_end(context.entries)
-        start = blocks_back(entries, first, self.buffer_size)
+        entries, first = context.entries, system_prompt_end(context.entries)
+        start = newest_blocks_start(entries, first, self.buffer_size)
         if start < len(entries) and entries[start].message.role == "tool":
-            start = block_after(entries, start)
+            start = block_end(entries, start)
         if start > first:
             context.drop(first, start)
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class head_and_tail(Base):
+class head_and_tail(BaseStrategy):
     """The oldest and the newest messages, and between them a line that says how many were skipped.
 
     A call at the end of the head and results at the beginning of the tail go as well; the line does not
@@ -76,27 +76,29 @@ class head_and_tail(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive("head_and_tail", head_size=self.head_size, tail_size=self.tail_size)
+        _require_positive("head_and_tail", head_size=self.head_size, tail_size=self.tail_size)
 
     def __call__(self, context: Context, /) -> Context:
-        state = context.notes.get(self, _Counted())
-        state = context.notes[self] = state.upto(context)
+        state = context.strategy_state.get(self, _BlockCount())
+        state = context.strategy_state[self] = state.advance(context)
         skipped = state.blocks - self.head_size - self.tail_size
         entries = context.entries
         if skipped <= 0:
             return context
-        if state.gap is None:
-            head = prompt_end(entries)
+        if state.first_skipped is None:
+            head = system_prompt_end(entries)
             for _ in range(self.head_size):
-                head = block_after(entries, head)
+                head = block_end(entries, head)
             if entries[head - 1].message.tool_calls:
                 head -= 1
-            context.notes[self] = _Counted(state.length, state.blocks, entries[head].start)
+            context.strategy_state[self] = _BlockCount(
+                state.length, state.blocks, entries[head].start
+            )
         else:
-            head = context.index_from(state.gap)
-        tail = blocks_back(entries, head, self.tail_size)
+            head = context.index_at_or_after(state.first_skipped)
+        tail = newest_blocks_start(entries, head, self.tail_size)
         if entries[tail].message.role == "tool":
-            tail = block_after(entries, tail)
+            tail = block_end(entries, tail)
         line = Message("user", f"Skipped {skipped} messages.")
         if tail > head:
             context.fold(head, tail, line)
@@ -106,7 +108,7 @@ class head_and_tail(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class token_limited(Base):
+class token_limited(BaseStrategy):
     """Drops the message in the middle until the rest fits, calls and results alike.
 
     What stays is worked out anew from the whole conversation before every request, so that messages
@@ -126,17 +128,19 @@ class token_limited(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive("token_limited", token_limit=self.token_limit)
+        _require_positive("token_limited", token_limit=self.token_limit)
 
     def __call__(self, context: Context, /) -> Context:
         limit = context.available if self.token_limit is None else self.token_limit
-        known: _Sums | None = context.notes.get(self)
+        known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            known = context.notes[self] = _Sums(context.version, prompt_end(context.entries))
+            known = context.strategy_state[self] = _BlockSums(
+                context.version, system_prompt_end(context.entries)
+            )
         known.extend(context)
         entries, starts = context.entries, known.starts
         first, stop = starts[0], len(entries)
-        kept = known.most(limit)
+        kept = known.max_blocks(limit)
         head, tail = starts[kept - kept // 2], starts[len(starts) - 1 - kept // 2]
         fork = context
         if head < tail:
@@ -144,31 +148,31 @@ class token_limited(Base):
             stop -= tail - head
         if first < stop and fork.entries[first].message.role == "tool":
             fork = fork if fork is not context else context.fork()
-            fork.drop(first, block_after(fork.entries, first))
+            fork.drop(first, block_end(fork.entries, first))
         return fork
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _BlockCount:
     """How many blocks the conversation has, the system messages at its beginning left out."""
 
     length: int = 0
     blocks: int = 0
-    gap: int | None = None
+    first_skipped: int | None = None
     "the position of the first message that was skipped"
 
-    def upto(self, context: Context) -> _Counted:
+    def advance(self, context: Context) -> _BlockCount:
         history, blocks = context.history, self.blocks
-        for position in range(self.length, context.length):
+        for position in range(self.length, context.history_length):
             role = history[position].role
             if role == "tool":
                 blocks += not position or history[position - 1].role != "tool"
             else:
                 blocks += role != "system" or blocks > 0
-        return _Counted(context.length, blocks, self.gap)
+        return _BlockCount(context.history_length, blocks, self.first_skipped)
 
 
-class _Sums:
+class _BlockSums:
     """Where the blocks of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
 
     def __init__(self, version: int, first: int) -> None:
@@ -181,11 +185,11 @@ class _Sums:
         """What was appended since."""
         entries = context.entries
         while (start := self.starts[-1]) < len(entries):
-            stop = block_after(entries, start)
+            stop = block_end(entries, start)
             self.starts.append(stop)
             self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
 
-    def most(self, limit: int) -> int:
+    def max_blocks(self, limit: int) -> int:
         """How many blocks fit, half of them from the beginning and half from the end."""
         sums, count = self.sums, len(self.sums) - 1
 
@@ -195,44 +199,44 @@ class _Sums:
         return bisect_right(range(count + 1), limit, key=tokens) - 1
 
 
-def _positive(name: str, **values: int | None) -> None:
+def _require_positive(name: str, **values: int | None) -> None:
     for key, value in values.items():
         if value == 0:
             raise SpecError(f"{name}: {key} is 0; the package wants at least 1")
 
 
-_SOURCE = (
+_SOURCE_URL = (
     "https://github.com/microsoft/autogen/blob/python-v0.7.5/python/packages/autogen-core/src/"
     "autogen_core/model_context/_"
 )
-_PACKAGE = "autogen-core 0.7.5"
+_PRODUCT_VERSION = "autogen-core 0.7.5"
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "autogen.buffered",
         buffered(),
-        _PACKAGE,
-        _SOURCE + "buffered_chat_completion_context.py",
-        "The newest messages, the results of a step counted as one; results that come first are left "
-        "out, and the task goes with what is old. The package sets no size: 40 is ours.",
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "buffered_chat_completion_context.py",
+        "The newest messages, the results of a step counted as one; results that come first are "
+        "left out, and the task goes with what is old. The package sets no size: 40 is ours.",
         "autogen-core",
         ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
     ),
     Baseline(
         "autogen.head_and_tail",
         head_and_tail(),
-        _PACKAGE,
-        _SOURCE + "head_and_tail_chat_completion_context.py",
-        "The oldest and the newest messages with a line between them that says how many were skipped; "
-        "no pair is parted. The package sets no sizes: 10 and 30 are ours.",
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "head_and_tail_chat_completion_context.py",
+        "The oldest and the newest messages with a line between them that says how many were "
+        "skipped; no pair is parted. The package sets no sizes: 10 and 30 are ours.",
         "autogen-core",
         ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
     ),
     Baseline(
         "autogen.token_limited",
         token_limited(),
-        _PACKAGE,
-        _SOURCE + "token_limited_chat_completion_context.py",
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "token_limited_chat_completion_context.py",
         "Drops the message in the middle until the rest fits. It parts calls from results, does not "
         "count the system prompt, and looks at the whole conversation anew each time.",
         "autogen-core",

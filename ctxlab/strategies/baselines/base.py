@@ -8,12 +8,12 @@ from typing import Any
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import (
-    Base,
+    BaseStrategy,
     Pipeline,
     Strategy,
 )
 
-__all__ = ["Baseline", "Named"]
+__all__ = ["Baseline", "NamedStrategy"]
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Baseline:
     "``product.method``, as it is written in an experiment"
     strategy: Strategy
     "what it is in terms of ctxlab, with the product's defaults"
-    imitates: str
+    product_version: str
     "the product or package, and the version that was read"
-    source: str
+    url: str
     "where that can be read"
-    says: str
+    description: str
     "what it does, in a sentence"
     package: str | None = None
     "the distribution whose code ``peer:<name>`` runs; None where there is none to install"
-    checks: tuple[str, ...] = ()
+    conformance_options: tuple[str, ...] = ()
     "parameters under which baseline and peer are compared, since defaults seldom bite on short logs"
 
-    def __call__(self, **changes: Any) -> Named:
+    def __call__(self, **changes: Any) -> NamedStrategy:
         """The strategy under the product's name; raises ``SpecError`` for a parameter that it lacks."""
         steps = self._steps
         known = self.parameters
@@ -48,7 +48,7 @@ class Baseline:
             for step in steps
         )
         kept = tuple(sorted(changes.items()))
-        return Named(self.name, made[0] if len(made) == 1 else Pipeline(made), kept)
+        return NamedStrategy(self.name, made[0] if len(made) == 1 else Pipeline(made), kept)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, repr=False)
-class Named(Base):
+class NamedStrategy(BaseStrategy):
     """A strategy that goes by the name of the product that it imitates."""
 
     name: str

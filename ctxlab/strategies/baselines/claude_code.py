@@ -5,18 +5,18 @@ from __future__ import annotations
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import fresh_start
 
-__all__ = ["FAMILY"]
+__all__ = ["MODULE_BASELINES"]
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "claude_code",
         fresh_start(trigger=0.775),
         "Claude Code 2.1.5 to 2.1.32, from recorded sessions and the documentation",
         "https://code.claude.com/docs/en/context-window",
         "One summary for the whole conversation, also in the middle of a turn: recorded sessions"
-        " compacted by themselves at 155,144 to 171,646 of 200,000 tokens and kept no message; where"
-        " in that range is not documented. It also clears older tool results before that and reads"
-        " recent files again afterwards, which is not imitated; the strategy recorded replays"
+        " compacted by themselves at 155,144 to 171,646 of 200,000 tokens and kept no message; "
+        "where in that range is not documented. It also clears older tool results before that and "
+        "reads recent files again afterwards, which is not imitated; the strategy recorded replays"
         " the former where a log has it.",
     ),
 )

@@ -7,23 +7,23 @@ from itertools import pairwise
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    SUMMARY_TOKENS,
-    body,
-    is_said_by_user,
-    ready,
-    summary_of,
-    window,
+    MAX_SUMMARY_TOKENS,
+    body_start,
+    is_user_message,
+    make_summary_message,
+    should_compact,
+    window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "user_messages"]
+__all__ = ["MODULE_BASELINES", "user_messages"]
 
 
 @dataclass(frozen=True, repr=False)
-class user_messages(Base):
+class user_messages(BaseStrategy):
     """Near the end of the window, the user's newest messages stay and a summary follows them.
 
     Tool calls, results and the assistant's words all go, the newest too. A message of the user that is
@@ -43,25 +43,25 @@ class user_messages(Base):
     "share of the window at which it compacts"
     user_tokens: int = 20_000
     "of the user's messages that stay, at four bytes a token; the one that exceeds them is cut"
-    summary_tokens: int = SUMMARY_TOKENS
+    summary_tokens: int = MAX_SUMMARY_TOKENS
     "of the summary at most, and at most a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        if not ready(context, self, self.trigger * window(context)):
+        if not should_compact(context, self, self.trigger * window_tokens(context)):
             return context
-        entries, start, stop = context.entries, body(context), len(context.entries)
-        while stop > start and is_said_by_user(entries[stop - 1]):
+        entries, start, stop = context.entries, body_start(context), len(context.entries)
+        while stop > start and is_user_message(entries[stop - 1]):
             stop -= 1
         part = entries[start:stop]
         # From the end, where what is new stands: the user's older messages may be many.
-        if all(is_said_by_user(e) or e.form is Form.SUMMARY for e in reversed(part)):
+        if all(is_user_message(e) or e.form is Form.SUMMARY for e in reversed(part)):
             return context
-        kept, cut = self._kept(context, start, stop)
+        kept, cut = self._select_kept(context, start, stop)
         staying = sum(entries[i].tokens for i in kept)
         going = sum(entry.tokens for entry in part) - staying
-        message = summary_of(context, self, part, going, self.summary_tokens, self.model)
+        message = make_summary_message(context, self, part, going, self.summary_tokens, self.model)
         if message is None:
             return context
         last = kept[-1] + 1 if kept else start
@@ -73,17 +73,17 @@ class user_messages(Base):
             if before + 1 < after:
                 context.drop(before + 1, after)
         if cut and kept:
-            self._cut(context, start, cut)
+            self._cut_message(context, start, cut)
         return context
 
-    def _kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
+    def _select_kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
         """Indexes of the messages that stay, and the tokens left for the oldest if it is cut."""
         kept: list[int] = []
         left = self.user_tokens
         for index in range(stop - 1, start - 1, -1):
             if not left:
                 break
-            if not is_said_by_user(context.entries[index]):
+            if not is_user_message(context.entries[index]):
                 continue
             kept.append(index)
             tokens = -(-len(context.entries[index].message.text.encode(errors="replace")) // 4)
@@ -92,7 +92,7 @@ class user_messages(Base):
             left -= tokens
         return kept[::-1], 0
 
-    def _cut(self, context: Context, index: int, tokens: int) -> None:
+    def _cut_message(self, context: Context, index: int, tokens: int) -> None:
         """Beginning and end of a text stay, and a mark says how much was between them."""
         message = context.entries[index].message
         data, half = message.text.encode(errors="replace"), 2 * tokens
@@ -102,14 +102,14 @@ class user_messages(Base):
         context.replace(index, shorter, Form.TRUNCATED)
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "codex",
         user_messages(),
         "Codex CLI, local compaction at e06dd0e; the 90 % from a description of openai_models.rs",
         "https://github.com/openai/codex/blob/e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
-        "At 0.9 of the window the history becomes the newest user messages up to 20,000 tokens and a"
-        " summary. Not imitated: with OpenAI's own models Codex asks a server to compact, in a way"
+        "At 0.9 of the window the history becomes the newest user messages up to 20,000 tokens and "
+        "a summary. Not imitated: with OpenAI's own models Codex asks a server to compact, in a way"
         " that is not published; and a summary request that overflows is tried again without the"
         " oldest item. In a window of 32,000 the 20,000 tokens of the user's, once there, leave so"
         " little room beside the summary that it compacts at every other request.",

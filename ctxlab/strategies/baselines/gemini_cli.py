@@ -13,24 +13,24 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    SUMMARY_TOKENS,
-    body,
-    compact,
-    used,
-    window,
+    MAX_SUMMARY_TOKENS,
+    body_start,
+    compact_entries,
+    prompt_tokens,
+    window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "older_share"]
+__all__ = ["MODULE_BASELINES", "older_share"]
 
-_ACKNOWLEDGED = "Thank you, I have this context now."
+_ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 
 @dataclass(frozen=True, repr=False)
-class older_share(Base):
+class older_share(BaseStrategy):
     """The older share of the characters becomes a summary, cut at the next message of the user's.
 
     What the user has just said, and results that have just come, are not looked at. Where no message of
@@ -53,7 +53,7 @@ class older_share(Base):
     "of the newest tool results that stay whole, at four characters a token"
     tool_chars: int = 40_000
     "to which older results are cut: a fifth of their beginning, the rest of their end"
-    summary_tokens: int = SUMMARY_TOKENS
+    summary_tokens: int = MAX_SUMMARY_TOKENS
     "of the summary at most, and at most a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
@@ -64,30 +64,30 @@ class older_share(Base):
             raise SpecError(f"older_share: preserve is {self.preserve!r}; it lies between 0 and 1")
 
     def __call__(self, context: Context, /) -> Context:
-        users = bisect_left(context.history.users, context.length)
-        tried, failed = context.notes.get(self, (0, False))
-        full = self.compression_threshold * window(context)
-        if used(context) < full or users == tried:
+        users = bisect_left(context.history.user_positions, context.history_length)
+        tried, failed = context.strategy_state.get(self, (0, False))
+        full = self.compression_threshold * window_tokens(context)
+        if prompt_tokens(context) < full or users == tried:
             return context
-        entries, start, stop = context.entries, body(context), len(context.entries)
+        entries, start, stop = context.entries, body_start(context), len(context.entries)
         while stop > start and entries[stop - 1].message.role != "assistant":
             stop -= 1
-        if used(context) - sum(entry.tokens for entry in entries[stop:]) < full:
+        if prompt_tokens(context) - sum(entry.tokens for entry in entries[stop:]) < full:
             return context  # it knows what the last request took
-        cut = self._cut(context, start, stop)
+        cut = self._find_cut(context, start, stop)
         # Asked again within a turn, it would find the same place and summarise its own summary.
-        context.notes[self] = users, failed
+        context.strategy_state[self] = users, failed
         if failed:
-            self._shorten(context, start, stop)
-        elif cut is not None and cut > start and context.is_cut(cut):
-            if compact(context, self, start, cut, self.summary_tokens, self.model):
-                context.insert(start + 1, Message("assistant", _ACKNOWLEDGED), Form.REWRITTEN)
-                self._shorten(context, start + 2, stop - (cut - start) + 2)
+            self._shorten_older_results(context, start, stop)
+        elif cut is not None and cut > start and context.is_safe_cut(cut):
+            if compact_entries(context, self, start, cut, self.summary_tokens, self.model):
+                context.insert(start + 1, Message("assistant", _ACKNOWLEDGMENT), Form.REWRITTEN)
+                self._shorten_older_results(context, start + 2, stop - (cut - start) + 2)
             else:
-                context.notes[self] = users, True
+                context.strategy_state[self] = users, True
         return context
 
-    def _cut(self, context: Context, start: int, stop: int) -> int | None:
+    def _find_cut(self, context: Context, start: int, stop: int) -> int | None:
         part = context.entries[start:stop]
         sizes = [len(dump_json(entry.message.to_dict())) for entry in part]
         target = (1 - self.preserve) * sum(sizes)
@@ -101,7 +101,7 @@ class older_share(Base):
         ended = part and part[-1].message.role == "assistant" and not part[-1].message.tool_calls
         return stop if ended else last
 
-    def _shorten(self, context: Context, start: int, stop: int) -> None:
+    def _shorten_older_results(self, context: Context, start: int, stop: int) -> None:
         """Beyond the newest results, those that are large keep their beginning and their end."""
         tokens = 0
         for index in range(stop - 1, start - 1, -1):
@@ -125,17 +125,17 @@ class older_share(Base):
         return with_text(message, f"{text[:begin]}\n\n[{gone} characters left out]\n\n{end}")
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "gemini_cli",
         older_share(),
         "Gemini CLI, chatCompressionService at 02b2885",
         "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
-        "At half the window the older 70 % of the characters become a summary and an acknowledgement,"
-        " cut where the user speaks, so that it may be less, or all but a new message where the agent"
-        " has just finished; nothing is done where the user speaks only at the beginning, which lets a"
-        " long run after one request overflow. A summary that is longer is rejected, and none is"
-        " tried again. Not imitated: the second call, in which the model checks its summary, and the"
-        " file in which a shortened result can be read whole.",
+        "At half the window the older 70 % of the characters become a summary and an "
+        "acknowledgement, cut where the user speaks, so that it may be less, or all but a new "
+        "message where the agent has just finished; nothing is done where the user speaks only at "
+        "the beginning, which lets a long run after one request overflow. A summary that is longer "
+        "is rejected, and none is tried again. Not imitated: the second call, in which the model "
+        "checks its summary, and the file in which a shortened result can be read whole.",
     ),
 )

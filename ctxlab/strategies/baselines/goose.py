@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    SUMMARY_TOKENS,
-    billed,
-    body,
-    is_said_by_user,
-    ready,
-    summary_of,
-    used,
-    window,
+    MAX_SUMMARY_TOKENS,
+    body_start,
+    is_user_message,
+    last_request_tokens,
+    make_summary_message,
+    prompt_tokens,
+    should_compact,
+    window_tokens,
 )
 
-__all__ = ["FAMILY", "last_request"]
+__all__ = ["MODULE_BASELINES", "last_request"]
 
-_CONTINUE = "The context was compacted: the message above sums it up. I go on from there."
+_CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I go on from there."
 
 
 @dataclass(frozen=True, repr=False)
-class last_request(Base):
+class last_request(BaseStrategy):
     """A summary of everything, a note of the assistant's, and the user's last message.
 
     It looks when the user has said something, at what the last request took; within an agent's turn
@@ -44,25 +44,27 @@ class last_request(Base):
 
     threshold: float = 0.8
     "share of the window above which it compacts; 0 and 1 turn it off until nothing fits"
-    summary_tokens: int = SUMMARY_TOKENS
+    summary_tokens: int = MAX_SUMMARY_TOKENS
     "of the summary at most, and at most a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        entries, size, start = context.entries, window(context), body(context)
-        asked = bool(entries) and is_said_by_user(entries[-1]) and 0 < self.threshold < 1
-        due = (asked and billed(context) > self.threshold * size) or used(context) > size
-        if not due or start == len(entries) or not ready(context, self, 0):
+        entries, size, start = context.entries, window_tokens(context), body_start(context)
+        asked = bool(entries) and is_user_message(entries[-1]) and 0 < self.threshold < 1
+        due = (asked and last_request_tokens(context) > self.threshold * size) or prompt_tokens(
+            context
+        ) > size
+        if not due or start == len(entries) or not should_compact(context, self, 0):
             return context
         last = len(entries) - 1
-        while last >= start and not is_said_by_user(entries[last]):
+        while last >= start and not is_user_message(entries[last]):
             last -= 1
         staying = entries[last].tokens if last >= start else 0
         part = entries[start:]
         going = sum(entry.tokens for entry in part) - staying
         told = [entry for entry in part if last < start or entry is not entries[last]]
-        message = summary_of(context, self, told, going, self.summary_tokens, self.model)
+        message = make_summary_message(context, self, told, going, self.summary_tokens, self.model)
         if message is None:
             return context
         if last < start:
@@ -74,18 +76,18 @@ class last_request(Base):
                 context.fold(start, last, message)
             else:
                 context.insert(start, message)
-        context.insert(start + 1, Message("assistant", _CONTINUE), Form.REWRITTEN)
+        context.insert(start + 1, Message("assistant", _CONTINUATION_NOTE), Form.REWRITTEN)
         return context
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "goose",
         last_request(),
         "goose, context_mgmt at 331a842 and agent.rs at 0086ae6",
         "https://github.com/block/goose/blob/331a842972378d642bb39bd800a8514b25ae3a70/crates/goose/src/context_mgmt/mod.rs",
-        "Summary, a note of the assistant's and the user's last message, at 0.8 of the window when the"
-        " user speaks, else on overflow. Not imitated: a summary request that overflows is tried again"
-        " with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
+        "Summary, a note of the assistant's and the user's last message, at 0.8 of the window when "
+        "the user speaks, else on overflow. Not imitated: a summary request that overflows is tried "
+        "again with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
     ),
 )

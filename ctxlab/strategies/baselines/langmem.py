@@ -9,19 +9,19 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
-from ctxlab.strategies.baselines.langchain.summarization import understood
-from ctxlab.strategies.baselines.langchain.trim import newest_part
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.langchain.summarization import has_object_arguments
+from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
-__all__ = ["FAMILY", "running_summary"]
+__all__ = ["MODULE_BASELINES", "running_summary"]
 
-_HEADER = "Summary of the conversation so far: "
+_SUMMARY_PREFIX = "Summary of the conversation so far: "
 
 
 @dataclass(frozen=True, repr=False)
-class running_summary(Base):
+class running_summary(BaseStrategy):
     """The oldest messages are taken into a running summary once there are enough of them.
 
     The cut is the first place with ``max_tokens_before_summary`` before it and no more behind it than
@@ -30,7 +30,7 @@ class running_summary(Base):
 
     Source: langmem, ``summarize_messages``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
@@ -55,12 +55,12 @@ class running_summary(Base):
         if self.max_summary_tokens >= most:
             raise SpecError(f"langmem: a summary of {self.max_summary_tokens} tokens in {most}")
         entries = context.entries
-        head = int(bool(entries) and _is_prompt(context, entries[0]))
+        head = int(bool(entries) and _is_system_prompt(context, entries[0]))
         said: str
-        said, upto = context.notes.get(self, ("", 0))
+        said, upto = context.strategy_state.get(self, ("", 0))
         first = head
         if upto:
-            first, stop = head + 1, context.index_from(upto)
+            first, stop = head + 1, context.index_at_or_after(upto)
             if stop > first:  # what was summarised out of its order
                 context.drop(first, stop)
         tokens = context.tokens - sum(entry.tokens for entry in entries[:first])
@@ -69,34 +69,36 @@ class running_summary(Base):
         if tokens < before:
             return context
         room = most - self.max_summary_tokens - sum(entry.tokens for entry in entries[:head])
-        going = _going(entries[first:], tokens, room, before)
+        going = _entries_to_summarize(entries[first:], tokens, room, before)
         if not going:
             return context
         counter = context.history.counter
         if upto:
-            most -= counter.message(Message("system", said))
+            most -= counter.count_message(Message("system", said))
         messages = [entry.message for entry in going]
         if sum(entry.tokens for entry in going) > most:
-            messages = newest_part(messages, most, counter) or messages
-        said = written(context, said, messages, self.max_summary_tokens, self.model)
+            messages = trim_to_newest(messages, most, counter) or messages
+        said = write_unchecked_summary(context, said, messages, self.max_summary_tokens, self.model)
         stop = min(first + len(going), len(entries))
-        context.fold(head, stop, Message("system", _HEADER + said))
-        context.notes[self] = said, going[-1].start + 1
+        context.fold(head, stop, Message("system", _SUMMARY_PREFIX + said))
+        context.strategy_state[self] = said, going[-1].start + 1
         context.report("summary")
         return context
 
 
-def _is_prompt(context: Context, entry: Entry) -> bool:
+def _is_system_prompt(context: Context, entry: Entry) -> bool:
     return entry.message.role == "system" and entry.message is context.history[0]
 
 
-def _going(entries: Sequence[Entry], tokens: int, room: int, before: int) -> list[Entry]:
+def _entries_to_summarize(
+    entries: Sequence[Entry], tokens: int, room: int, before: int
+) -> list[Entry]:
     """The entries that are summarised now, in the order in which the summariser sees them."""
     used = 0
     for count, entry in enumerate(entries, 1):
         used += entry.tokens
         if used >= before and tokens - used <= room:
-            calls = [call.id for call in entry.message.tool_calls if understood(call)]
+            calls = [call.id for call in entry.message.tool_calls if has_object_arguments(call)]
             if not calls:
                 return list(entries[:count])
             results = {e.message.tool_call_id: e for e in entries if e.message.role == "tool"}
@@ -104,22 +106,22 @@ def _going(entries: Sequence[Entry], tokens: int, room: int, before: int) -> lis
     return []
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="langmem.summarize",
         strategy=running_summary(),
-        imitates="langmem 0.0.30",
-        source=(
+        product_version="langmem 0.0.30",
+        url=(
             "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/"
             "summarization.py"
         ),
-        says=(
+        description=(
             "Takes the oldest messages into a running summary of 256 tokens when what is not yet "
             "summarised reaches max_tokens, which has no default. It cuts between parallel results. "
             "Where those come in another order than their calls the product fails; this goes on."
         ),
         package="langmem",
-        checks=(
+        conformance_options=(
             "max_tokens=6000, model='gpt-5-mini'",
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",
             "max_tokens=3000, max_tokens_before_summary=5000, max_summary_tokens=100, "

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    body,
-    compact,
-    ready,
-    window,
+    body_start,
+    compact_entries,
+    should_compact,
+    window_tokens,
 )
 
-__all__ = ["FAMILY", "evict_share"]
+__all__ = ["MODULE_BASELINES", "evict_share"]
 
 
 @dataclass(frozen=True, repr=False)
-class evict_share(Base):
+class evict_share(BaseStrategy):
     """Tries to evict 40 % of the messages, then 50 %, … until what stays is small enough.
 
     The cut is moved back to a message of the assistant's. Where no cut will do, everything is evicted.
@@ -42,24 +42,24 @@ class evict_share(Base):
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        limit = self.trigger * window(context)
-        start = body(context)
-        if not ready(context, self, limit) or start == len(context.entries):
+        limit = self.trigger * window_tokens(context)
+        start = body_start(context)
+        if not should_compact(context, self, limit) or start == len(context.entries):
             return context
-        stop = self._cut(context, start) or len(context.entries)
+        stop = self._find_cut(context, start) or len(context.entries)
         tokens = self.clip_chars // 4
-        done = compact(context, self, start, stop, tokens, self.model)
-        if done and ready(context, self, limit) and start + 1 < len(context.entries):
-            compact(context, self, start, len(context.entries), tokens, self.model)
+        done = compact_entries(context, self, start, stop, tokens, self.model)
+        if done and should_compact(context, self, limit) and start + 1 < len(context.entries):
+            compact_entries(context, self, start, len(context.entries), tokens, self.model)
         return context
 
-    def _cut(self, context: Context, start: int) -> int | None:
+    def _find_cut(self, context: Context, start: int) -> int | None:
         entries = context.entries[start:]
         total = 1 + len(entries)  # Letta counts the system prompt with them
-        goal = (1 - self.sliding_window_percentage) * window(context)
+        goal = (1 - self.sliding_window_percentage) * window_tokens(context)
         system = sum(entry.tokens for entry in context.entries[:start])
         before = [0, *accumulate(entry.tokens for entry in entries)]
-        share, left, cut = self.sliding_window_percentage, float(window(context)), 0
+        share, left, cut = self.sliding_window_percentage, float(window_tokens(context)), 0
         while left >= goal and share < 1.0:
             share += 0.10
             place = min(round(share * total), total - 1)
@@ -67,19 +67,19 @@ class evict_share(Base):
                 place -= 1
             if place >= 1:
                 cut, left = place, system + before[-1] - before[place - 1]
-        if share >= 1.0 or not 1 < cut < total - 1 or not context.is_cut(start + cut - 1):
+        if share >= 1.0 or not 1 < cut < total - 1 or not context.is_safe_cut(start + cut - 1):
             return None
         return start + cut - 1
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "letta",
         evict_share(),
         "Letta, summarizer at 63d3146 (sliding window) and 1a4b119 (compact)",
         "https://github.com/letta-ai/letta/blob/63d3146fdca2815b21a0f4f21675740a7a797a36/letta/services/summarizer/summarizer_sliding_window.py",
-        "At the whole window, 40 % or more of the messages become a summary, so that what stays takes"
-        " under 70 % of it. The share is raised before it is first tried, so the configured 30 % is"
-        " never tried. Letta's memory blocks and its search of evicted messages are not there.",
+        "At the whole window, 40 % or more of the messages become a summary, so that what stays "
+        "takes under 70 % of it. The share is raised before it is first tried, so the configured 30 "
+        "% is never tried. Letta's memory blocks and its search of evicted messages are not there.",
     ),
 )

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import History
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["FAMILY", "memory"]
+__all__ = ["MODULE_BASELINES", "memory"]
 
-_IMAGE = 256
+_IMAGE_TOKENS = 256
 
 
 @dataclass(frozen=True, repr=False)
-class memory(Base):
+class memory(BaseStrategy):
     """Beyond its limit the oldest messages go, so many tokens at a time, up to a message of the user.
 
     The newest turn stays whole however large it is, so that an agent's run of a single turn is never
@@ -26,7 +26,7 @@ class memory(Base):
 
     Source: llama-index-core, ``Memory`` without memory blocks.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(3)
@@ -43,50 +43,52 @@ class memory(Base):
 
     def __call__(self, context: Context, /) -> Context:
         history = context.history
-        queue: _Queue | None = context.notes.get(self)
+        queue: _MessageQueue | None = context.strategy_state.get(self)
         if queue is None:
-            queue = context.notes[self] = _Queue(history, context.length)
+            queue = context.strategy_state[self] = _MessageQueue(history, context.history_length)
         limit, flush = self.token_limit * self.chat_history_token_ratio, self.token_flush_size
         if flush > self.token_limit:
             flush = int(self.token_limit * 0.7)
         begin = queue.start
-        for position in range(queue.stop, context.length):
+        for position in range(queue.stop, context.history_length):
             queue.put(history[position])
-            while queue.tokens > limit and queue.let_go(flush):
+            while queue.tokens > limit and queue.flush(flush):
                 pass
         if queue.start > begin:
-            head = context.index_from(queue.head)
-            stop = context.index_from(queue.start)
+            head = context.index_at_or_after(queue.head)
+            stop = context.index_at_or_after(queue.start)
             if stop > head:
                 context.drop(head, stop)
         return context
 
 
-class _Queue:
+class _MessageQueue:
     """Positions of the history that the memory still has, and what it counts for each message."""
 
     def __init__(self, history: History, length: int) -> None:
         self._history = history
         self.head = next((i for i in range(length) if history[i].role != "system"), length)
         self.start = self.stop = self.head
-        self._before = [0]  # tokens of all messages from the head on
+        self._cumulative_tokens = [0]  # tokens of all messages from the head on
 
     @property
     def tokens(self) -> int:
-        return self._before[-1] - self._before[self.start - self.head]
+        return self._cumulative_tokens[-1] - self._cumulative_tokens[self.start - self.head]
 
     def put(self, message: Message) -> None:
-        self._before.append(self._before[-1] + _estimate(message, self._history.counter))
+        self._cumulative_tokens.append(
+            self._cumulative_tokens[-1] + _estimate_tokens(message, self._history.counter)
+        )
         self.stop += 1
 
-    def let_go(self, flush: int) -> bool:
+    def flush(self, min_tokens: int) -> bool:
         """One flush; whether anything went."""
         if self.stop - self.start <= 1:
             return False
-        wanted = self._before[self.start - self.head] + flush
-        cut = max(self.start, self.head + bisect_left(self._before, wanted))
+        wanted = self._cumulative_tokens[self.start - self.head] + min_tokens
+        cut = max(self.start, self.head + bisect_left(self._cumulative_tokens, wanted))
         cut = min(cut, self.stop - 1)
-        users = self._history.users
+        users = self._history.user_positions
         at = bisect_left(users, cut)
         if at < len(users) and users[at] < self.stop:
             cut = users[at]
@@ -98,34 +100,36 @@ class _Queue:
         return went
 
 
-def _estimate(message: Message, counter: TokenCounter) -> int:
+def _estimate_tokens(message: Message, counter: TokenCounter) -> int:
     content = message.content
     if isinstance(content, tuple):
         texts = [part.get("text") for part in content]
-        tokens = sum(_IMAGE if text is None else counter.text(str(text)) for text in texts)
+        tokens = sum(
+            _IMAGE_TOKENS if text is None else counter.count_text(str(text)) for text in texts
+        )
     else:
-        tokens = counter.text(content or "")
+        tokens = counter.count_text(content or "")
     if message.role == "tool":  # the id is in a dictionary, which is counted as it is printed
-        tokens += counter.text(str({"tool_call_id": message.tool_call_id}))
+        tokens += counter.count_text(str({"tool_call_id": message.tool_call_id}))
     return tokens
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="llama_index.memory",
         strategy=memory(),
-        imitates="llama-index-core 0.14.25",
-        source=(
+        product_version="llama-index-core 0.14.25",
+        url=(
             "https://github.com/run-llama/llama_index/blob/v0.14.25/llama-index-core/"
             "llama_index/core/memory/memory.py"
         ),
-        says=(
+        description=(
             "Lets go of the oldest 3,000 tokens, up to a user's message, beyond 0.7 of 30,000. An "
-            "agent's run of one turn is never shortened, and tool calls are not counted. Each message "
-            "is put as it comes; the product's agents put a turn when it is over."
+            "agent's run of one turn is never shortened, and tool calls are not counted. Each "
+            "message is put as it comes; the product's agents put a turn when it is over."
         ),
         package="llama-index-core",
-        checks=(
+        conformance_options=(
             "token_limit=4000",
             "token_limit=2000, token_flush_size=100, chat_history_token_ratio=1.0",
             "token_limit=8000, token_flush_size=1000",

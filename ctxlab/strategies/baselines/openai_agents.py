@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import Part
+from ctxlab.messages.types import ContentPart
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "tool_output_trimmer"]
+__all__ = ["MODULE_BASELINES", "tool_output_trimmer"]
 
 
 @dataclass(frozen=True, repr=False)
-class tool_output_trimmer(Base):
+class tool_output_trimmer(BaseStrategy):
     """Tool outputs before the newest user turns that are large become a header and a preview.
 
     The header names the tool by its call's id. Where an id is used again the newest call of that id
@@ -30,7 +30,7 @@ class tool_output_trimmer(Base):
 
     Source: OpenAI Agents SDK, ``ToolOutputTrimmer``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -58,34 +58,34 @@ class tool_output_trimmer(Base):
             raise SpecError("openai_agents: recent_turns and max_output_chars are at least 1")
 
     def __call__(self, context: Context, /) -> Context:
-        names: _Names = context.notes.setdefault(self, _Names())
-        renamed = names.follow(context)
+        names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())
+        renamed = names.update(context)
         history = context.history
-        newest = bisect_left(history.users, context.length) - self.recent_turns
-        results = results_of(context)
-        upto = bisect_left(results, history.users[newest]) if newest >= 0 else 0
-        for position in (*renamed, *results[names.done : upto]):
+        newest = bisect_left(history.user_positions, context.history_length) - self.recent_turns
+        results = tool_result_positions(context)
+        upto = bisect_left(results, history.user_positions[newest]) if newest >= 0 else 0
+        for position in (*renamed, *results[names.processed_results : upto]):
             self._trim(context, position, names)
-        names.done = max(names.done, upto)
+        names.processed_results = max(names.processed_results, upto)
         return context
 
-    def _trim(self, context: Context, position: int, names: _Names) -> None:
-        index, message = context.find(position), context.history[position]
+    def _trim(self, context: Context, position: int, names: _ToolNames) -> None:
+        index, message = context.find_index(position), context.history[position]
         if index is None or context.entries[index].message.role != "tool":
             return
-        name = names.of.get(message.tool_call_id or "")
-        names.looked.setdefault(message.tool_call_id or "", []).append(position)
+        name = names.by_call_id.get(message.tool_call_id or "")
+        names.processed_positions.setdefault(message.tool_call_id or "", []).append(position)
         if self.trimmable_tools is not None and name not in self.trimmable_tools:
             shorter = None
         elif isinstance(message.content, tuple):
-            shorter = self._parts(message.content, name or "unknown_tool")
+            shorter = self._preview_parts(message.content, name or "unknown_tool")
         else:
-            shorter = self._text(message.text, name or "unknown_tool")
+            shorter = self._preview_text(message.text, name or "unknown_tool")
         wanted = message if shorter is None else with_text(message, shorter)
         if wanted != context.entries[index].message:
             context.replace(index, wanted, Form.TRUNCATED)
 
-    def _text(self, text: str, name: str) -> str | None:
+    def _preview_text(self, text: str, name: str) -> str | None:
         """The preview of a plain text; None where it is short enough, or no longer than its preview."""
         size = len(text)
         shorter = (
@@ -94,9 +94,9 @@ class tool_output_trimmer(Base):
         )
         return shorter if size > self.max_output_chars and len(shorter) < size else None
 
-    def _parts(self, parts: tuple[Part, ...], name: str) -> str | None:
+    def _preview_parts(self, parts: tuple[ContentPart, ...], name: str) -> str | None:
         """The preview of an output of several parts: images go, and all of it fits the maximum."""
-        values = [_strings(part) for part in parts]
+        values = [_part_strings(part) for part in parts]
         if not parts or None in values:
             return None
         most = self.max_output_chars
@@ -113,15 +113,17 @@ class tool_output_trimmer(Base):
             body += "..."
         images = Counter("input_image" for part in parts if part["type"] == "image_url")
         return next(
-            h + body for h in _headers(name, size, shown, text, images) if _fits(h, body, most)
+            h + body for h in _iter_headers(name, size, shown, text, images) if _fits(h, body, most)
         )
 
 
-def _fits(header: str, body: str, most: int) -> bool:
-    return len(header) + len(body) <= most
+def _fits(header: str, body: str, max_chars: int) -> bool:
+    return len(header) + len(body) <= max_chars
 
 
-def _headers(name: str, size: int, shown: int, text: str, images: Counter[str]) -> Iterator[str]:
+def _iter_headers(
+    name: str, size: int, shown: int, text: str, images: Counter[str]
+) -> Iterator[str]:
     """What may stand above a preview, the most telling first."""
     count = images.total()
     dropped = f"; dropped {count} input_image" if count else ""
@@ -137,7 +139,7 @@ def _headers(name: str, size: int, shown: int, text: str, images: Counter[str]) 
     yield "[Trimmed]"
 
 
-def _strings(part: Part) -> list[str] | None:
+def _part_strings(part: ContentPart) -> list[str] | None:
     """What a part of an output weighs; None for a kind that the SDK leaves alone."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return [part["text"]]
@@ -148,41 +150,41 @@ def _strings(part: Part) -> list[str] | None:
 
 
 @dataclass
-class _Names:
+class _ToolNames:
     """Which tool an id stands for now, and what was looked at under another name."""
 
-    seen: int = 0
-    of: dict[str, str] = field(default_factory=dict)
-    looked: dict[str, list[int]] = field(default_factory=dict)
+    scanned: int = 0
+    by_call_id: dict[str, str] = field(default_factory=dict)
+    processed_positions: dict[str, list[int]] = field(default_factory=dict)
     "positions of the results of an id that have been looked at"
-    done: int = 0
+    processed_results: int = 0
     "results before it have been looked at"
 
-    def follow(self, context: Context) -> list[int]:
+    def update(self, context: Context) -> list[int]:
         """The calls that came since; returns the results whose tool goes by another name now."""
         renamed: list[int] = []
-        for position in range(self.seen, context.length):
+        for position in range(self.scanned, context.history_length):
             for call in context.history[position].tool_calls:
-                if call.name and self.of.get(call.id) != call.name:
-                    self.of[call.id] = call.name
-                    renamed += self.looked.pop(call.id, ())
-        self.seen = context.length
+                if call.name and self.by_call_id.get(call.id) != call.name:
+                    self.by_call_id[call.id] = call.name
+                    renamed += self.processed_positions.pop(call.id, ())
+        self.scanned = context.history_length
         return list(dict.fromkeys(renamed))
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="openai_agents.tool_output_trimmer",
         strategy=tool_output_trimmer(),
-        imitates="openai-agents 0.20.0",
-        source=(
+        product_version="openai-agents 0.20.0",
+        url=(
             "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions/"
             "tool_output_trimmer.py"
         ),
-        says="Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
-        "200-character preview. In a run with one user message nothing is ever trimmed.",
+        description="Tool outputs of over 500 characters before the 2 newest user messages are cut "
+        "to a 200-character preview. In a run with one user message nothing is ever trimmed.",
         package="openai-agents",
-        checks=(
+        conformance_options=(
             "",
             "recent_turns=1, max_output_chars=100, preview_chars=40",
             "max_output_chars=60, preview_chars=10, trimmable_tools=('Bash', 'read', 'bash')",

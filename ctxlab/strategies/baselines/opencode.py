@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import (
-    CLEARED,
+    CLEARED_RESULT_TEXT,
     Message,
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    SUMMARY_TOKENS,
-    billed,
-    body,
-    compact,
-    ready,
-    used,
-    window,
+    MAX_SUMMARY_TOKENS,
+    body_start,
+    compact_entries,
+    last_request_tokens,
+    prompt_tokens,
+    should_compact,
+    window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "recent_tail"]
+__all__ = ["MODULE_BASELINES", "recent_tail"]
 
-_CONTINUE = "Go on with what is next, or stop and ask if it is not clear."
+_CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear."
 
 
 @dataclass(frozen=True, repr=False)
-class recent_tail(Base):
+class recent_tail(BaseStrategy):
     """When the last request left too little room, all but a newest part becomes a summary.
 
     The newest part is a quarter of the usable tokens, 2,000 at least and 15,000 at most; where not even
@@ -61,7 +61,7 @@ class recent_tail(Base):
     "tokens of the newest outputs that are never cleared, at four characters a token"
     prune_minimum: int = 20_000
     "tokens that must be saved, else nothing is cleared"
-    summary_tokens: int = SUMMARY_TOKENS
+    summary_tokens: int = MAX_SUMMARY_TOKENS
     "of the summary at most, and at most a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
@@ -69,11 +69,11 @@ class recent_tail(Base):
     def __call__(self, context: Context, /) -> Context:
         if self.prune:
             self._prune(context)
-        size, entries, start = window(context), context.entries, body(context)
+        size, entries, start = window_tokens(context), context.entries, body_start(context)
         output = min(self.output, size // 4)
         usable = max(0, size - output - min(self.reserved, output))
-        full = billed(context) >= usable or used(context) > size
-        if not full or start == len(entries) or not ready(context, self, 0):
+        full = last_request_tokens(context) >= usable or prompt_tokens(context) > size
+        if not full or start == len(entries) or not should_compact(context, self, 0):
             return context
         keep = self.preserve_recent_tokens
         room = min(15_000, max(2_000, usable // 4)) if keep is None else keep
@@ -81,28 +81,31 @@ class recent_tail(Base):
         while stop > start and room >= entries[stop - 1].tokens:
             stop -= 1
             room -= entries[stop].tokens
-            if context.is_cut(stop):
+            if context.is_safe_cut(stop):
                 cut = stop
         if cut == start:
             cut = len(entries)
         asked = entries[-1].message.role == "user"
-        if compact(context, self, start, cut, self.summary_tokens, self.model) and not asked:
-            go_on = Message("user", _CONTINUE)
+        if (
+            compact_entries(context, self, start, cut, self.summary_tokens, self.model)
+            and not asked
+        ):
+            go_on = Message("user", _CONTINUE_PROMPT)
             context.insert(len(context.entries), go_on, Form.REWRITTEN)
         return context
 
     def _prune(self, context: Context) -> None:
         """Once a turn is over: outputs older than the last two turns, beyond the protected ones."""
-        users, results = context.history.users, results_of(context)
-        spoken = bisect_left(users, context.length)
-        last, done = context.notes.get(self, (0, 0))
+        users, results = context.history.user_positions, tool_result_positions(context)
+        spoken = bisect_left(users, context.history_length)
+        last, done = context.strategy_state.get(self, (0, 0))
         if spoken == last or spoken < 3:
             return
         # The message that begins the new turn had not been said when the old one was pruned.
         upto = bisect_left(results, users[spoken - 3])
         total, going, newest = 0, list[int](), done
         for number in range(upto - 1, done - 1, -1):
-            index = context.find(results[number])
+            index = context.find_index(results[number])
             if index is None or context.entries[index].form is Form.SUMMARY:
                 break
             tokens = len(context.entries[index].message.text) // 4
@@ -112,25 +115,25 @@ class recent_tail(Base):
                 going.append(index)
         if total - self.prune_protect > self.prune_minimum and going:
             for index in going:
-                context.rewrite(index, _cleared, Form.STUB)
+                context.rewrite(index, _clear_text, Form.STUB)
             done = newest
-        context.notes[self] = spoken, done
+        context.strategy_state[self] = spoken, done
 
 
-def _cleared(message: Message, _: ToolCall | None) -> Message:
+def _clear_text(message: Message, _: ToolCall | None) -> Message:
     """The result with nothing but a line that says so."""
-    return with_text(message, CLEARED)
+    return with_text(message, CLEARED_RESULT_TEXT)
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "opencode",
         recent_tail(),
         "opencode at 31e22f6",
         "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
-        "When the last request and its answer leave less than output and reserve, everything but the"
-        " newest 2,000 to 15,000 tokens becomes a summary, and it is told to go on. It does not count"
-        " what has come since the answer. Clearing old outputs (prune=True) is off by default. There"
-        " the summary answers a message of its own; here it is one message of the user's.",
+        "When the last request and its answer leave less than output and reserve, everything but "
+        "the newest 2,000 to 15,000 tokens becomes a summary, and it is told to go on. It does not "
+        "count what has come since the answer. Clearing old outputs (prune=True) is off by default. "
+        "There the summary answers a message of its own; here it is one message of the user's.",
     ),
 )

@@ -18,36 +18,36 @@ from ctxlab.context.history import (
     Entry,
     Form,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.wrapped_summary import wrapped_summary
+from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
 __all__ = [
-    "FAMILY",
-    "Size",
+    "MODULE_BASELINES",
+    "ContextSize",
     "pydantic_ai_manager",
     "pydantic_ai_sliding",
     "pydantic_ai_summarization",
 ]
 
-Size: TypeAlias = tuple[str, float]
+ContextSize: TypeAlias = tuple[str, float]
 """``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
 
-_AROUND = 5
-_SPAN = 64
-_SEES = 16_000
-_HEADER = "Summary of previous conversation:\n\n"
+_LOOKBACK_MESSAGES = 5
+_INITIAL_SPAN = 64
+_SUMMARY_INPUT_CHARS = 16_000
+_SUMMARY_PREFIX = "Summary of previous conversation:\n\n"
 
 
 @dataclass(frozen=True, repr=False)
-class pydantic_ai_sliding(Base):
+class pydantic_ai_sliding(BaseStrategy):
     """Once there are too many messages, only the newest stay; the system prompt goes with the oldest.
 
     A cut moves back to where no call is parted from a result of its id.
 
     Source: summarization-pydantic-ai, ``create_sliding_window_processor``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -59,36 +59,36 @@ class pydantic_ai_sliding(Base):
     ['4', '5', '6']
     """
 
-    trigger: Size = ("messages", 100)
+    trigger: ContextSize = ("messages", 100)
     "from which on it cuts"
-    keep: Size = ("messages", 50)
+    keep: ContextSize = ("messages", 50)
     "what stays of the end"
-    keep_head: Size | None = None
+    keep_head: ContextSize | None = None
     "what stays of the beginning"
 
     def __call__(self, context: Context, /) -> Context:
-        view = _triggered(context, self.trigger)
+        view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
-        cut = view.cut(self.keep, in_flight=False)
+        cut = view.find_cut(self.keep, in_flight=False)
         if not 0 < cut < view.size:
             return context
-        head = view.head(self.keep_head) if self.keep_head else 0
+        head = view.head_count(self.keep_head) if self.keep_head else 0
         cut = max(cut, head)
         if head < cut < view.size:
-            context.drop(view.first[head], view.first[cut])
+            context.drop(view.starts[head], view.starts[cut])
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class pydantic_ai_summarization(Base):
+class pydantic_ai_summarization(BaseStrategy):
     """Once there is too much, everything before the newest messages becomes one summary.
 
     The system prompt stays. A cut moves back to where no call is parted from a result of its id.
 
     Source: summarization-pydantic-ai, ``create_summarization_processor``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -100,30 +100,38 @@ class pydantic_ai_summarization(Base):
     ['Summary of', 'message 5.', 'message 6.']
     """
 
-    trigger: Size = ("tokens", 170_000)
+    trigger: ContextSize = ("tokens", 170_000)
     "from which on it summarizes"
-    keep: Size = ("messages", 20)
+    keep: ContextSize = ("messages", 20)
     "what stays of the end; with no messages the request under way does"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        view = _triggered(context, self.trigger)
+        view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
-        cut = view.cut(self.keep, in_flight=True)
-        start = view.systems(cut)
-        if cut <= 0 or start >= view.first[cut]:
+        cut = view.find_cut(self.keep, in_flight=True)
+        start = view.system_prompt_end(cut)
+        if cut <= 0 or start >= view.starts[cut]:
             return context
-        stop = view.first[cut]
-        said = wrapped_summary(context, start, stop, self.model, _HEADER, sees=_SEES, strip=True)
+        stop = view.starts[cut]
+        said = make_wrapped_summary(
+            context,
+            start,
+            stop,
+            self.model,
+            _SUMMARY_PREFIX,
+            input_chars=_SUMMARY_INPUT_CHARS,
+            strip=True,
+        )
         context.fold(start, stop, said)
         context.report("summary")
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class pydantic_ai_manager(Base):
+class pydantic_ai_manager(BaseStrategy):
     """Once the window is nearly full, a summary stands before the request under way, that time only.
 
     The capability hands the model a shorter history and leaves the run's own as it is. So from then on
@@ -131,7 +139,7 @@ class pydantic_ai_manager(Base):
 
     Source: summarization-pydantic-ai, ``ContextManagerCapability``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -148,7 +156,7 @@ class pydantic_ai_manager(Base):
     "tokens of the window; None: what is available"
     compress_threshold: float = 0.9
     "share of the window from which on it summarizes"
-    keep: Size = ("messages", 0)
+    keep: ContextSize = ("messages", 0)
     "what stays of the end; with no messages the request under way does"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
@@ -158,145 +166,157 @@ class pydantic_ai_manager(Base):
         if context.tokens < int(window * self.compress_threshold):
             return context
         # Nothing is dropped here, so only as much of the end is looked at as is needed.
-        entries, span, cut = context.entries, _SPAN, 0
+        entries, span, cut = context.entries, _INITIAL_SPAN, 0
         while True:
-            view = _View(context, max(0, len(entries) - span), window)
-            cut = view.cut(self.keep, in_flight=True)
-            if cut > _AROUND or span >= len(entries):
+            view = _MessageView(context, max(0, len(entries) - span), window)
+            cut = view.find_cut(self.keep, in_flight=True)
+            if cut > _LOOKBACK_MESSAGES or span >= len(entries):
                 break
             span *= 4
-        stop = view.first[cut]
+        stop = view.starts[cut]
         start = next((i for i in range(stop) if entries[i].message.role != "system"), stop)
         if cut <= 0 or start >= stop:
             return context
-        said = wrapped_summary(context, start, stop, self.model, _HEADER, sees=_SEES, strip=True)
-        tokens = context.history.counter.message(said)
+        said = make_wrapped_summary(
+            context,
+            start,
+            stop,
+            self.model,
+            _SUMMARY_PREFIX,
+            input_chars=_SUMMARY_INPUT_CHARS,
+            strip=True,
+        )
+        tokens = context.history.counter.count_message(said)
         first, last = entries[start].start, entries[stop - 1].stop
         context.report("summary")
-        summary = Entry(said, tokens, Form.SUMMARY, first, last, context.turn)
+        summary = Entry(said, tokens, Form.SUMMARY, first, last, context.request_index)
         return context.fork_with(start, stop, [summary])
 
 
-def _triggered(context: Context, trigger: Size) -> _View | None:
+def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView | None:
     """The view of a context that is large enough; there are no more messages than entries."""
     kind, value = trigger
     threshold = int(value * context.available) if kind == "fraction" else value
-    if _many(context, kind, len(context.entries)) < threshold:
+    if _measure(context, kind, len(context.entries)) < threshold:
         return None
-    view = _View(context)
-    return view if _many(context, kind, view.size) >= threshold else None
+    view = _MessageView(context)
+    return view if _measure(context, kind, view.size) >= threshold else None
 
 
-def _many(context: Context, kind: str, messages: int) -> int:
+def _measure(context: Context, kind: str, messages: int) -> int:
     return messages if kind == "messages" else context.tokens
 
 
-class _View:
-    """A context as messages of Pydantic AI: ``first[i]`` is the entry where message ``i`` begins."""
+class _MessageView:
+    """A context as messages of Pydantic AI: ``starts[i]`` is the entry where message ``i`` begins."""
 
     def __init__(self, context: Context, begin: int = 0, window: int | None = None) -> None:
         self.context, self.entries = context, context.entries
         self.window = window
-        self.first: list[int] = []
+        self.starts: list[int] = []
         ends, last = True, 0
         for index in range(begin, len(self.entries)):
             entry = self.entries[index]
             reply = entry.message.role == "assistant"
             if reply or ends or entry.start != last:
-                self.first.append(index)
+                self.starts.append(index)
             # What came after a summary, or after a cut, began a message of its own.
             ends, last = reply or entry.form is Form.SUMMARY, entry.stop
-        self.size = len(self.first)
-        self.first.append(len(self.entries))
+        self.size = len(self.starts)
+        self.starts.append(len(self.entries))
         sums = [0, *accumulate(entry.tokens for entry in self.entries[begin:])]
-        self.sums = [sums[index - begin] for index in self.first]
+        self.sums = [sums[index - begin] for index in self.starts]
 
-    def cut(self, keep: Size, in_flight: bool) -> int:
+    def find_cut(self, keep: ContextSize, in_flight: bool) -> int:
         """The message from which on all stay."""
         kind, value = keep
         if kind != "messages":
-            return self._cut_tokens(self._tokens(keep))
+            return self._find_token_cut(self._size_tokens(keep))
         wanted = int(value)
         if wanted == 0:
-            asked = self.size and self._of(self.size - 1)[0].message.role != "assistant"
+            asked = (
+                self.size and self._message_entries(self.size - 1)[0].message.role != "assistant"
+            )
             if not (in_flight and asked):
                 return self.size
             wanted = 1
-        return self._safe(self.size - wanted) if self.size > wanted else 0
+        return self._find_safe_cut(self.size - wanted) if self.size > wanted else 0
 
-    def _tokens(self, size: Size) -> int:
+    def _size_tokens(self, size: ContextSize) -> int:
         kind, value = size
         window = self.context.available if self.window is None else self.window
         return int(value * window) if kind == "fraction" else int(value)
 
-    def _cut_tokens(self, tokens: int) -> int:
+    def _find_token_cut(self, tokens: int) -> int:
         whole = self.sums[-1]
         if whole <= tokens:
             return 0
         found = next(i for i in range(self.size + 1) if whole - self.sums[i] <= tokens)
-        return self._safe(found if found < self.size else max(0, self.size - 1))
+        return self._find_safe_cut(found if found < self.size else max(0, self.size - 1))
 
-    def _safe(self, cut: int) -> int:
-        answered = self._answered()
-        return next((i for i in range(cut, 0, -1) if self._parts_nothing(i, answered)), 0)
+    def _find_safe_cut(self, cut: int) -> int:
+        answered = self._newest_results()
+        return next((i for i in range(cut, 0, -1) if self._is_safe_cut(i, answered)), 0)
 
-    def head(self, keep: Size) -> int:
+    def head_count(self, keep: ContextSize) -> int:
         """How many messages of the beginning stay."""
         kind, value = keep
         if kind == "messages":
             count = min(int(value), self.size)
         else:
-            tokens = self._tokens(keep)
+            tokens = self._size_tokens(keep)
             count = next((i for i in range(self.size) if self.sums[i + 1] > tokens), self.size)
-        answered = self._answered()
-        while count < self.size and not self._parts_nothing(count, answered):
+        answered = self._newest_results()
+        while count < self.size and not self._is_safe_cut(count, answered):
             count += 1
         return count
 
-    def systems(self, cut: int) -> int:
+    def system_prompt_end(self, cut: int) -> int:
         """Entries of the system prompt at the beginning, which stays before the summary."""
-        stop = self.first[cut]
+        stop = self.starts[cut]
         prompts = (entry.message.role == "system" for entry in self.entries[:stop])
         return next((index for index, is_prompt in enumerate(prompts) if not is_prompt), stop)
 
-    def _of(self, number: int) -> Sequence[Entry]:
-        return self.entries[self.first[number] : self.first[number + 1]]
+    def _message_entries(self, number: int) -> Sequence[Entry]:
+        return self.entries[self.starts[number] : self.starts[number + 1]]
 
-    def _answered(self) -> dict[str, int]:
+    def _newest_results(self) -> dict[str, int]:
         """The newest message that holds a result of an id."""
         return {
             entry.message.tool_call_id: number
             for number in range(self.size)
-            for entry in self._of(number)
+            for entry in self._message_entries(number)
             if entry.message.role == "tool" and entry.message.tool_call_id
         }
 
-    def _parts_nothing(self, cut: int, answered: dict[str, int]) -> bool:
+    def _is_safe_cut(self, cut: int, answered: dict[str, int]) -> bool:
         """Only calls of the few messages before the cut are looked at, but all results after it."""
         return not any(
             answered.get(call.id, -1) >= cut
-            for number in range(max(0, cut - _AROUND), cut)
-            for entry in self._of(number)
+            for number in range(max(0, cut - _LOOKBACK_MESSAGES), cut)
+            for entry in self._message_entries(number)
             for call in entry.message.tool_calls
         )
 
 
-_READ = "summarization-pydantic-ai 0.1.11"
-_AT = "https://github.com/vstorm-co/summarization-pydantic-ai/blob/v0.1.11/src/pydantic_ai_summarization/"
-_COUNTED = " Tokens are counted as everywhere here, through the package's own parameter for that."
-_KEPT = "model='scripted'"
+_PRODUCT_VERSION = "summarization-pydantic-ai 0.1.11"
+_SOURCE_URL = "https://github.com/vstorm-co/summarization-pydantic-ai/blob/v0.1.11/src/pydantic_ai_summarization/"
+_COUNTING_NOTE = (
+    " Tokens are counted as everywhere here, through the package's own parameter for that."
+)
+_SCRIPTED_MODEL = "model='scripted'"
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="pydantic_ai.sliding",
         strategy=pydantic_ai_sliding(),
-        imitates=_READ,
-        source=_AT + "sliding_window.py",
-        says="From 100 messages on only the newest 50 stay; the system prompt goes too. It is the "
-        "processor, whose cuts stay cut; the package's capability of the same name cuts the whole "
-        "history anew before each request." + _COUNTED,
+        product_version=_PRODUCT_VERSION,
+        url=_SOURCE_URL + "sliding_window.py",
+        description="From 100 messages on only the newest 50 stay; the system prompt goes too. It "
+        "is the processor, whose cuts stay cut; the package's capability of the same name cuts the "
+        "whole history anew before each request." + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
-        checks=(
+        conformance_options=(
             "trigger=('messages', 30), keep=('messages', 15)",
             "trigger=('tokens', 6000), keep=('tokens', 2500)",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), keep_head=('messages', 1)",
@@ -305,32 +325,33 @@ FAMILY: tuple[Baseline, ...] = (
     Baseline(
         name="pydantic_ai.summarization",
         strategy=pydantic_ai_summarization(),
-        imitates=_READ,
-        source=_AT + "processor.py",
-        says="From 170,000 tokens on everything but the newest 20 messages becomes a summary; its "
-        "writer sees the last 16,000 characters. It is the processor, whose summaries stay; the "
-        "package's capability of the same name writes a new one before each request." + _COUNTED,
+        product_version=_PRODUCT_VERSION,
+        url=_SOURCE_URL + "processor.py",
+        description="From 170,000 tokens on everything but the newest 20 messages becomes a "
+        "summary; its writer sees the last 16,000 characters. It is the processor, whose summaries "
+        "stay; the package's capability of the same name writes a new one before each request."
+        + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
-        checks=(
-            f"trigger=('tokens', 8000), {_KEPT}",
-            f"trigger=('messages', 24), keep=('messages', 8), {_KEPT}",
-            f"trigger=('fraction', 0.5), keep=('tokens', 2000), {_KEPT}",
+        conformance_options=(
+            f"trigger=('tokens', 8000), {_SCRIPTED_MODEL}",
+            f"trigger=('messages', 24), keep=('messages', 8), {_SCRIPTED_MODEL}",
+            f"trigger=('fraction', 0.5), keep=('tokens', 2000), {_SCRIPTED_MODEL}",
         ),
     ),
     Baseline(
         name="pydantic_ai.manager",
         strategy=pydantic_ai_manager(),
-        imitates=_READ,
-        source=_AT + "capability.py",
-        says="From 0.9 of the window on everything but the request under way stands as a summary. The "
-        "run's history stays whole, so each later request is summarized from the beginning."
-        + _COUNTED,
+        product_version=_PRODUCT_VERSION,
+        url=_SOURCE_URL + "capability.py",
+        description="From 0.9 of the window on everything but the request under way stands as a "
+        "summary. The run's history stays whole, so each later request is summarized from the "
+        "beginning." + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
-        checks=(
-            _KEPT,
-            f"max_tokens=6000, {_KEPT}",
-            f"compress_threshold=0.4, keep=('messages', 6), {_KEPT}",
-            f"keep=('tokens', 3000), {_KEPT}",
+        conformance_options=(
+            _SCRIPTED_MODEL,
+            f"max_tokens=6000, {_SCRIPTED_MODEL}",
+            f"compress_threshold=0.4, keep=('messages', 6), {_SCRIPTED_MODEL}",
+            f"keep=('tokens', 3000), {_SCRIPTED_MODEL}",
         ),
     ),
 )

@@ -8,22 +8,22 @@ from itertools import groupby
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
-    SUMMARY_TOKENS,
-    body,
-    compact,
-    ready,
-    used,
-    window,
+    MAX_SUMMARY_TOKENS,
+    body_start,
+    compact_entries,
+    prompt_tokens,
+    should_compact,
+    window_tokens,
 )
 
-__all__ = ["FAMILY", "condense"]
+__all__ = ["MODULE_BASELINES", "condense"]
 
 
 @dataclass(frozen=True, repr=False)
-class condense(Base):
+class condense(BaseStrategy):
     """One summary for everything, or the older half hidden after the first message.
 
     Messages are counted as Anthropic does: results and words between two answers are one.
@@ -43,28 +43,28 @@ class condense(Base):
     "of the window, at which it summarises if it has not before"
     max_tokens: int = 8192
     "kept free for the reply, beside a tenth of the window"
-    summary_tokens: int = SUMMARY_TOKENS
+    summary_tokens: int = MAX_SUMMARY_TOKENS
     "of the summary at most, and at most a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        size, start = window(context), body(context)
+        size, start = window_tokens(context), body_start(context)
         allowed = max(0, 0.9 * size - self.max_tokens)
         limit = min(allowed + 1, self.auto_condense_context_percent / 100 * size)
         if start == len(context.entries):
             return context
-        if self.auto_condense_context and ready(context, self, limit):
+        if self.auto_condense_context and should_compact(context, self, limit):
             tokens, stop = self.summary_tokens, len(context.entries)
-            if compact(context, self, start, stop, tokens, self.model):
+            if compact_entries(context, self, start, stop, tokens, self.model):
                 return context
-        if used(context) > allowed:
-            self._hide(context, start)
+        if prompt_tokens(context) > allowed:
+            self._hide_older_half(context, start)
         return context
 
-    def _hide(self, context: Context, start: int) -> None:
+    def _hide_older_half(self, context: Context, start: int) -> None:
         """An even number of messages after the first go, half of them at most; a line says so."""
-        seen = [i for i in range(start, len(context.entries)) if not _is_mark(context, i)]
+        seen = [i for i in range(start, len(context.entries)) if not _is_inserted(context, i)]
         groups: list[int] = []
         for of_model, few in groupby(
             seen, lambda i: context.entries[i].message.role == "assistant"
@@ -74,29 +74,30 @@ class condense(Base):
         going = (len(groups) - 1) // 2 // 2 * 2
         if going <= 0:
             return
-        first, stop = groups[1], context.next_cut(groups[going + 1])
-        stop = min(stop, max(first, context.tail))
+        first, stop = groups[1], context.next_safe_cut(groups[going + 1])
+        stop = min(stop, max(first, context.last_unit_start))
         if first < stop:
             context.drop(first, stop)
-            mark = Message("user", f"[{going} messages hidden to make room]")
-            context.insert(first, mark, Form.REWRITTEN)
+            marker = Message("user", f"[{going} messages hidden to make room]")
+            context.insert(first, marker, Form.REWRITTEN)
 
 
-def _is_mark(context: Context, index: int) -> bool:
+def _is_inserted(context: Context, index: int) -> bool:
     entry = context.entries[index]
     return entry.start == entry.stop
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "roo",
         condense(),
         "Roo Code, context-management at 0cc04f4 and condense of a fork at 8400c68",
         "https://github.com/RooCodeInc/Roo-Code/blob/0cc04f43f1a1e340df9a72771c2cb80df6e103b3/src/core/context-management/index.ts",
-        "Above 0.9 of the window less the reply, one summary for everything; where that fails, half of"
-        " the messages after the first are hidden, and the lines that say so pile up. The default of"
-        " 100 % never comes first; in a window under 9,100 tokens nothing is left for the prompt, and"
-        " it condenses at every request. Up to the end of 2025 the first and the last 3 messages stayed"
-        " beside the summary. Outlines of files that were read, which Roo adds, are not imitated.",
+        "Above 0.9 of the window less the reply, one summary for everything; where that fails, half "
+        "of the messages after the first are hidden, and the lines that say so pile up. The default "
+        "of 100 % never comes first; in a window under 9,100 tokens nothing is left for the prompt, "
+        "and it condenses at every request. Up to the end of 2025 the first and the last 3 messages "
+        "stayed beside the summary. Outlines of files that were read, which Roo adds, are not "
+        "imitated.",
     ),
 )

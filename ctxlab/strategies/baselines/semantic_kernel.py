@@ -15,15 +15,15 @@ from ctxlab.context.history import (
 )
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 
-__all__ = ["FAMILY", "summarization", "truncation"]
+__all__ = ["MODULE_BASELINES", "summarization", "truncation"]
 
 
 @dataclass(frozen=True, repr=False)
-class truncation(Base):
+class truncation(BaseStrategy):
     """Above a count of messages the oldest go, up to the beginning of the chain of calls at the cut.
 
     The first system message stays and counts.
@@ -44,13 +44,13 @@ class truncation(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(self.target_count)
+        _require_positive(self.target_count)
 
     def __call__(self, context: Context, /) -> Context:
-        cut = _cut(context, self, self.target_count, self.threshold_count, 0)
+        cut = _find_cut(context, self, self.target_count, self.threshold_count, 0)
         if cut is None:
             return context
-        system = _system(context, self)
+        system = _find_system_message(context, self)
         if system is None or system >= cut:
             if cut:
                 context.drop(0, cut)
@@ -63,7 +63,7 @@ class truncation(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class summarization(Base):
+class summarization(BaseStrategy):
     """Above a count of messages the oldest become a summary that leaves out calls and results.
 
     At every request the cut moves on, so the summary is written again each time, at times of nothing
@@ -91,28 +91,28 @@ class summarization(Base):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(self.target_count)
+        _require_positive(self.target_count)
 
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
-        system = _system(context, self)
+        system = _find_system_message(context, self)
         summaries = 0
         while summaries < len(entries) and _is_summary(entries[summaries]):
             summaries += 1
         offset = summaries if summaries < len(entries) else 0
-        cut = _cut(context, self, self.target_count, self.threshold_count, offset)
+        cut = _find_cut(context, self, self.target_count, self.threshold_count, offset)
         if cut is None:
             return context
         said = [entry for entry in entries[:cut] if entry.message.role != "system"]
         if not self.include_function_content_in_summary:
-            said = [entry for entry in said if not _is_chain(entry)]
+            said = [entry for entry in said if not _is_call_or_result(entry)]
         if not said:
             return context
         previous = ""
         if _is_summary(said[0]):
             previous = said[0].message.text
             said = said[1:]
-        text = written(
+        text = write_unchecked_summary(
             context, previous, [entry.message for entry in said], self.tokens, self.model
         )
         message = Message("assistant", text)
@@ -129,13 +129,15 @@ class summarization(Base):
         return context
 
 
-def _cut(context: Context, owner: Base, target: int, threshold: int, offset: int) -> int | None:
+def _find_cut(
+    context: Context, strategy: BaseStrategy, target: int, threshold: int, offset: int
+) -> int | None:
     """Index of the first entry that stays; None where nothing is to be done."""
     entries = context.entries
     count = len(entries)
     if count <= target + threshold:
         return None
-    system = _system(context, owner)
+    system = _find_system_message(context, strategy)
     if system is not None and system < count - target:
         target -= 1
         if target <= 0:
@@ -144,43 +146,43 @@ def _cut(context: Context, owner: Base, target: int, threshold: int, offset: int
     if earliest <= offset:
         return None
     index = count - target
-    if index < count and _is_chain(entries[index]):
-        index = max(offset, _chain_start(context, owner, index))
+    if index < count and _is_call_or_result(entries[index]):
+        index = max(offset, _chain_start(context, strategy, index))
     for user in range(index, earliest - 1, -1):
         if entries[user].message.role == "user":
             return user
     return index
 
 
-def _chain_start(context: Context, owner: Base, index: int) -> int:
+def _chain_start(context: Context, strategy: BaseStrategy, index: int) -> int:
     """Where the calls and results begin that stand in a row up to ``index``."""
     # Kept by position, since a run of an agent is one chain and would be walked at every request.
-    known: tuple[int, int] | None = context.notes.get((owner, "chain"))
+    known: tuple[int, int] | None = context.strategy_state.get((strategy, "chain"))
     entries = context.entries
     start = index
-    while start and _is_chain(entries[start - 1]):
+    while start and _is_call_or_result(entries[start - 1]):
         if known and known[0] <= entries[start].start <= known[1]:
-            start = context.index_from(known[0])
+            start = context.index_at_or_after(known[0])
             break
         start -= 1
-    context.notes[owner, "chain"] = (entries[start].start, entries[index].start)
+    context.strategy_state[strategy, "chain"] = (entries[start].start, entries[index].start)
     return start
 
 
-def _system(context: Context, owner: Base) -> int | None:
+def _find_system_message(context: Context, strategy: BaseStrategy) -> int | None:
     """Index of the first system message that is there."""
-    seen = context.notes.get((owner, "system"), 0)
+    seen = context.strategy_state.get((strategy, "system"), 0)
     entries = context.entries
-    index = context.index_from(seen)
+    index = context.index_at_or_after(seen)
     while index < len(entries) and entries[index].message.role != "system":
         index += 1
-    context.notes[owner, "system"] = (
-        entries[index].start if index < len(entries) else context.length
+    context.strategy_state[strategy, "system"] = (
+        entries[index].start if index < len(entries) else context.history_length
     )
     return index if index < len(entries) else None
 
 
-def _is_chain(entry: Entry) -> bool:
+def _is_call_or_result(entry: Entry) -> bool:
     return entry.message.role == "tool" or bool(entry.message.tool_calls)
 
 
@@ -188,25 +190,25 @@ def _is_summary(entry: Entry) -> bool:
     return entry.form is Form.SUMMARY
 
 
-def _positive(target: int) -> None:
+def _require_positive(target: int) -> None:
     if target == 0:
         raise SpecError("semantic_kernel: target_count is 0; the package wants at least 1")
 
 
-_SOURCE = (
+_SOURCE_URL = (
     "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python/semantic_kernel/contents/"
     "history_reducer/chat_history_"
 )
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "semantic_kernel.truncation",
         truncation(),
         "semantic-kernel 1.45.0",
-        _SOURCE + "truncation_reducer.py",
-        "Above target and threshold the oldest messages go; the cut walks back to the beginning of a "
-        "chain of calls and results, so a run of an agent loses little but its task. The package sets "
-        "no target: 40 is ours.",
+        _SOURCE_URL + "truncation_reducer.py",
+        "Above target and threshold the oldest messages go; the cut walks back to the beginning of "
+        "a chain of calls and results, so a run of an agent loses little but its task. The package "
+        "sets no target: 40 is ours.",
         "semantic-kernel",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),
@@ -214,9 +216,10 @@ FAMILY: tuple[Baseline, ...] = (
         "semantic_kernel.summarization",
         summarization(),
         "semantic-kernel 1.45.0",
-        _SOURCE + "summarization_reducer.py",
-        "Above target and threshold the oldest messages become one summary, calls and results left out "
-        "of it; it is written again at nearly every request. The package sets no target: 40 is ours.",
+        _SOURCE_URL + "summarization_reducer.py",
+        "Above target and threshold the oldest messages become one summary, calls and results left "
+        "out of it; it is written again at nearly every request. The package sets no target: 40 is "
+        "ours.",
         "semantic-kernel",
         (
             "model='gpt-5-mini'",

@@ -16,27 +16,27 @@ from itertools import pairwise
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.helpers.message_blocks import (
-    block_after,
-    prompt_end,
+    block_end,
+    system_prompt_end,
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "shorten", "sliding", "summarizing"]
+__all__ = ["MODULE_BASELINES", "shorten_result", "sliding", "summarizing"]
 
-_KEPT = 200
-_MARK = "... [truncated:"
+_KEPT_CHARS = 200
+_TRUNCATION_MARKER = "... [truncated:"
 
 
 @dataclass(frozen=True, repr=False)
-class sliding(Base):
+class sliding(BaseStrategy):
     """The newest messages once a turn is over; where a request does not fit, first the oldest result.
 
     The oldest step's results keep their first and last 200 characters; once they are that short, the
@@ -62,40 +62,46 @@ class sliding(Base):
     "share of the budget from which on messages go before the call; None: only where it does not fit"
 
     def __call__(self, context: Context, /) -> Context:
-        done, calls = context.notes.get(self, (0, 0))
+        done, calls = context.strategy_state.get(self, (0, 0))
         history = context.history
-        for position in range(max(done, 1), context.length):
+        for position in range(max(done, 1), context.history_length):
             before = history[position - 1].role
             if history[position].role == "user" and before not in ("user", "system"):
-                self._manage(context, context.index_from(position))
+                self._apply_window(context, context.index_at_or_after(position))
 
         def before_call() -> None:
             nonlocal calls
-            _compress(context, self.proactive_compression, lambda: self._reduce(context))
+            _compress_proactively(
+                context, self.proactive_compression, lambda: self._reduce(context)
+            )
             if self.per_turn is not False:
                 calls += 1
                 if calls % int(self.per_turn) == 0:
-                    self._manage(context, len(context.entries))
+                    self._apply_window(context, len(context.entries))
 
-        _until_it_fits(context, before_call, lambda: self._reduce(context, overflow=True))
-        context.notes[self] = context.length, calls
+        _reduce_until_fit(context, before_call, lambda: self._reduce(context, overflow=True))
+        context.strategy_state[self] = context.history_length, calls
         return context
 
-    def _manage(self, context: Context, stop: int) -> None:
-        if len(_starts(context, stop)) - 1 > self.window_size:
+    def _apply_window(self, context: Context, stop: int) -> None:
+        if len(_block_starts(context, stop)) - 1 > self.window_size:
             self._reduce(context, stop)
 
     def _reduce(self, context: Context, stop: int | None = None, overflow: bool = False) -> bool:
         """Whether anything could be done to the entries before ``stop``."""
         stop = len(context.entries) if stop is None else stop
-        starts, entries = _starts(context, stop), context.entries
+        starts, entries = _block_starts(context, stop), context.entries
         count = len(starts) - 1
         if self.window_size == 0:
             begin = count
         else:
-            if overflow and self.should_truncate_results and _truncate_oldest(context, starts):
+            if (
+                overflow
+                and self.should_truncate_results
+                and _truncate_oldest_results(context, starts)
+            ):
                 return True
-            begin = _trim_point(
+            begin = _find_trim_point(
                 [entries[start].message for start in starts[:-1]],
                 2 if count <= self.window_size else count - self.window_size,
             )
@@ -106,7 +112,7 @@ class sliding(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class summarizing(Base):
+class summarizing(BaseStrategy):
     """Where a request does not fit, the oldest part becomes a summary, until it fits.
 
     Source: strands-agents 1.62.0, ``SummarizingConversationManager``.
@@ -134,14 +140,14 @@ class summarizing(Base):
             return self._summarize(context)
 
         def before_call() -> None:
-            _compress(context, self.proactive_compression, reduce)
+            _compress_proactively(context, self.proactive_compression, reduce)
 
-        _until_it_fits(context, before_call, reduce)
+        _reduce_until_fit(context, before_call, reduce)
         return context
 
     def _summarize(self, context: Context) -> bool:
         """Whether there was enough to summarise, and it grew shorter."""
-        entries, starts = context.entries, _starts(context, len(context.entries))
+        entries, starts = context.entries, _block_starts(context, len(context.entries))
         count, tokens = len(starts) - 1, context.tokens
         ratio = max(0.1, min(0.8, self.summary_ratio))
         split = min(max(1, int(count * ratio)), count - self.preserve_recent_messages)
@@ -160,18 +166,20 @@ class summarizing(Base):
         if folded[0].form is Form.SUMMARY:
             previous, folded = folded[0].message.text, folded[1:]
         messages = [entry.message for entry in folded]
-        text = written(context, previous, messages, self.tokens, self.model)
+        text = write_unchecked_summary(context, previous, messages, self.tokens, self.model)
         context.fold(starts[0], starts[split], Message("user", text))
         context.report("summary")
         return split > 1 or context.tokens < tokens
 
 
-def _compress(context: Context, share: float | None, reduce: Callable[[], bool]) -> None:
+def _compress_proactively(
+    context: Context, share: float | None, reduce: Callable[[], bool]
+) -> None:
     if share is not None and context.tokens >= share * context.available:
         reduce()
 
 
-def _until_it_fits(
+def _reduce_until_fit(
     context: Context, before_call: Callable[[], None], reduce: Callable[[], bool]
 ) -> None:
     """The agent's loop: a call that does not fit is reduced and made again."""
@@ -183,17 +191,17 @@ def _until_it_fits(
         before_call()
 
 
-def _starts(context: Context, stop: int) -> list[int]:
+def _block_starts(context: Context, stop: int) -> list[int]:
     """Where the blocks begin that follow the system prompt, and where the last of them ends."""
-    entries, index = context.entries, prompt_end(context.entries)
+    entries, index = context.entries, system_prompt_end(context.entries)
     starts = [index]
     while index < stop:
-        index = block_after(entries, index)
+        index = block_end(entries, index)
         starts.append(index)
     return starts
 
 
-def _trim_point(messages: Sequence[Message], begin: int) -> int:
+def _find_trim_point(messages: Sequence[Message], begin: int) -> int:
     """The first user's message from ``begin`` on, else the first call with a result; -1 for none."""
     for index in range(begin, len(messages)):
         if messages[index].role in ("user", "system"):
@@ -204,43 +212,44 @@ def _trim_point(messages: Sequence[Message], begin: int) -> int:
     return -1
 
 
-def _truncate_oldest(context: Context, starts: Sequence[int]) -> bool:
+def _truncate_oldest_results(context: Context, starts: Sequence[int]) -> bool:
     """Shortens the results of the oldest step; whether there was anything to shorten."""
     entries = context.entries
     for start, stop in pairwise(starts):
         if entries[start].message.role == "tool":
-            cut = [context.rewrite(i, shorten, Form.TRUNCATED) for i in range(start, stop)]
+            cut = [context.rewrite(i, shorten_result, Form.TRUNCATED) for i in range(start, stop)]
             return any(cut)
     return False
 
 
-def shorten(message: Message, _: ToolCall | None) -> Message | None:
+def shorten_result(message: Message, _: ToolCall | None) -> Message | None:
     """A result with the middle of each text left out, images as a line; None where it is short."""
     content = message.content
     if not isinstance(content, tuple):
-        text = _shorter(message.text)
+        text = _shorten_text(message.text)
         return None if text is None else with_text(message, text)
-    parts = tuple(_shorter_part(part) for part in content)
+    parts = tuple(_shorten_part(part) for part in content)
     return None if parts == content else message.replace(content=parts)
 
 
-def _shorter_part(part: Part) -> Part:
+def _shorten_part(part: ContentPart) -> ContentPart:
     text: str | None = None
     if part.get("type") == "image_url":
-        text = _image(str(part.get("image_url", {}).get("url", "")))
+        text = _image_placeholder(str(part.get("image_url", {}).get("url", "")))
     elif part.get("type") == "text":
-        text = _shorter(str(part.get("text") or ""))
+        text = _shorten_text(str(part.get("text") or ""))
     return part if text is None else {"type": "text", "text": text}
 
 
-def _shorter(text: str) -> str | None:
-    left_out = len(text) - 2 * _KEPT
-    if left_out <= 0 or _MARK in text:
+def _shorten_text(text: str) -> str | None:
+    left_out = len(text) - 2 * _KEPT_CHARS
+    if left_out <= 0 or _TRUNCATION_MARKER in text:
         return None
-    return f"{text[:_KEPT]}...\n\n{_MARK} {left_out} chars removed] ...\n\n...{text[-_KEPT:]}"
+    note = f"{_TRUNCATION_MARKER} {left_out} chars removed] ..."
+    return f"{text[:_KEPT_CHARS]}...\n\n{note}\n\n...{text[-_KEPT_CHARS:]}"
 
 
-def _image(url: str) -> str | None:
+def _image_placeholder(url: str) -> str | None:
     """What stands for an image whose data are there; None for an address, which the package lacks."""
     kind, comma, data = url.partition(";base64,")
     if not comma or not kind.startswith("data:image/"):
@@ -252,20 +261,20 @@ def _image(url: str) -> str | None:
     return f"[image: {kind.removeprefix('data:image/')}, {size} bytes]"
 
 
-_SOURCE = (
+_SOURCE_URL = (
     "https://github.com/strands-agents/harness-sdk/blob/python/v1.62.0/strands-py/src/strands/agent/"
     "conversation_manager/"
 )
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "strands.sliding",
         sliding(),
         "strands-agents 1.62.0",
-        _SOURCE + "sliding_window_conversation_manager.py",
-        "40 messages once a turn is over; within a turn it acts only where the request does not fit: "
-        "the oldest step's results are cut to their ends, then the oldest messages go. Where it can do "
-        "no more the package raises; here the request is sent and that is reported.",
+        _SOURCE_URL + "sliding_window_conversation_manager.py",
+        "40 messages once a turn is over; within a turn it acts only where the request does not "
+        "fit: the oldest step's results are cut to their ends, then the oldest messages go. Where "
+        "it can do no more the package raises; here the request is sent and that is reported.",
         "strands-agents",
         (
             "",
@@ -279,10 +288,10 @@ FAMILY: tuple[Baseline, ...] = (
         "strands.summarizing",
         summarizing(),
         "strands-agents 1.62.0",
-        _SOURCE + "summarizing_conversation_manager.py",
-        "Where a request does not fit, the oldest 30 % of the messages become a summary, as often as it "
-        "takes; the newest 10 stay. Where these alone do not fit the package raises, or summarises its "
-        "summary without end; here the request is sent and that is reported.",
+        _SOURCE_URL + "summarizing_conversation_manager.py",
+        "Where a request does not fit, the oldest 30 % of the messages become a summary, as often "
+        "as it takes; the newest 10 stay. Where these alone do not fit the package raises, or "
+        "summarises its summary without end; here the request is sent and that is reported.",
         "strands-agents",
         (
             "model='gpt-5-mini'",

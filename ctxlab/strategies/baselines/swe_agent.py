@@ -13,18 +13,18 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.full import full
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["FAMILY", "elide", "last_observations"]
+__all__ = ["MODULE_BASELINES", "elide_observation", "last_observations"]
 
 
 @dataclass(frozen=True, repr=False)
-class last_observations(Base):
+class last_observations(BaseStrategy):
     """All observations but the newest ``n`` are replaced by the number of their lines, short ones too.
 
     Observations are the tool results; in a run without any, as SWE-agent's own up to version 0.7 are,
@@ -51,25 +51,25 @@ class last_observations(Base):
             raise SpecError("last_observations: n and polling are at least 1")
 
     def __call__(self, context: Context, /) -> Context:
-        history, results = context.history, results_of(context)
-        of_tools = bisect_left(results, context.length)
-        places = results if of_tools else history.users
+        history, results = context.history, tool_result_positions(context)
+        of_tools = bisect_left(results, context.history_length)
+        places = results if of_tools else history.user_positions
         first = 0 if of_tools else 1
-        seen = of_tools or max(0, bisect_left(history.users, context.length) - 1)
+        seen = of_tools or max(0, bisect_left(history.user_positions, context.history_length) - 1)
         upto = max(0, (seen + 1) // self.polling * self.polling - self.n - 1)
-        done = context.notes.get((self, first), 0)
+        done = context.strategy_state.get((self, first), 0)
         for position in places[first + done : first + upto]:
-            index = context.find(position)
-            if index is not None and not context.entries[index].wide:
-                context.rewrite(index, elide, Form.STUB)
-        context.notes[self, first] = max(done, upto)
+            index = context.find_index(position)
+            if index is not None and not context.entries[index].is_aggregate:
+                context.rewrite(index, elide_observation, Form.STUB)
+        context.strategy_state[self, first] = max(done, upto)
         return context
 
 
-def elide(message: Message, _: ToolCall | None) -> Message:
+def elide_observation(message: Message, _: ToolCall | None) -> Message:
     """The line that SWE-agent puts in the place of an observation.
 
-    >>> elide(Message("tool", "a\\nb", tool_call_id="c1"), None).text
+    >>> elide_observation(Message("tool", "a\\nb", tool_call_id="c1"), None).text
     'Old environment output: (2 lines omitted)'
     """
     said = f"Old environment output: ({len(message.text.splitlines())} lines omitted)"
@@ -79,14 +79,15 @@ def elide(message: Message, _: ToolCall | None) -> Message:
     return with_text(message, said)
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "swe_agent.last_5",
         last_observations(),
         "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
         "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
-        "All but the last 5 observations become a line with their number of lines; the task counts as"
-        " an observation and stays. Tags that keep or remove single observations are not in our logs.",
+        "All but the last 5 observations become a line with their number of lines; the task counts "
+        "as an observation and stays. Tags that keep or remove single observations are not in our "
+        "logs.",
     ),
     Baseline(
         "mini_swe_agent",

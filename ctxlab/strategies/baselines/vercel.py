@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 
-__all__ = ["FAMILY", "prune_messages"]
+__all__ = ["MODULE_BASELINES", "prune_messages"]
 
-_KINDS = re.compile(r"none|all|before-last-message|before-last-(\d+)-messages")
+_TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+)-messages")
 
 
 @dataclass(frozen=True, repr=False)
-class prune_messages(Base):
+class prune_messages(BaseStrategy):
     """Tool calls and their results go together, outside the last messages; empty messages go too.
 
     The results of one step are one message there, so that they are counted as one here.
@@ -39,7 +39,7 @@ class prune_messages(Base):
     "``remove`` or ``keep``"
 
     def __post_init__(self) -> None:
-        if not _KINDS.fullmatch(self.tool_calls):
+        if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
             raise SpecError(
                 f"prune_messages: tool_calls is {self.tool_calls!r}; it is none, all, "
                 "before-last-message or before-last-<n>-messages"
@@ -48,10 +48,10 @@ class prune_messages(Base):
             raise SpecError("prune_messages: empty_messages is remove or keep")
 
     def __call__(self, context: Context, /) -> Context:
-        pruned, looked = context.notes.get(self, (0, 0))
-        end = self._end(context)
+        pruned, looked = context.strategy_state.get(self, (0, 0))
+        end = self._prune_end(context)
         if end is not None and end > pruned:
-            first, stop = context.index_from(pruned), context.index_from(end)
+            first, stop = context.index_at_or_after(pruned), context.index_at_or_after(end)
             while stop > first:
                 start = stop - 1
                 while start > first and context.entries[start].message.role == "tool":
@@ -60,20 +60,20 @@ class prune_messages(Base):
                 stop = start
             pruned = end
         if self.empty_messages == "remove":
-            for index in range(len(context.entries) - 1, context.index_from(looked) - 1, -1):
+            for index in range(len(context.entries) - 1, context.index_at_or_after(looked) - 1, -1):
                 message = context.entries[index].message
                 if not message.content and not message.tool_calls and message.role != "tool":
                     context.drop(index, index + 1)
-        context.notes[self] = pruned, context.length
+        context.strategy_state[self] = pruned, context.history_length
         return context
 
-    def _end(self, context: Context) -> int | None:
+    def _prune_end(self, context: Context) -> int | None:
         """The position of the first message whose call is kept."""
         if self.tool_calls == "none":
             return None
         if self.tool_calls == "all":
-            return context.length
-        count = _KINDS.fullmatch(self.tool_calls)
+            return context.history_length
+        count = _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls)
         left = int((count and count[1]) or 1)
         if not left:
             return None  # as there: none of the last messages is all of them
@@ -84,8 +84,8 @@ class prune_messages(Base):
             first = not index or context.entries[index - 1].message.role != "tool"
             left -= role != "tool" or first
         if index == len(context.entries):
-            return context.length
-        return context.history.starts[context.entries[index].start]
+            return context.history_length
+        return context.history.unit_starts[context.entries[index].start]
 
     def _prune(self, context: Context, start: int, stop: int) -> None:
         """A message and the results behind it: in one edit, so that no pair is parted in between."""
@@ -98,14 +98,14 @@ class prune_messages(Base):
             context.drop(start, stop)
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "vercel.prune_messages",
         prune_messages(),
         "Vercel AI SDK, pruneMessages at 03754de",
         "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
-        "By default only empty messages go. Told to, it takes out calls with their results before the"
-        " last messages; what is said besides stays, so that the request goes on growing. Choosing"
-        " tools and pruning reasoning are not imitated: our logs send none.",
+        "By default only empty messages go. Told to, it takes out calls with their results before "
+        "the last messages; what is said besides stays, so that the request goes on growing. "
+        "Choosing tools and pruning reasoning are not imitated: our logs send none.",
     ),
 )

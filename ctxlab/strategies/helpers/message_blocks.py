@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from ctxlab.context.history import Entry
 from ctxlab.messages.types import Message
 
-__all__ = ["block_after", "block_before", "blocks_back", "blocks_of", "prompt_end"]
+__all__ = ["block_end", "block_start", "group_blocks", "newest_blocks_start", "system_prompt_end"]
 
 
-def blocks_of(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
     """The messages in blocks.
 
     >>> said = Message("user", "hi"), Message("tool", "1"), Message("tool", "2")
-    >>> [len(block) for block in blocks_of(said)]
+    >>> [len(block) for block in group_blocks(said)]
     [1, 2]
     """
     blocks: list[tuple[Message, ...]] = []
@@ -29,7 +29,7 @@ def blocks_of(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
     return blocks
 
 
-def prompt_end(entries: Sequence[Entry]) -> int:
+def system_prompt_end(entries: Sequence[Entry]) -> int:
     """How many system messages stand at the beginning: packages keep them apart from the rest."""
     end = 0
     while end < len(entries) and entries[end].start == end and _is_system(entries[end]):
@@ -37,7 +37,7 @@ def prompt_end(entries: Sequence[Entry]) -> int:
     return end
 
 
-def block_after(entries: Sequence[Entry], start: int) -> int:
+def block_end(entries: Sequence[Entry], start: int) -> int:
     """Where the block ends that begins at ``start``."""
     stop = start + 1
     if entries[start].message.role == "tool":
@@ -46,20 +46,20 @@ def block_after(entries: Sequence[Entry], start: int) -> int:
     return stop
 
 
-def block_before(entries: Sequence[Entry], stop: int, floor: int = 0) -> int:
-    """Where the block begins that ends before ``stop``; ``floor`` is the earliest place to look at."""
+def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
+    """Where the block begins that ends before ``stop``; ``lowest`` is the earliest place to look at."""
     start = stop - 1
     if entries[start].message.role == "tool":
-        while start > floor and entries[start - 1].message.role == "tool":
+        while start > lowest and entries[start - 1].message.role == "tool":
             start -= 1
     return start
 
 
-def blocks_back(entries: Sequence[Entry], floor: int, count: int) -> int:
-    """Where the newest ``count`` blocks begin; ``floor`` where there are not more."""
+def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> int:
+    """Where the newest ``count`` blocks begin; ``lowest`` where there are not more."""
     start = len(entries)
-    while count > 0 and start > floor:
-        start = block_before(entries, start, floor)
+    while count > 0 and start > lowest:
+        start = block_start(entries, start, lowest)
         count -= 1
     return start
 

@@ -15,43 +15,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab._utils.jsonio import well_formed
+from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import DataMissing
-from ctxlab.messages.entities import entities_in
+from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
 
-__all__ = ["Vectors", "Words", "excerpt", "terms_of"]
+__all__ = ["BM25Index", "VectorIndex", "best_excerpt", "query_terms"]
 
-_TERMS = 32
-_LOOKED_AT = 4000
-_SHORTEST_WORD = 4
+_MAX_TERMS = 32
+_MAX_SCANNED_CHARS = 4000
+_MIN_WORD_LENGTH = 4
 _INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
 _DELETE = "DELETE FROM said WHERE rowid < ?"
-_LAZY = 250  # texts that may be forgotten before they are deleted
+_DELETE_BATCH = 250  # texts that may be forgotten before they are deleted
 
 
-class Words:
+class BM25Index:
     """BM25 over what is held, by SQLite's full-text index; the terms of a query may be phrases.
 
     Raises ``DataMissing`` where Python's SQLite was built without FTS5.
 
-    >>> words = Words()
+    >>> words = BM25Index()
     >>> words.add([(1, "the parser fails in src/io.py"), (2, "all is well"), (3, "src and io")])
-    >>> words.best(["src/io.py"], 5), words.best(["io", "well"], 1)
+    >>> words.search(["src/io.py"], 5), words.search(["io", "well"], 1)
     ([1], [2])
     """
 
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
-        self._first = self._deleted = 0
-        self._waiting: list[tuple[int, str]] | None = None
+        self._min_number = self._deleted_before = 0
+        self._pending: list[tuple[int, str]] | None = None
         "of a copy: what is added to it"
         # Contexts may go from thread to thread, one at a time.
-        self._table = connection or sqlite3.connect(":memory:", check_same_thread=False)
+        self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
-            self._table.execute(
+            self._connection.execute(
                 "CREATE VIRTUAL TABLE said USING fts5(text, tokenize=\"unicode61 tokenchars '_'\")"
             )
         except sqlite3.OperationalError as error:
@@ -62,66 +62,66 @@ class Words:
 
     def add(self, texts: Iterable[tuple[int, str]]) -> None:
         """``(number, text)`` of what is new; numbers ascend."""
-        rows = ((number, _plain(text)) for number, text in texts)
-        if self._waiting is None:
-            self._table.executemany(_INSERT, rows)
+        rows = ((number, _sqlite_text(text)) for number, text in texts)
+        if self._pending is None:
+            self._connection.executemany(_INSERT, rows)
         else:
-            self._waiting += rows
+            self._pending += rows
 
-    def forget(self, before: int) -> None:
+    def remove_before(self, number: int) -> None:
         """What has a smaller number goes."""
-        self._first = before
-        if before - self._deleted < _LAZY:
+        self._min_number = number
+        if number - self._deleted_before < _DELETE_BATCH:
             return
-        self._deleted = before
-        if self._waiting is not None:
+        self._deleted_before = number
+        if self._pending is not None:
             return
-        self._table.execute(_DELETE, (before,))
+        self._connection.execute(_DELETE, (number,))
         # What was deleted is searched until the parts of the index are merged.
-        self._table.execute("INSERT INTO said (said) VALUES ('optimize')")
+        self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
 
-    def best(self, terms: Sequence[str], k: int) -> list[int]:
+    def search(self, terms: Sequence[str], k: int) -> list[int]:
         """Numbers of the ``k`` texts nearest to the terms, best first; rare terms weigh more."""
-        quoted = ('"' + _plain(term).replace('"', '""') + '"' for term in terms)
+        quoted = ('"' + _sqlite_text(term).replace('"', '""') + '"' for term in terms)
         query = " OR ".join(quoted)
         if not query:
             return []
-        with self._as_copied():
-            found = self._table.execute(
+        with self._with_pending_rows():
+            found = self._connection.execute(
                 "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? "
                 "ORDER BY rank, rowid DESC LIMIT ?",
-                (query, self._first, k),
+                (query, self._min_number, k),
             )
             return [number for (number,) in found]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Words:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BM25Index:
         """One that lasts as long as nothing is added here, and leaves this one as it is."""
         other = copy(self)
-        other._waiting = list(self._waiting or ())
+        other._pending = list(self._pending or ())
         return other
 
     @contextmanager
-    def _as_copied(self) -> Iterator[None]:
+    def _with_pending_rows(self) -> Iterator[None]:
         """What a copy was given and has forgotten holds for one query: the table is the original's."""
-        if self._waiting is None:
+        if self._pending is None:
             yield
             return
-        self._table.execute("SAVEPOINT copied")
+        self._connection.execute("SAVEPOINT copied")
         try:
-            self._table.executemany(_INSERT, self._waiting)
-            self._table.execute(_DELETE, (self._deleted,))
+            self._connection.executemany(_INSERT, self._pending)
+            self._connection.execute(_DELETE, (self._deleted_before,))
             yield
         finally:
-            self._table.execute("ROLLBACK TO copied")
-            self._table.execute("RELEASE copied")
+            self._connection.execute("ROLLBACK TO copied")
+            self._connection.execute("RELEASE copied")
 
 
-class Vectors:
+class VectorIndex:
     """Cosine over the vectors that are held.
 
-    >>> vectors = Vectors()
+    >>> vectors = VectorIndex()
     >>> vectors.add([(1, [1.0, 0.0]), (2, [0.0, 1.0]), (3, [0.6, 0.8])])
-    >>> vectors.best([0.0, 2.0], 2)
+    >>> vectors.search([0.0, 2.0], 2)
     [2, 3]
     """
 
@@ -129,7 +129,7 @@ class Vectors:
         self._numbers: list[int] = []
         self._rows: list[npt.NDArray[np.float32]] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Vectors:
+    def __deepcopy__(self, memo: dict[int, Any]) -> VectorIndex:
         other = copy(self)
         other._numbers, other._rows = self._numbers.copy(), self._rows.copy()
         return other
@@ -138,51 +138,54 @@ class Vectors:
         """``(number, vector)`` of what is new; numbers ascend."""
         for number, vector in vectors:
             self._numbers.append(number)
-            self._rows.append(_unit(vector))
+            self._rows.append(_normalize(vector))
 
-    def forget(self, before: int) -> None:
+    def remove_before(self, number: int) -> None:
         """What has a smaller number goes."""
-        gone = int(np.searchsorted(self._numbers, before))
+        gone = int(np.searchsorted(self._numbers, number))
         del self._numbers[:gone], self._rows[:gone]
 
-    def best(self, vector: Sequence[float], k: int) -> list[int]:
+    def search(self, vector: Sequence[float], k: int) -> list[int]:
         """Numbers of the ``k`` nearest, best first; of equals the newest."""
         if not self._rows:
             return []
-        near = np.stack(self._rows) @ _unit(vector)
+        near = np.stack(self._rows) @ _normalize(vector)
         order = np.lexsort((-np.arange(len(near)), -near))
         return [self._numbers[row] for row in order[:k]]
 
 
-def terms_of(messages: Sequence[Message], asked: Message | None) -> list[str]:
+def query_terms(messages: Sequence[Message], question: Message | None) -> list[str]:
     """What to look for: typed tokens of the newest messages and of what was asked, then their words.
 
     >>> said = [Message("assistant", "Now the tests in tests/test_io.py")]
-    >>> terms_of(said, Message("user", "Fix io.py"))
+    >>> query_terms(said, Message("user", "Fix io.py"))
     ['io.py', 'tests/test_io.py', 'tests']
     """
     found: dict[str, None] = {}
     by_weight = sorted(messages, key=lambda message: message.role == "tool")
-    for message in [*([asked] if asked else []), *by_weight]:
-        found.update((entity.text, None) for entity in entities_in(_ends(text_of(message))))
-    for message in [*([asked] if asked else []), *by_weight]:
+    for message in [*([question] if question else []), *by_weight]:
+        found.update(
+            (entity.text, None) for entity in find_entities(_head_and_tail(message_text(message)))
+        )
+    for message in [*([question] if question else []), *by_weight]:
         if message.role != "tool":
-            words = _ends(message.text).split()
-            found.update((w, None) for w in words if len(w) >= _SHORTEST_WORD and w.isalpha())
-    return list(found)[:_TERMS]
+            words = _head_and_tail(message.text).split()
+            found.update((w, None) for w in words if len(w) >= _MIN_WORD_LENGTH and w.isalpha())
+    return list(found)[:_MAX_TERMS]
 
 
-def excerpt(text: str, terms: Sequence[str], chars: int) -> str:
-    """The part of a text, of at most ``chars`` characters, in which most of the terms stand.
+def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
+    """The part of a text, of at most ``max_chars`` characters, in which most of the terms stand.
 
-    >>> excerpt("a long story " * 9 + "then src/io.py broke" + " and so on" * 9, ["src/io.py"], 30)
+    >>> text = "a long story " * 9 + "then src/io.py broke" + " and so on" * 9
+    >>> best_excerpt(text, ["src/io.py"], 30)
     '…tory then src/io.py broke an…'
     """
-    if len(text) <= chars:
+    if len(text) <= max_chars:
         return text
-    room = max(1, chars - 2)
+    room = max(1, max_chars - 2)
     fitting = [term for term in terms if len(term) <= room]
-    places = sorted((place, term) for term in fitting for place in _places(text, term))
+    places = sorted((place, term) for term in fitting for place in _find_occurrences(text, term))
     inside: Counter[str] = Counter()
     most = first = start = 0
     for place, term in places:
@@ -200,7 +203,7 @@ def excerpt(text: str, terms: Sequence[str], chars: int) -> str:
     return ("…" if start else "") + text[start:stop] + ("…" if stop < len(text) else "")
 
 
-def _places(text: str, term: str) -> Iterator[int]:
+def _find_occurrences(text: str, term: str) -> Iterator[int]:
     """The first few places of a term."""
     place = text.find(term)
     for _ in range(3):
@@ -210,18 +213,18 @@ def _places(text: str, term: str) -> Iterator[int]:
         place = text.find(term, place + 1)
 
 
-def _ends(text: str) -> str:
+def _head_and_tail(text: str) -> str:
     """Beginning and end of a text: a huge one is not gone through."""
-    half = _LOOKED_AT // 2
-    return text if len(text) <= _LOOKED_AT else f"{text[:half]}\n{text[-half:]}"
+    half = _MAX_SCANNED_CHARS // 2
+    return text if len(text) <= _MAX_SCANNED_CHARS else f"{text[:half]}\n{text[-half:]}"
 
 
-def _plain(text: str) -> str:
+def _sqlite_text(text: str) -> str:
     """What SQLite can hold: no lone surrogates, no NUL."""
-    return well_formed(text).replace("\0", " ")
+    return repair_surrogates(text).replace("\0", " ")
 
 
-def _unit(vector: Sequence[float]) -> npt.NDArray[np.float32]:
+def _normalize(vector: Sequence[float]) -> npt.NDArray[np.float32]:
     made = np.asarray(vector, dtype=np.float32)
     length = float(np.linalg.norm(made))
     return made / length if length else made

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ctxlab.messages.types import Message
 
-__all__ = ["clip", "is_text", "with_text"]
+__all__ = ["clip_text", "is_text_only", "with_text"]
 
 
-def clip(text: str, limit: int, mark: str = "…") -> str:
-    """The first ``limit`` characters of a text, the mark included where something was cut.
+def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
+    """The first ``max_chars`` characters of a text, the ellipsis included where something was cut.
 
-    >>> clip("abcdef", 4), clip("abc", 4)
+    >>> clip_text("abcdef", 4), clip_text("abc", 4)
     ('abc…', 'abc')
     """
-    return text if len(text) <= limit else text[: max(0, limit - len(mark))] + mark
+    return text if len(text) <= max_chars else text[: max(0, max_chars - len(ellipsis))] + ellipsis
 
 
 def with_text(message: Message, text: str) -> Message:
@@ -21,7 +21,7 @@ def with_text(message: Message, text: str) -> Message:
     return message.replace(content=text)
 
 
-def is_text(message: Message) -> bool:
+def is_text_only(message: Message) -> bool:
     """Whether the content is text alone, so that its length says what it costs; an image costs more."""
     return not isinstance(message.content, tuple) or all(
         part.get("type") == "text" for part in message.content

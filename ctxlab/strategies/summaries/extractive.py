@@ -1,7 +1,8 @@
 """A summary can be written without a model: the lines that say what was asked, done and found.
 
 It is engine-written, as seed design "Workspace-scoped sessions" wants it: deterministic, bounded, and
-never a placeholder. What it leaves out it says. ``digest`` is the structured one.
+never a placeholder. What it leaves out it says. ``extract_structured_summary`` writes
+the structured one.
 """
 
 from __future__ import annotations
@@ -10,45 +11,46 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from ctxlab.messages.entities import entities_in
+from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message
-from ctxlab.strategies.helpers.text import clip
+from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = ["extract"]
+__all__ = ["extract_summary"]
 
-_ASKED, _SAID, _CALLED, _FOUND = 300, 160, 160, 120
-_LOOKED = 8000
+_MAX_USER_CHARS, _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 300, 160, 160, 120
+_MAX_SCANNED_CHARS = 8000
 
 
-def extract(previous: str, messages: Sequence[Message], limit: int) -> str:
-    """The summary so far with a line for each message, at most ``limit`` characters.
+def extract_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
+    """The summary so far with a line for each message, at most ``max_chars`` characters.
 
     Where that is too long, lines of the middle go: the oldest quarter says what it is all about, the
     newest say where it stands.
 
-    >>> extract("", [Message("user", "Fix the bug"), Message("assistant", "Done. It was easy.")], 400)
+    >>> said = [Message("user", "Fix the bug"), Message("assistant", "Done. It was easy.")]
+    >>> extract_summary("", said, 400)
     '- user: Fix the bug\\n- assistant: Done. It was easy.'
     """
     lines: list[str] = []
     gap = left_out = 0
     for line in previous.splitlines():
-        if known := _GAP.fullmatch(line):
+        if known := _OMITTED_PATTERN.fullmatch(line):
             gap, left_out = len(lines), int(known[1])
         elif line:
             lines.append(line)
-    lines.extend(line for message in messages for line in _lines(message))
-    return "\n".join(_bounded(lines, limit, gap, left_out))
+    lines.extend(line for message in messages for line in _message_lines(message))
+    return "\n".join(_fit_lines(lines, max_chars, gap, left_out))
 
 
-_GAP = re.compile(r"- \[… (\d+) lines left out\]")
-_GAP_SIZE = 28
+_OMITTED_PATTERN = re.compile(r"- \[… (\d+) lines left out\]")
+_OMITTED_LINE_CHARS = 28
 
 
-def _bounded(lines: list[str], limit: int, gap: int, left_out: int) -> list[str]:
+def _fit_lines(lines: list[str], max_chars: int, gap: int, left_out: int) -> list[str]:
     """What fits of the lines; ``left_out`` lines have gone before, from in front of ``lines[gap]``."""
-    if not left_out and sum(map(len, lines)) + len(lines) <= limit:
+    if not left_out and sum(map(len, lines)) + len(lines) <= max_chars:
         return lines
-    room = limit - _GAP_SIZE
+    room = max_chars - _OMITTED_LINE_CHARS
     if room < 0:
         return []
     oldest, used = 0, 0
@@ -64,27 +66,33 @@ def _bounded(lines: list[str], limit: int, gap: int, left_out: int) -> list[str]
 
 
 @lru_cache(maxsize=4096)
-def _lines(message: Message) -> tuple[str, ...]:
-    return tuple(_said(message))
+def _message_lines(message: Message) -> tuple[str, ...]:
+    return tuple(_iter_lines(message))
 
 
-def _said(message: Message) -> Iterator[str]:
+def _iter_lines(message: Message) -> Iterator[str]:
     if message.role == "tool":
-        if text := _line(message.text, _FOUND // 2):
+        if text := _single_line(message.text, _MAX_RESULT_CHARS // 2):
             # What a result names is what later calls use, wherever in it that stands.
-            named = (e.text for e in entities_in(message.text[:_LOOKED]) if e.text not in text)
-            names = clip(", ".join(named), _FOUND)
+            named = (
+                e.text
+                for e in find_entities(message.text[:_MAX_SCANNED_CHARS])
+                if e.text not in text
+            )
+            names = clip_text(", ".join(named), _MAX_RESULT_CHARS)
             yield f"  → {text} [{names}]" if names else f"  → {text}"
     elif message.role == "assistant":
-        if text := _line(message.text, _SAID):
+        if text := _single_line(message.text, _MAX_ASSISTANT_CHARS):
             yield f"- assistant: {text}"
         for call in message.tool_calls:
-            said = ", ".join(_line(str(leaf), _CALLED // 2) for _, leaf in call.leaves())
-            yield clip(f"- {call.name}({said}", _CALLED - 1) + ")"
-    elif text := _line(message.text, _ASKED):
+            said = ", ".join(
+                _single_line(str(leaf), _MAX_CALL_CHARS // 2) for _, leaf in call.argument_leaves()
+            )
+            yield clip_text(f"- {call.name}({said}", _MAX_CALL_CHARS - 1) + ")"
+    elif text := _single_line(message.text, _MAX_USER_CHARS):
         yield f"- {message.role}: {text}"
 
 
-def _line(text: str, limit: int) -> str:
+def _single_line(text: str, limit: int) -> str:
     """The beginning of a text on one line; what lies far behind it is not looked at."""
-    return clip(" ".join(text[: 8 * limit].split()), limit)
+    return clip_text(" ".join(text[: 8 * limit].split()), limit)

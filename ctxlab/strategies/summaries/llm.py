@@ -26,24 +26,25 @@ from ctxlab.llm.base import (
 from ctxlab.messages.types import Message
 from ctxlab.strategies.summaries.transcript import (
     cut_middle,
-    transcript,
+    format_transcript,
 )
-from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
 
-__all__ = ["Rejected", "SummaryWarning", "ask_summary", "find_prompt"]
+__all__ = ["SummaryRejected", "SummaryWarning", "load_prompt", "summarize_with_model"]
 
-_WINDOW = 0.8
+_MAX_WINDOW_SHARE = 0.8
 """Share of the summarizer's window that its prompt and its reply may take together."""
 
-_REPLY = 4096  # a model that reasons spends some of it before it writes
-_LEAST = 32  # tokens in which a part of a conversation can still be summarized
-_JOINT = 3  # tokens that a piece may take beyond its own, where it is joined to the next
-_REPEATS = 8  # times that a text can be compressed where no prose can; Whisper's own limit is 2.4
-_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
-_OWN = ("part", "merge")
+_MIN_REPLY_TOKENS = 4096  # a model that reasons spends some of it before it writes
+_MIN_PART_TOKENS = 32  # tokens in which a part of a conversation can still be summarized
+_JOIN_TOKENS = 3  # tokens that a piece may take beyond its own, where it is joined to the next
+# A text that can be compressed more often than any prose repeats itself; Whisper's own limit is 2.4.
+_MAX_COMPRESSION_RATIO = 8
+_THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+_INTERNAL_PROMPTS = ("part", "merge")
 
-_Plain = Callable[[Sequence[Message], int], str]
+_Fallback = Callable[[Sequence[Message], int], str]
 """Summarizes messages without a model, in so many tokens."""
 
 
@@ -51,78 +52,84 @@ class SummaryWarning(UserWarning):
     """A message was too long to be summarized whole, so that its middle was left out."""
 
 
-class Rejected(Exception):
+class SummaryRejected(Exception):
     """What a model wrote is no summary; the message says why."""
 
 
-def ask_summary(
+def summarize_with_model(
     context: Context,
     previous: str,
     messages: Sequence[Message],
-    tokens: int,
+    max_tokens: int,
     model: str,
     prompt: str,
-    plain: _Plain,
+    fallback: _Fallback,
 ) -> str:
-    """The summary so far, extended by a model, in at most ``tokens`` tokens of the context's counter.
+    """The summary so far, extended by a model, in at most ``max_tokens`` tokens.
 
-    A part that stays unanswered is summarized by ``plain``. Raises ``Rejected`` or ``ModelUnavailable``
-    where there is nothing to be used.
+    The context's counter counts them. A part that stays unanswered is summarized by ``fallback``.
+    Raises ``SummaryRejected`` or ``ModelUnavailable`` where there is nothing to be used.
     """
-    desk = _Desk(model, prompt, tokens, context.history.counter)
-    pieces = transcript(messages)
-    if desk.fit(pieces, previous):
-        request = desk.request(pieces, previous)
+    builder = _RequestBuilder(model, prompt, max_tokens, context.history.counter)
+    pieces = format_transcript(messages)
+    if builder.fits(pieces, previous):
+        request = builder.build_request(pieces, previous)
     else:
-        said = _in_parts(context, desk, pieces, messages, desk.share(previous), plain)
-        while not desk.fit(said, previous, "merge"):
-            said = _merged(context, desk, said, desk.share(previous))
-        request = desk.request(said, previous, "merge")
+        said = _summarize_parts(
+            context, builder, pieces, messages, builder.part_summary_tokens(previous), fallback
+        )
+        while not builder.fits(said, previous, "merge"):
+            said = _merge_summaries(context, builder, said, builder.part_summary_tokens(previous))
+        request = builder.build_request(said, previous, "merge")
     count = context.history.counter
-    worth = count.text(previous) + sum(map(count.message, messages))
-    return _judged(context, context.ask(request), tokens, worth, count)
+    worth = count.count_text(previous) + sum(map(count.count_message, messages))
+    return _validate_summary(context, context.ask(request), max_tokens, worth, count)
 
 
-def find_prompt(name: str) -> str:
+def load_prompt(name: str) -> str:
     """The text of a prompt: ``summary``, ``structured``, or a file of one's own.
 
     Raises ``SpecError`` where there is no such file. ``{words}`` in it is replaced.
     """
-    return _prompt(name)
+    return _read_prompt(name)
 
 
 @lru_cache(maxsize=32)
-def _prompt(name: str) -> str:
+def _read_prompt(name: str) -> str:
     folder = files("ctxlab.strategies.summaries").joinpath("prompts")
     if (ours := folder.joinpath(f"{name}.md")).is_file():
         return ours.read_text(encoding="utf-8")
     try:
         return Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        known = sorted(f.name[:-3] for f in folder.iterdir() if f.name[:-3] not in _OWN)
+        known = sorted(
+            f.name[:-3] for f in folder.iterdir() if f.name[:-3] not in _INTERNAL_PROMPTS
+        )
         raise SpecError(
             f"no prompt {name!r} ({error}); it is one of {', '.join(known)} or a file"
         ) from None
 
 
-class _Desk:
+class _RequestBuilder:
     """What one model can be asked at once for a summary of so many tokens."""
 
-    def __init__(self, model: str, prompt: str, tokens: int, counter: TokenCounter) -> None:
+    def __init__(self, model: str, prompt: str, summary_tokens: int, counter: TokenCounter) -> None:
         known = find_model(model)
-        self.model, self.tokens = model, tokens
-        self.counter = counter if counter.model == model else _counter(model)
-        self.reply = max(1, min(max(2 * tokens, _REPLY), known.max_output, known.limit // 4))
-        self.most = int(_WINDOW * known.limit) - self.reply
-        self.rules = find_prompt(prompt)
+        self.model, self.summary_tokens = model, summary_tokens
+        self.counter = counter if counter.model == model else get_counter(model)
+        self.reply_tokens = max(
+            1, min(max(2 * summary_tokens, _MIN_REPLY_TOKENS), known.max_output, known.limit // 4)
+        )
+        self.max_prompt_tokens = int(_MAX_WINDOW_SHARE * known.limit) - self.reply_tokens
+        self.instructions = load_prompt(prompt)
 
-    def request(
+    def build_request(
         self, pieces: Sequence[str], previous: str = "", kind: str = "conversation"
     ) -> Request:
         """``kind`` is what the pieces are: the ``conversation``, a ``part`` of it, or to ``merge``."""
-        rules, tokens = self.rules, self.tokens
+        rules, tokens = self.instructions, self.summary_tokens
         if kind != "conversation":
-            rules = f"{rules}\n{find_prompt(kind)}"
+            rules = f"{rules}\n{load_prompt(kind)}"
         told = rules.replace("{words}", str(max(1, tokens * 3 // 4)))
         tag = "summaries" if kind == "merge" else "conversation"
         if kind == "merge":
@@ -131,143 +138,150 @@ class _Desk:
         if previous:
             body = f"<summary_so_far>\n{previous}\n</summary_so_far>\n{body}"
         asked = (Message("system", told), Message("user", body))
-        return Request(self.model, asked, max_tokens=self.reply)
+        return Request(self.model, asked, max_tokens=self.reply_tokens)
 
-    def room(self, previous: str = "", kind: str = "conversation") -> int:
+    def available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
         """Tokens that the pieces of a request may have."""
-        return self.most - self.counter.request(self.request((), previous, kind).messages)
+        return self.max_prompt_tokens - self.counter.count_request(
+            self.build_request((), previous, kind).messages
+        )
 
-    def size(self, piece: str) -> int:
-        return self.counter.text(piece) + _JOINT
+    def piece_tokens(self, piece: str) -> int:
+        return self.counter.count_text(piece) + _JOIN_TOKENS
 
-    def fit(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
-        extra = _JOINT * len(pieces) if kind == "merge" else 0  # each has its number
-        return sum(map(self.size, pieces)) + extra <= self.room(previous, kind)
+    def fits(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
+        extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each has its number
+        return sum(map(self.piece_tokens, pieces)) + extra <= self.available_tokens(previous, kind)
 
-    def share(self, previous: str) -> int:
+    def part_summary_tokens(self, previous: str) -> int:
         """Tokens of the summary of a part, so that several can be merged in one call."""
-        share = min(self.tokens, self.room(previous, "merge") // 4 - 2 * _JOINT)
-        if share < min(_LEAST, self.tokens):
-            raise Rejected(f"the window of {self.model} is too small to be asked for one")
+        share = min(
+            self.summary_tokens, self.available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
+        )
+        if share < min(_MIN_PART_TOKENS, self.summary_tokens):
+            raise SummaryRejected(f"the window of {self.model} is too small to be asked for one")
         return share
 
-    def groups(self, pieces: Sequence[str], kind: str) -> list[range]:
+    def group_pieces(self, pieces: Sequence[str], kind: str) -> list[range]:
         """Neighbours that one call can hold; a piece that is too large has been cut."""
-        room, groups, start, used = self.room(kind=kind), [], 0, 0
+        room, groups, start, used = self.available_tokens(kind=kind), [], 0, 0
         for i, piece in enumerate(pieces):
-            size = self.size(piece) + (_JOINT if kind == "merge" else 0)
+            size = self.piece_tokens(piece) + (_JOIN_TOKENS if kind == "merge" else 0)
             if used + size > room and i > start:
                 groups.append(range(start, i))
                 start, used = i, 0
             used += size
         return [*groups, range(start, len(pieces))]
 
-    def cut(self, piece: str) -> str:
+    def cut_piece(self, piece: str) -> str:
         """A piece of which one call can hold nothing else."""
-        room, chars = self.room(kind="part"), len(piece)
+        room, chars = self.available_tokens(kind="part"), len(piece)
         cut = piece
-        while chars > 1 and (used := self.size(cut)) > room:
+        while chars > 1 and (used := self.piece_tokens(cut)) > room:
             chars = min(chars - 1, chars * room // used)
             cut = cut_middle(piece, chars)
         return cut
 
 
-@lru_cache(maxsize=8)
-def _counter(model: str) -> TokenCounter:
-    return TokenCounter(model)
-
-
-def _in_parts(
+def _summarize_parts(
     context: Context,
-    desk: _Desk,
+    builder: _RequestBuilder,
     pieces: Sequence[str],
     messages: Sequence[Message],
-    share: int,
-    plain: _Plain,
+    max_tokens: int,
+    fallback: _Fallback,
 ) -> list[str]:
     """Summaries of neighbouring messages, asked for several at a time."""
-    whole = [desk.cut(piece) for piece in pieces]
+    whole = [builder.cut_piece(piece) for piece in pieces]
     if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
-        what = f"summary input cut: {cut} too long for one call to {desk.model}"
+        what = f"summary input cut: {cut} too long for one call to {builder.model}"
         context.report(what)
         warnings.warn(f"{what}; the middle was left out", SummaryWarning, stacklevel=2)
-    groups = desk.groups(whole, "part")
-    asked = [desk.request([whole[i] for i in group], kind="part") for group in groups]
+    groups = builder.group_pieces(whole, "part")
+    asked = [builder.build_request([whole[i] for i in group], kind="part") for group in groups]
 
-    def instead(number: int) -> str:
-        said = plain([messages[i] for i in groups[number]], share)
-        return _cut(said, share, desk.counter)  # where the two count differently
+    def fallback_summary(number: int) -> str:
+        said = fallback([messages[i] for i in groups[number]], max_tokens)
+        return _cut_to_tokens(said, max_tokens, builder.counter)  # where the two count differently
 
-    return _answers(context, desk, asked, share, instead)
+    return _collect_summaries(context, builder, asked, max_tokens, fallback_summary)
 
 
-def _merged(context: Context, desk: _Desk, said: Sequence[str], share: int) -> list[str]:
+def _merge_summaries(
+    context: Context, builder: _RequestBuilder, summaries: Sequence[str], max_tokens: int
+) -> list[str]:
     """Fewer summaries, each of several that stood beside each other."""
-    groups = desk.groups(said, "merge")
-    asked = [desk.request([said[i] for i in group], kind="merge") for group in groups]
+    groups = builder.group_pieces(summaries, "merge")
+    asked = [builder.build_request([summaries[i] for i in group], kind="merge") for group in groups]
 
-    def instead(number: int) -> str:
-        own = share // len(groups[number])
-        return "\n".join(_cut(said[i], own, desk.counter) for i in groups[number])
+    def fallback_summary(number: int) -> str:
+        own = max_tokens // len(groups[number])
+        return "\n".join(_cut_to_tokens(summaries[i], own, builder.counter) for i in groups[number])
 
-    return _answers(context, desk, asked, share, instead)
+    return _collect_summaries(context, builder, asked, max_tokens, fallback_summary)
 
 
-def _answers(
+def _collect_summaries(
     context: Context,
-    desk: _Desk,
-    asked: Sequence[Request],
-    share: int,
-    instead: Callable[[int], str],
+    builder: _RequestBuilder,
+    requests: Sequence[Request],
+    max_tokens: int,
+    fallback_summary: Callable[[int], str],
 ) -> list[str]:
     """What was answered to each request; something instead of what was not, unless that is all."""
     said: list[str] = []
     failures: list[str] = []
-    for number, (request, reply) in enumerate(zip(asked, context.ask_all(asked), strict=True)):
-        worth = desk.counter.message(request.messages[1])
+    for number, (request, reply) in enumerate(
+        zip(requests, context.ask_all(requests), strict=True)
+    ):
+        worth = builder.counter.count_message(request.messages[1])
         try:
             if isinstance(reply, ModelUnavailable):
                 raise reply
-            said.append(_judged(context, reply, share, worth, desk.counter))
-        except (ModelUnavailable, Rejected) as error:
-            failures.append(f"part {number + 1} of {len(asked)}: {error}")
-            said.append(instead(number))
-    if len(failures) == len(asked):
-        raise Rejected(f"no part of it was summarized; {failures[0]}")
+            said.append(_validate_summary(context, reply, max_tokens, worth, builder.counter))
+        except (ModelUnavailable, SummaryRejected) as error:
+            failures.append(f"part {number + 1} of {len(requests)}: {error}")
+            said.append(fallback_summary(number))
+    if len(failures) == len(requests):
+        raise SummaryRejected(f"no part of it was summarized; {failures[0]}")
     for failure in failures:
         context.report(f"summary fallback: {failure}")
     return said
 
 
-def _judged(context: Context, reply: Reply, allowed: int, worth: int, counter: TokenCounter) -> str:
-    """What a model wrote, if it is a summary of what is ``worth`` tokens."""
-    text = _THOUGHT.sub("", reply.text).strip()
+def _validate_summary(
+    context: Context, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
+) -> str:
+    """What a model wrote, if it is a summary of what is ``source_tokens`` tokens."""
+    text = _THINKING_BLOCK.sub("", reply.text).strip()
     if not text:
-        raise Rejected(f"the summary is empty (it ended by {reply.finish})")
+        raise SummaryRejected(f"the summary is empty (it ended by {reply.finish})")
     if reply.finish == "content_filter":
-        raise Rejected("the provider's filter ended the summary")
-    if any(_repeats(part) for part in (text, text[len(text) // 2 :])):
-        raise Rejected("the summary repeats itself")
-    used = counter.text(text)
-    if used >= worth:
-        raise Rejected(f"the summary is no shorter than what it stands for ({used} of {worth})")
-    if used > allowed:
-        text = _cut(text, allowed, counter)
+        raise SummaryRejected("the provider's filter ended the summary")
+    if any(_is_repetitive(part) for part in (text, text[len(text) // 2 :])):
+        raise SummaryRejected("the summary repeats itself")
+    used = counter.count_text(text)
+    if used >= source_tokens:
+        raise SummaryRejected(
+            f"the summary is no shorter than what it stands for ({used} of {source_tokens})"
+        )
+    if used > max_tokens:
+        text = _cut_to_tokens(text, max_tokens, counter)
         if not text:
-            raise Rejected(f"the summary cannot be cut to {allowed} tokens")
-        context.report(f"summary cut: it had {used} tokens, and {allowed} are allowed")
+            raise SummaryRejected(f"the summary cannot be cut to {max_tokens} tokens")
+        context.report(f"summary cut: it had {used} tokens, and {max_tokens} are allowed")
     return text
 
 
-def _repeats(text: str) -> bool:
+def _is_repetitive(text: str) -> bool:
     data = text.encode("utf-8", "replace")
-    return len(data) > 200 and len(data) > _REPEATS * len(zlib.compress(data))
+    return len(data) > 200 and len(data) > _MAX_COMPRESSION_RATIO * len(zlib.compress(data))
 
 
-def _cut(text: str, tokens: int, counter: TokenCounter) -> str:
+def _cut_to_tokens(text: str, max_tokens: int, counter: TokenCounter) -> str:
     """The lines of a text that fit; the words where not even half of it is whole lines."""
-    while text and (used := counter.text(text)) > tokens:
-        text = text[: min(len(text) - 1, len(text) * tokens // used)]
+    while text and (used := counter.count_text(text)) > max_tokens:
+        text = text[: min(len(text) - 1, len(text) * max_tokens // used)]
         at = text.rfind("\n")
         if at < len(text) // 2:
             at = max(at, text.rfind(" "))

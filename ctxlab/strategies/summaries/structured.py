@@ -13,135 +13,131 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ctxlab.messages.entities import (
-    entities_in,
-    entities_of_leaf,
+    find_entities,
+    find_entities_in_value,
 )
 from ctxlab.messages.file_access import (
-    failed,
-    touches,
+    is_tool_error,
+    parse_file_access,
 )
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.helpers.text import clip
+from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = ["SECTIONS", "Section", "digest"]
+__all__ = ["SECTIONS", "DigestSection", "extract_structured_summary"]
 
 
-class Section(NamedTuple):
+class DigestSection(NamedTuple):
     """A heading, and how much may stand below it."""
 
     heading: str
     share: float
     "of the digest's room, where all sections are full; what one does not need goes to the others"
-    most: int | None = None
+    max_lines: int | None = None
     "lines at most, the newest; None: any number"
 
 
-SECTIONS: tuple[Section, ...] = (
-    Section("Goal", 0.10),
-    Section("Decisions", 0.10),
-    Section("Files edited", 0.10),
-    Section("Files read", 0.15),
-    Section("Commands", 0.10),
-    Section("Names used", 0.20),
-    Section("Names seen", 0.15),
-    Section("Open problems", 0.05, most=5),
-    Section("Next step", 0.05, most=1),
+SECTIONS: tuple[DigestSection, ...] = (
+    DigestSection("Goal", 0.10),
+    DigestSection("Decisions", 0.10),
+    DigestSection("Files edited", 0.10),
+    DigestSection("Files read", 0.15),
+    DigestSection("Commands", 0.10),
+    DigestSection("Names used", 0.20),
+    DigestSection("Names seen", 0.15),
+    DigestSection("Open problems", 0.05, max_lines=5),
+    DigestSection("Next step", 0.05, max_lines=1),
 )
 """In the order in which they are written. Prose and commands have a dash, paths and names stand bare."""
 
-_BARE = ("Files edited", "Files read", "Names used", "Names seen")
-_OTHER = "Decisions"  # what stands under no heading that is known: another summariser wrote it
+_BARE_SECTIONS = ("Files edited", "Files read", "Names used", "Names seen")
+# For what stands under no heading that is known: another summarizer wrote it.
+_DEFAULT_SECTION = "Decisions"
 
-_MORE = "[… {} more]"
-_LEFT_OUT = re.compile(r"\[… (\d+) more\]")
-_SHORTEST = 40  # characters below which the beginning of a line says nothing
+_OMITTED_LINE = "[… {} more]"
+_OMITTED_PATTERN = re.compile(r"\[… (\d+) more\]")
+_MIN_CLIPPED_CHARS = 40  # characters below which the beginning of a line says nothing
 
-_ASKED, _DECIDED, _RAN, _FAILED = 300, 160, 120, 160
-_LOOKED = 2500  # characters of a text that are looked at; more are slower and hardly better
-_NAMES = 30  # of one message: a listing must not push out everything else
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_DECIDES = re.compile(
+_MAX_GOAL_CHARS, _MAX_DECISION_CHARS, _MAX_COMMAND_CHARS, _MAX_ERROR_CHARS = 300, 160, 120, 160
+_MAX_SCANNED_CHARS = 2500  # of a text; more are slower and hardly better
+_MAX_NAMES = 30  # of one message: a listing must not push out everything else
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
+_DECISION_PATTERN = re.compile(
     r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
     r"|root cause|the (issue|problem|bug|cause|fix) is)\b",
     re.IGNORECASE,
 )
-_ERROR = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
-_ERRORS = (
-    "Error",
-    "Exception",
-    "FAILED",
-    "fatal: ",
-    "error: ",
-)  # without one of them it does not match
-_ADDRESS = re.compile(r"\w{2,}:/")  # what a browser opens is a name, not a file
-_COMMANDS = frozenset({"command", "cmd", "script", "code"})
+_ERROR_PATTERN = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
+# Without one of these words the pattern does not match.
+_ERROR_WORDS = ("Error", "Exception", "FAILED", "fatal: ", "error: ")
+_URL_PATTERN = re.compile(r"\w{2,}:/")  # what a browser opens is a name, not a file
+_COMMAND_KEYS = frozenset({"command", "cmd", "script", "code"})
 
 
-def digest(previous: str, messages: Sequence[Message], limit: int) -> str:
-    """The digest so far, extended by what the messages did, in at most ``limit`` characters.
+def extract_structured_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
+    """The digest so far, extended by what the messages did, in at most ``max_chars`` characters.
 
     Newest lines stay; how many older ones went is said above them. A line that comes again is new again.
 
     >>> call = ToolCall("c1", "edit", '{"path": "src/io.py", "old": "a", "new": "b"}')
     >>> talk = [Message("user", "Now fix the writer"), Message("assistant", None, tool_calls=(call,))]
-    >>> print(digest("", talk, 400))
+    >>> print(extract_structured_summary("", talk, 400))
     ## Goal
     - Now fix the writer
     ## Files edited
     src/io.py
     """
-    found = _read(previous)
+    found = _parse_digest(previous)
     for message in messages:
-        for heading, line in _noted(message):
+        for heading, line in _message_notes(message):
             found[heading].add(line)
     better: set[str] = set()
-    for heading in _BARE:  # a name is said once, where it says most
+    for heading in _BARE_SECTIONS:  # a name is said once, where it says most
         lines = found[heading].lines
         for line in better & lines.keys():
             del lines[line]
         better |= lines.keys()
-    return _written(found, limit)
+    return _format_digest(found, max_chars)
 
 
-class _Lines:
+class _SectionLines:
     """The lines below a heading, oldest first, and how many went before."""
 
     def __init__(self) -> None:
         self.lines: dict[str, None] = {}
-        self.left_out = 0
+        self.omitted = 0
 
     def add(self, line: str) -> None:
         self.lines.pop(line, None)
         self.lines[line] = None
 
-    def fitting(self, room: int, bare: bool) -> list[str]:
+    def fit(self, max_chars: int, bare: bool) -> list[str]:
         """The newest lines that have room, below the number of those that went."""
         lines = list(self.lines)
         start, used = len(lines), 0
-        while start and used + len(lines[start - 1]) < room:
+        while start and used + len(lines[start - 1]) < max_chars:
             start -= 1
             used += len(lines[start]) + 1
-        gone = self.left_out + start
-        if start == len(lines) and lines and room > _SHORTEST and not bare:
-            lines[-1] = clip(lines[-1], room - 1)
+        gone = self.omitted + start
+        if start == len(lines) and lines and max_chars > _MIN_CLIPPED_CHARS and not bare:
+            lines[-1] = clip_text(lines[-1], max_chars - 1)
             start, gone = start - 1, gone - 1
         kept = lines[start:]
-        return [_MORE.format(gone), *kept] if kept and gone else kept
+        return [_OMITTED_LINE.format(gone), *kept] if kept and gone else kept
 
 
-def _read(text: str) -> dict[str, _Lines]:
-    found = {section.heading: _Lines() for section in SECTIONS}
-    heading = _OTHER
+def _parse_digest(text: str) -> dict[str, _SectionLines]:
+    found = {section.heading: _SectionLines() for section in SECTIONS}
+    heading = _DEFAULT_SECTION
     for line in text.split("\n"):
         if line.startswith("## "):
             said = line[3:].strip()
-            heading = said if said in found else _OTHER
-        elif known := _LEFT_OUT.fullmatch(line):
-            found[heading].left_out += int(known[1])
-        elif heading in _BARE:
+            heading = said if said in found else _DEFAULT_SECTION
+        elif known := _OMITTED_PATTERN.fullmatch(line):
+            found[heading].omitted += int(known[1])
+        elif heading in _BARE_SECTIONS:
             if name := line.removeprefix("- ").strip().strip("`"):
                 found[heading].add(name)
         elif line.strip():
@@ -149,83 +145,90 @@ def _read(text: str) -> dict[str, _Lines]:
     return found
 
 
-def _written(found: dict[str, _Lines], limit: int) -> str:
+def _format_digest(found: dict[str, _SectionLines], max_chars: int) -> str:
     for section in SECTIONS:
-        if section.most is not None:
+        if section.max_lines is not None:
             below = found[section.heading].lines
-            for line in list(below)[: -section.most]:
+            for line in list(below)[: -section.max_lines]:
                 del below[line]
     used = [section for section in SECTIONS if found[section.heading].lines]
-    overhead = sum(len(section.heading) + len("## ") + len(_MORE) + 8 for section in used)
-    room = limit - overhead
+    overhead = sum(len(section.heading) + len("## ") + len(_OMITTED_LINE) + 8 for section in used)
+    room = max_chars - overhead
     if room <= 0:
         return ""
     wanted = [sum(map(len, lines)) + len(lines) for lines in (found[s.heading].lines for s in used)]
-    given = [
+    granted = [
         min(size, int(section.share * room)) for size, section in zip(wanted, used, strict=True)
     ]
-    spare = room - sum(given)
+    spare = room - sum(granted)
     text: list[str] = []
-    for section, size, own in zip(used, wanted, given, strict=True):
+    for section, size, own in zip(used, wanted, granted, strict=True):
         more = min(size - own, spare)
         spare -= more
-        if lines := found[section.heading].fitting(own + more, section.heading in _BARE):
+        if lines := found[section.heading].fit(own + more, section.heading in _BARE_SECTIONS):
             text += [f"## {section.heading}", *lines]
     return "\n".join(text)
 
 
 @lru_cache(maxsize=4096)
-def _noted(message: Message) -> tuple[tuple[str, str], ...]:
+def _message_notes(message: Message) -> tuple[tuple[str, str], ...]:
     """``(heading, line)`` of what a message adds."""
-    return tuple(dict.fromkeys(_notes(message)))
+    return tuple(dict.fromkeys(_iter_notes(message)))
 
 
-def _notes(message: Message) -> Iterator[tuple[str, str]]:
+def _iter_notes(message: Message) -> Iterator[tuple[str, str]]:
     text = message.text
-    for entity in entities_in(text[:_LOOKED], _NAMES):
+    for entity in find_entities(text[:_MAX_SCANNED_CHARS], _MAX_NAMES):
         yield "Names seen", entity.text
     if message.role == "tool":
-        if line := _error(message):
-            yield "Open problems", _prose(line, _FAILED)
+        if line := _find_error_line(message):
+            yield "Open problems", _bullet(line, _MAX_ERROR_CHARS)
     elif message.role == "assistant":
-        if decides := next((s for s in _SENTENCE.split(text[:_LOOKED]) if _DECIDES.search(s)), ""):
-            yield "Decisions", _prose(decides, _DECIDED)
+        if decides := next(
+            (
+                s
+                for s in _SENTENCE_BREAK.split(text[:_MAX_SCANNED_CHARS])
+                if _DECISION_PATTERN.search(s)
+            ),
+            "",
+        ):
+            yield "Decisions", _bullet(decides, _MAX_DECISION_CHARS)
         for call in message.tool_calls:
-            yield from _called(call)
+            yield from _call_notes(call)
         if text.strip():
-            yield "Next step", _prose(text, _ASKED)
+            yield "Next step", _bullet(text, _MAX_GOAL_CHARS)
     elif text.strip():
-        yield "Goal", _prose(text, _ASKED)
+        yield "Goal", _bullet(text, _MAX_GOAL_CHARS)
 
 
-def _called(call: ToolCall) -> Iterator[tuple[str, str]]:
-    touch = touches(call)
-    if touch and _can_stand(touch.path) and not _ADDRESS.match(touch.path):
-        yield "Files edited" if touch.verb in ("write", "edit") else "Files read", touch.path
-    for path, leaf in call.leaves():
+def _call_notes(call: ToolCall) -> Iterator[tuple[str, str]]:
+    touch = parse_file_access(call)
+    if touch and _is_safe_line(touch.path) and not _URL_PATTERN.match(touch.path):
+        yield "Files edited" if touch.operation in ("write", "edit") else "Files read", touch.path
+    for path, leaf in call.argument_leaves():
         key = path.rsplit(".", 1)[-1]
-        if key in _COMMANDS and isinstance(leaf, str) and leaf.strip():
-            yield "Commands", _prose(leaf, _RAN)
-        looked = leaf[:_LOOKED] if isinstance(leaf, str) else leaf
-        for entity in entities_of_leaf(looked)[:_NAMES]:
-            if _can_stand(entity.text):
+        if key in _COMMAND_KEYS and isinstance(leaf, str) and leaf.strip():
+            yield "Commands", _bullet(leaf, _MAX_COMMAND_CHARS)
+        looked = leaf[:_MAX_SCANNED_CHARS] if isinstance(leaf, str) else leaf
+        for entity in find_entities_in_value(looked)[:_MAX_NAMES]:
+            if _is_safe_line(entity.text):
                 yield "Names used", entity.text
 
 
-def _error(message: Message) -> str | None:
+def _find_error_line(message: Message) -> str | None:
     """The last line of a result that says that something went wrong; the first where all of it does."""
-    end = message.text[-_LOOKED:]
-    if failed(message):
+    end = message.text[-_MAX_SCANNED_CHARS:]
+    if is_tool_error(message):
         return next((line for line in end.splitlines() if line.strip()), None)
-    if not any(word in end for word in _ERRORS):
+    if not any(word in end for word in _ERROR_WORDS):
         return None
-    return next((line for line in reversed(end.splitlines()) if _ERROR.search(line)), None)
+    return next((line for line in reversed(end.splitlines()) if _ERROR_PATTERN.search(line)), None)
 
 
-def _prose(text: str, limit: int) -> str:
-    return "- " + clip(" ".join(text[: 8 * limit].split()), limit)
+def _bullet(text: str, limit: int) -> str:
+    return "- " + clip_text(" ".join(text[: 8 * limit].split()), limit)
 
 
-def _can_stand(name: str) -> bool:
+def _is_safe_line(name: str) -> bool:
     """Whether a name stays the line that it is when the digest is read again."""
     return "\n" not in name and not name.startswith(("## ", "- ", "[… "))

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from ctxlab.messages.types import Message
 
-__all__ = ["cut_middle", "transcript"]
+__all__ = ["cut_middle", "format_transcript"]
 
-_SAID, _CALLED, _FOUND = 8000, 2000, 3000
+_MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 8000, 2000, 3000
 
 
-def transcript(messages: Sequence[Message]) -> list[str]:
+def format_transcript(messages: Sequence[Message]) -> list[str]:
     """Each message as a paragraph; long calls and results are cut in the middle, users never.
 
-    >>> for paragraph in transcript([Message("user", "Read it"), Message("assistant", "I will.")]):
+    >>> said = [Message("user", "Read it"), Message("assistant", "I will.")]
+    >>> for paragraph in format_transcript(said):
     ...     print(paragraph)
     [user]
     Read it
@@ -27,30 +28,30 @@ def transcript(messages: Sequence[Message]) -> list[str]:
         names.update((call.id, call.name) for call in message.tool_calls)
         tool = names.get(message.tool_call_id or "") or message.name or "a tool"
         head = f"result of {tool}" if message.role == "tool" else message.role
-        paragraphs.append("\n".join((f"[{head}]", *_lines(message))))
+        paragraphs.append("\n".join((f"[{head}]", *_message_lines(message))))
     return paragraphs
 
 
-def cut_middle(text: str, limit: int) -> str:
-    """At most about ``limit`` characters of a text: two thirds its beginning, one its end.
+def cut_middle(text: str, max_chars: int) -> str:
+    """At most about ``max_chars`` characters of a text: two thirds its beginning, one its end.
 
     >>> cut_middle("0123456789" * 9, 30)
     '01234567890123456789\\n[… 60 characters left out]\\n0123456789'
     """
-    if len(text) <= limit:
+    if len(text) <= max_chars:
         return text
-    end = limit // 3
-    begin = limit - end
-    gone = f"\n[… {len(text) - limit} characters left out]\n"
+    end = max_chars // 3
+    begin = max_chars - end
+    gone = f"\n[… {len(text) - max_chars} characters left out]\n"
     return text[:begin] + gone + text[len(text) - end :]
 
 
-def _lines(message: Message) -> Iterator[str]:
+def _message_lines(message: Message) -> Iterator[str]:
     text = message.text
     if message.role == "tool":
-        text = cut_middle(text, _FOUND)
+        text = cut_middle(text, _MAX_RESULT_CHARS)
     elif message.role == "assistant":
-        text = cut_middle(text, _SAID)
+        text = cut_middle(text, _MAX_ASSISTANT_CHARS)
     if text:
         yield text
     if isinstance(message.content, tuple):
@@ -58,4 +59,4 @@ def _lines(message: Message) -> Iterator[str]:
             if part.get("type") != "text":
                 yield f"[{part.get('type') or 'a part that is no text'}]"
     for call in message.tool_calls:
-        yield f"calls {call.name}({cut_middle(call.arguments, _CALLED)})"
+        yield f"calls {call.name}({cut_middle(call.arguments, _MAX_CALL_CHARS)})"

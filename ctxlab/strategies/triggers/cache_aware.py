@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import (
     Strategy,
-    models_asked,
+    models_used,
 )
-from ctxlab.strategies.triggers.base import Around
-from ctxlab.strategies.triggers.dry_run import (
-    appended,
-    next_trial,
-    tried,
+from ctxlab.strategies.triggers.base import (
+    WrapperStrategy,
+    appended_tokens,
+    dry_run_strategy,
+    next_dry_run,
     without_models,
 )
-from ctxlab.tokens.models import look_up_model
+from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.prices import Prices
 
 __all__ = ["when_it_pays"]
 
 # Where no price is known: what Anthropic asks, of whose cache writes the most is known to be paid.
-_READ, _WRITE = 0.1, 1.25
+_DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25
 
 
 @dataclass(frozen=True, repr=False)
-class when_it_pays(Around):
+class when_it_pays(WrapperStrategy):
     """Another strategy compacts only when that saves more than writing the cache anew costs.
 
     A request costs what the cache serves of it at the price of a read and the rest at the price of a
@@ -36,7 +36,7 @@ class when_it_pays(Around):
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
     ``own``: what a model that the strategy asks takes, as if it read the ``S`` tokens once. All prices
-    are those of the model whose tokens are counted; where it asks more for long prompts, the requests
+    are those of the model that is replayed; where it asks more for long prompts, the requests
     with compaction and those without are each taken at the prices of their size. A cache that serves
     only up to breakpoints has nothing left of a conversation that is edited further back but the system
     prompt. How many requests remain is not known: it is taken that there are as many until the next
@@ -51,7 +51,7 @@ class when_it_pays(Around):
 
     Source: ctxlab; the rule for when to buy is that of ski rental (Karlin et al., 1988).
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
     >>> from ctxlab.strategies.observation_mask import observation_mask
@@ -64,7 +64,7 @@ class when_it_pays(Around):
     >>> pays = when_it_pays(observation_mask(keep=2), read=0.1, write=1.25)
     >>> for length in range(3, 20, 2):
     ...     context.advance(length)
-    ...     context.settle(pays(context))
+    ...     context.commit_request(pays(context))
     >>> context.events
     [(5, 'compacted: pays')]
     """
@@ -83,58 +83,65 @@ class when_it_pays(Around):
         without_models(self.strategy)  # raises where it cannot be tried
 
     def __call__(self, context: Context, /) -> Context:
-        since, due = context.notes.get(self, (0, 0))
+        since, due = context.strategy_state.get(self, (0, 0))
         if context.excess > 0:
             return self._compact(context, "no room")
-        if appended(context) < due:
+        if appended_tokens(context) < due:
             return context
-        then = tried(context, without_models(self.strategy))
-        if self._pays(context, then, context.turn - since):
+        compacted = dry_run_strategy(context, without_models(self.strategy))
+        if self._is_worthwhile(context, compacted, context.request_index - since):
             return self._compact(context, "pays")
-        context.notes[self] = since, next_trial(context)
+        context.strategy_state[self] = since, next_dry_run(context)
         return context
 
-    def _compact(self, context: Context, why: str) -> Context:
+    def _compact(self, context: Context, reason: str) -> Context:
         before, version = context.tokens, context.version
         sent = self.strategy(context)
         if sent is not context or (context.tokens, context.version) != (before, version):
-            context.report(f"compacted: {why}")
-            context.notes[self] = context.turn, next_trial(context)
+            context.report(f"compacted: {reason}")
+            context.strategy_state[self] = context.request_index, next_dry_run(context)
         return sent
 
-    def _pays(self, context: Context, then: Context, since: int) -> bool:
-        saved = context.tokens - then.tokens
+    def _is_worthwhile(self, context: Context, compacted: Context, requests_since: int) -> bool:
+        saved = context.tokens - compacted.tokens
         if saved <= 0:
             return False
-        model = look_up_model(context.history.counter.model)
+        model = context.history.model
         fixed, prices = context.budget.fixed, model.prices
-        read, write = self._prices(prices, then.tokens + fixed)
-        read_now, write_now = self._prices(prices, context.tokens + fixed)
-        kept, left = context.unchanged, then.unchanged
+        read, write = self._cache_prices(prices, compacted.tokens + fixed)
+        read_now, write_now = self._cache_prices(prices, context.tokens + fixed)
+        kept, left = context.unchanged_tokens, compacted.unchanged_tokens
         if left < kept:  # what a cache with breakpoints has left of the request before
-            left = model.cache.reached(left, context.opening, kept, 0)
+            left = model.cache.readable_prefix(left, context.system_tokens, kept, 0)
         now = kept * read_now + (context.tokens - kept) * write_now
-        once = left * read + (then.tokens - left) * write + saved * self._asked(prices, saved)
-        remaining = since if self.remaining is None else self.remaining
+        once = (
+            left * read
+            + (compacted.tokens - left) * write
+            + saved * self._model_input_price(prices, saved)
+        )
+        remaining = requests_since if self.remaining is None else self.remaining
         dearer = remaining * context.tokens * (read_now - read)
         return remaining * saved * read + dearer > once - now
 
-    def _prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
+    def _cache_prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
         """Of a token that is read and one that is written in a prompt of so many; 1 is ``input``."""
         if not prices.known:
-            return _given(self.read, _READ), _given(self.write, _WRITE)
-        rates = prices.at(prompt)
+            return _or_default(self.read, _DEFAULT_READ_PRICE), _or_default(
+                self.write, _DEFAULT_WRITE_PRICE
+            )
+        rates = prices.rates_for(prompt)
         read, write = rates.cache_read / rates.input, rates.cache_write / rates.input
         dearer = rates.input / prices.input
-        return _given(self.read, read) * dearer, _given(self.write, write) * dearer
+        return _or_default(self.read, read) * dearer, _or_default(self.write, write) * dearer
 
-    def _asked(self, prices: Prices, tokens: int) -> float:
+    def _model_input_price(self, prices: Prices, tokens: int) -> float:
         """Of a token that models of the strategy's own read, ``tokens`` at once."""
         others = [
-            look_up_model(model).prices.at(tokens).input for model in models_asked(self.strategy)
+            find_model_without_warning(model).prices.rates_for(tokens).input
+            for model in models_used(self.strategy)
         ]
         return sum(others) / (prices.input or 1.0)
 
 
-def _given(share: float | None, otherwise: float) -> float:
+def _or_default(share: float | None, otherwise: float) -> float:
     return otherwise if share is None else share

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import Strategy
-from ctxlab.strategies.triggers.base import Around
-from ctxlab.strategies.triggers.dry_run import (
-    appended,
-    next_trial,
-    tried,
+from ctxlab.strategies.triggers.base import (
+    WrapperStrategy,
+    appended_tokens,
+    dry_run_strategy,
+    next_dry_run,
     without_models,
 )
 
@@ -18,7 +18,7 @@ __all__ = ["clear_at_least"]
 
 
 @dataclass(frozen=True, repr=False)
-class clear_at_least(Around):
+class clear_at_least(WrapperStrategy):
     """Another strategy's edits are made only when they take away at least so many tokens.
 
     It is tried first, at most once for each sixteenth of the context that is appended, and nothing of
@@ -28,7 +28,7 @@ class clear_at_least(Around):
     Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``; LangChain's
     ``ClearToolUsesEdit`` has a parameter of that name, which there ends the clearing.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
     >>> from ctxlab.strategies.observation_mask import observation_mask
@@ -58,10 +58,12 @@ class clear_at_least(Around):
         without_models(self.strategy)  # raises where it cannot be tried
 
     def __call__(self, context: Context, /) -> Context:
-        if context.tokens < self.tokens or appended(context) < context.notes.get(self, 0):
+        if context.tokens < self.tokens or appended_tokens(context) < context.strategy_state.get(
+            self, 0
+        ):
             return context
-        saved = context.tokens - tried(context, without_models(self.strategy)).tokens
+        saved = context.tokens - dry_run_strategy(context, without_models(self.strategy)).tokens
         if saved >= self.tokens:
             return self.strategy(context)
-        context.notes[self] = next_trial(context, self.tokens - max(saved, 0))
+        context.strategy_state[self] = next_dry_run(context, self.tokens - max(saved, 0))
         return context

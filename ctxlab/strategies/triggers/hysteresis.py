@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Strategy
-from ctxlab.strategies.triggers.base import Around
+from ctxlab.strategies.triggers.base import WrapperStrategy
 
 __all__ = ["hysteresis"]
 
 
 @dataclass(frozen=True, repr=False)
-class hysteresis(Around):
+class hysteresis(WrapperStrategy):
     """Another strategy is asked only when the context fills up, and then to cut below a target.
 
     Between two compactions each request begins with the whole of the one before, so a prompt cache
@@ -24,7 +24,7 @@ class hysteresis(Around):
     Source: ctxlab, after products that compact at a high mark and go down to a low one: Letta, goose,
     Cline (0.9 and 0.7 of the input).
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
     >>> from ctxlab.strategies.windows import sliding_window
@@ -56,15 +56,15 @@ class hysteresis(Around):
     def __call__(self, context: Context, /) -> Context:
         whole, level = context.available, self.trigger * context.available
         if context.tokens <= level:
-            context.notes.pop(self, None)
+            context.strategy_state.pop(self, None)
             return context
-        if context.tokens <= min(context.notes.get(self, level), whole):
+        if context.tokens <= min(context.strategy_state.get(self, level), whole):
             return context
         told = len(context.events)
-        sent = context.within(self.target, self.strategy)
+        sent = context.run_with_budget_share(self.target, self.strategy)
         if sent.tokens <= whole:  # what could not be made to fit the target fits the budget
             context.events[told:] = [e for e in context.events[told:] if e[1] != "stuck"]
         if sent.tokens > level:
             context.report("hysteresis: still above the trigger")
-            context.notes[self] = (sent.tokens + whole) // 2
+            context.strategy_state[self] = (sent.tokens + whole) // 2
         return sent

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from ctxlab.strategies.upstream.base import (
     PEERS,
-    Adapter,
+    EditingAdapter,
     Peer,
-    Setting,
-    Working,
+    PeerAdapter,
+    PeerSettings,
     find_peer,
 )
 
-__all__ = ["PEERS", "Adapter", "Peer", "Setting", "Working", "find_peer"]
+__all__ = ["PEERS", "EditingAdapter", "Peer", "PeerAdapter", "PeerSettings", "find_peer"]

@@ -21,66 +21,68 @@ from ag2.events.input_events import ImageInput
 from ag2.policies import SlidingWindowPolicy, TokenBudgetPolicy
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import (
     Block,
-    Translated,
-    finish,
+    TranslatedHistory,
+    run_coroutine,
     tool_name,
 )
 
 __all__ = ["sliding_window", "token_budget"]
 
 
-class _Stream:
+class _StreamAdapter:
     """A conversation as a stream of events, and the policy that says which of them are sent."""
 
     def __init__(self, policy: Any) -> None:
-        self._policy, self._known = policy, Translated()
+        self._policy, self._translated = policy, TranslatedHistory()
         self._events: list[BaseEvent] = []
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for position, block in self._known.new(history):
-            self._events += self._made(position, block)
-        _, kept = finish(self._policy.apply([], self._events, None))
+        for position, block in self._translated.new_blocks(history):
+            self._events += self._to_events(position, block)
+        _, kept = run_coroutine(self._policy.apply([], self._events, None))
         # Calls and single results are there for observers: the provider is sent what lists them.
-        return self._known.sent([event for event in kept if self._known.back(event)], _none)
+        return self._translated.to_messages(
+            [event for event in kept if self._translated.original_block(event)], _reject_new_event
+        )
 
-    def _made(self, position: int, block: Block) -> list[BaseEvent]:
-        known, message = self._known, block[0]
+    def _to_events(self, position: int, block: Block) -> list[BaseEvent]:
+        known, message = self._translated, block[0]
         if message.role == "tool":
             results = [
                 ToolResultEvent(
                     parent_id=m.tool_call_id or "",
                     name=tool_name(known.calls.get(position + i), m),
-                    result=ToolResult(*_inputs(m)),
+                    result=ToolResult(*_to_inputs(m)),
                 )
                 for i, m in enumerate(block)
             ]
-            return [*results, known.stands(ToolResultsEvent(results), block)]
+            return [*results, known.link(ToolResultsEvent(results), block)]
         if message.role != "assistant":
-            return [known.stands(ModelRequest(_inputs(message)), block)]
+            return [known.link(ModelRequest(_to_inputs(message)), block)]
         calls = [ToolCallEvent(c.name, id=c.id, arguments=c.arguments) for c in message.tool_calls]
         listed = ToolCallsEvent(calls)
         said = None if message.content is None else ModelMessage(message.text)
-        response = known.stands(ModelResponse(said, tool_calls=listed), block)
+        response = known.link(ModelResponse(said, tool_calls=listed), block)
         return [response, listed, *calls] if calls else [response]
 
 
-def sliding_window(setting: Setting, max_events: int = 40) -> _Stream:
+def sliding_window(settings: PeerSettings, max_events: int = 40) -> _StreamAdapter:
     """The newest events."""
-    return _Stream(SlidingWindowPolicy(max_events))
+    return _StreamAdapter(SlidingWindowPolicy(max_events))
 
 
 def token_budget(
-    setting: Setting, max_tokens: int | None = None, chars_per_token: int = 4
-) -> _Stream:
+    settings: PeerSettings, max_tokens: int | None = None, chars_per_token: int = 4
+) -> _StreamAdapter:
     """The newest events that fit."""
-    tokens = setting.available if max_tokens is None else max_tokens
-    return _Stream(TokenBudgetPolicy(tokens, chars_per_token))
+    tokens = settings.available if max_tokens is None else max_tokens
+    return _StreamAdapter(TokenBudgetPolicy(tokens, chars_per_token))
 
 
-def _inputs(message: Message) -> list[Any]:
+def _to_inputs(message: Message) -> list[Any]:
     if not isinstance(message.content, tuple):
         return [TextInput(message.text)]
     return [
@@ -91,5 +93,5 @@ def _inputs(message: Message) -> list[Any]:
     ]
 
 
-def _none(event: BaseEvent) -> Message:
+def _reject_new_event(event: BaseEvent) -> Message:
     raise AssertionError(f"the policy made an event: {event}")

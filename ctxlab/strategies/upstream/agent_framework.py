@@ -19,11 +19,11 @@ from agent_framework import (
 from agent_framework import Message as Theirs
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import (
-    Asked,
-    Translated,
-    finish,
+    ModelCaller,
+    TranslatedHistory,
+    run_coroutine,
 )
 
 __all__ = [
@@ -36,79 +36,83 @@ __all__ = [
 ]
 
 
-class _List:
+class _ListAdapter:
     """A conversation as the package's list of messages, the excluded ones marked."""
 
     def __init__(self, strategy: Any) -> None:
-        self._strategy, self._known = strategy, Translated(apart=False)
+        self._strategy, self._translated = strategy, TranslatedHistory(separate_prompt=False)
         self._messages: list[Theirs] = []
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for position, block in self._known.new(history):
+        for position, block in self._translated.new_blocks(history):
             made = Theirs(
                 block[0].role,
-                [content for message in block for content in _contents(message)],
+                [content for message in block for content in _to_contents(message)],
                 message_id=f"msg_{position}",
             )
-            self._messages.append(self._known.stands(made, block))
-        sent = finish(apply_compaction(self._messages, strategy=self._strategy))
-        return self._known.sent(sent, _summary)
+            self._messages.append(self._translated.link(made, block))
+        sent = run_coroutine(apply_compaction(self._messages, strategy=self._strategy))
+        return self._translated.to_messages(sent, _to_message)
 
 
 def context_window(
-    setting: Setting, max_context_window_tokens: int | None = None, **options: Any
-) -> _List:
+    settings: PeerSettings, max_context_window_tokens: int | None = None, **options: Any
+) -> _ListAdapter:
     """Folds at half of the window, truncates at 0.8."""
     window = max_context_window_tokens
     options.setdefault("max_output_tokens", 0)
-    return _List(
+    return _ListAdapter(
         ContextWindowCompactionStrategy(
-            max_context_window_tokens=setting.available if window is None else window, **options
+            max_context_window_tokens=settings.available if window is None else window, **options
         )
     )
 
 
-def truncation(setting: Setting, max_n: int = 40, compact_to: int = 20, **options: Any) -> _List:
+def truncation(
+    settings: PeerSettings, max_n: int = 40, compact_to: int = 20, **options: Any
+) -> _ListAdapter:
     """The oldest groups go."""
-    return _List(TruncationStrategy(max_n=max_n, compact_to=compact_to, **options))
+    return _ListAdapter(TruncationStrategy(max_n=max_n, compact_to=compact_to, **options))
 
 
-def sliding_window(setting: Setting, keep_last_groups: int = 20, **options: Any) -> _List:
+def sliding_window(
+    settings: PeerSettings, keep_last_groups: int = 20, **options: Any
+) -> _ListAdapter:
     """The newest groups."""
-    return _List(SlidingWindowStrategy(keep_last_groups=keep_last_groups, **options))
+    return _ListAdapter(SlidingWindowStrategy(keep_last_groups=keep_last_groups, **options))
 
 
-def selective_tool_calls(setting: Setting, **options: Any) -> _List:
+def selective_tool_calls(settings: PeerSettings, **options: Any) -> _ListAdapter:
     """Older calls go."""
-    return _List(SelectiveToolCallCompactionStrategy(**options))
+    return _ListAdapter(SelectiveToolCallCompactionStrategy(**options))
 
 
-def tool_results(setting: Setting, **options: Any) -> _List:
+def tool_results(settings: PeerSettings, **options: Any) -> _ListAdapter:
     """Older calls are folded."""
-    return _List(ToolResultCompactionStrategy(**options))
+    return _ListAdapter(ToolResultCompactionStrategy(**options))
 
 
 def summarization(
-    setting: Setting, tokens: int = 400, model: str | None = None, **options: Any
-) -> _List:
+    settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
+) -> _ListAdapter:
     """The older groups become a summary."""
-    client: Any = _Client(Asked(setting, model, tokens))
-    return _List(SummarizationStrategy(client=client, **options))
+    client: Any = _ChatClient(ModelCaller(settings, model, tokens))
+    return _ListAdapter(SummarizationStrategy(client=client, **options))
 
 
-class _Client:
+class _ChatClient:
     """The package's chat client, answered by ours."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, caller: ModelCaller) -> None:
+        self._caller = caller
 
     async def get_response(self, messages: Sequence[Theirs], **_: Any) -> ChatResponse[None]:
         """The answer."""
-        said = self._asked(f"{message.role}: {message.text}" for message in messages)
+        said = self._caller(f"{message.role}: {message.text}" for message in messages)
         return ChatResponse(messages=[Theirs("assistant", [said])])
 
 
-def _contents(message: Message) -> list[Content]:
+def _to_contents(message: Message) -> list[Content]:
     if message.role == "tool":
         return [Content.from_function_result(message.tool_call_id or "", result=message.text)]
     parts = message.content
@@ -129,5 +133,5 @@ def _contents(message: Message) -> list[Content]:
     return made
 
 
-def _summary(made: Theirs) -> Message:
+def _to_message(made: Theirs) -> Message:
     return Message("assistant", made.text)

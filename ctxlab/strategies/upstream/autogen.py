@@ -21,68 +21,76 @@ from autogen_core.models import (
 )
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import (
     Block,
-    Translated,
-    finish,
+    TranslatedHistory,
+    run_coroutine,
     tool_name,
 )
 
 __all__ = ["buffered", "head_and_tail", "token_limited"]
 
 
-class _Chat:
+class _ContextAdapter:
     """A conversation in one of AutoGen's contexts."""
 
-    def __init__(self, context: ChatCompletionContext, known: Translated) -> None:
-        self._context, self._known = context, known
+    def __init__(self, context: ChatCompletionContext, translated: TranslatedHistory) -> None:
+        self._context, self._translated = context, translated
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for position, block in self._known.new(history):
-            made = self._known.stands(_made(self._known, position, block), block)
-            finish(self._context.add_message(made))
-        return self._known.sent(finish(self._context.get_messages()), _line)
+        for position, block in self._translated.new_blocks(history):
+            made = self._translated.link(_to_llm_message(self._translated, position, block), block)
+            run_coroutine(self._context.add_message(made))
+        return self._translated.to_messages(
+            run_coroutine(self._context.get_messages()), _to_message
+        )
 
 
-def buffered(setting: Setting, buffer_size: int = 40) -> _Chat:
+def buffered(settings: PeerSettings, buffer_size: int = 40) -> _ContextAdapter:
     """The newest messages."""
-    return _Chat(BufferedChatCompletionContext(buffer_size), Translated())
+    return _ContextAdapter(BufferedChatCompletionContext(buffer_size), TranslatedHistory())
 
 
-def head_and_tail(setting: Setting, head_size: int = 10, tail_size: int = 30) -> _Chat:
+def head_and_tail(
+    settings: PeerSettings, head_size: int = 10, tail_size: int = 30
+) -> _ContextAdapter:
     """The oldest and the newest messages."""
-    return _Chat(HeadAndTailChatCompletionContext(head_size, tail_size), Translated())
+    return _ContextAdapter(
+        HeadAndTailChatCompletionContext(head_size, tail_size), TranslatedHistory()
+    )
 
 
-def token_limited(setting: Setting, token_limit: int | None = None) -> _Chat:
+def token_limited(settings: PeerSettings, token_limit: int | None = None) -> _ContextAdapter:
     """What fits, the middle left out."""
-    known = Translated()
-    counting: Any = _Counting(setting, known)
-    return _Chat(TokenLimitedChatCompletionContext(counting, token_limit=token_limit), known)
+    translated = TranslatedHistory()
+    counting: Any = _CountingClient(settings, translated)
+    return _ContextAdapter(
+        TokenLimitedChatCompletionContext(counting, token_limit=token_limit), translated
+    )
 
 
-class _Counting:
+class _CountingClient:
     """The part of AutoGen's model client that counts tokens."""
 
-    def __init__(self, setting: Setting, known: Translated) -> None:
-        self._setting, self._known = setting, known
-        self._counted: dict[int, int] = {}
+    def __init__(self, settings: PeerSettings, translated: TranslatedHistory) -> None:
+        self._settings, self._translated = settings, translated
+        self._token_counts: dict[int, int] = {}
 
     def count_tokens(self, messages: Sequence[Any], *, tools: Sequence[Any] = ()) -> int:
         """Tokens of the messages, counted by us."""
         for made in messages:
-            if id(made) not in self._counted:
-                block = self._known.back(made) or ()
-                self._counted[id(made)] = sum(map(self._setting.counter.message, block))
-        return sum([self._counted[id(made)] for made in messages])
+            if id(made) not in self._token_counts:
+                block = self._translated.original_block(made) or ()
+                self._token_counts[id(made)] = sum(map(self._settings.counter.count_message, block))
+        return sum([self._token_counts[id(made)] for made in messages])
 
     def remaining_tokens(self, messages: Sequence[Any], *, tools: Sequence[Any] = ()) -> int:
         """What the budget leaves."""
-        return self._setting.available - self.count_tokens(messages)
+        return self._settings.available - self.count_tokens(messages)
 
 
-def _made(known: Translated, position: int, block: Block) -> Any:
+def _to_llm_message(translated: TranslatedHistory, position: int, block: Block) -> Any:
     message = block[0]
     if message.role == "system":
         return SystemMessage(content=message.text)
@@ -93,7 +101,7 @@ def _made(known: Translated, position: int, block: Block) -> Any:
             content=[
                 FunctionExecutionResult(
                     content=result.text,
-                    name=tool_name(known.calls.get(position + i), result),
+                    name=tool_name(translated.calls.get(position + i), result),
                     call_id=result.tool_call_id or "",
                 )
                 for i, result in enumerate(block)
@@ -105,5 +113,5 @@ def _made(known: Translated, position: int, block: Block) -> Any:
     return AssistantMessage(content=calls, thought=message.text or None, source="assistant")
 
 
-def _line(made: UserMessage) -> Message:
+def _to_message(made: UserMessage) -> Message:
     return Message("user", str(made.content))

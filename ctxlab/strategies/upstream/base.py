@@ -17,12 +17,20 @@ from ctxlab.errors import (
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import (
-    Base,
-    sent_as,
+    BaseStrategy,
+    fork_with_messages,
 )
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["PEERS", "Adapter", "Peer", "Setting", "Working", "as_given", "find_peer"]
+__all__ = [
+    "PEERS",
+    "EditingAdapter",
+    "Peer",
+    "PeerAdapter",
+    "PeerSettings",
+    "find_peer",
+    "restore_originals",
+]
 
 PEERS: dict[str, str] = {
     "adk.include_contents_none": "adk:include_contents_none",
@@ -57,11 +65,11 @@ PEERS: dict[str, str] = {
     "strands.sliding": "strands:sliding",
     "strands.summarizing": "strands:summarizing",
 }
-"""Name → ``module:factory`` in this folder; a factory takes a ``Setting`` and the peer's own options."""
+"""Name → ``module:factory`` in this folder; a factory takes ``PeerSettings`` and the peer's options."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class PeerSettings:
     """What a package is given to work with."""
 
     counter: TokenCounter
@@ -72,7 +80,7 @@ class Setting:
     "answers where it asks a model"
 
 
-class Adapter(Protocol):
+class PeerAdapter(Protocol):
     """One conversation as a package manages it."""
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
@@ -83,7 +91,7 @@ class Adapter(Protocol):
         ...
 
 
-class Working:
+class EditingAdapter:
     """An adapter for packages that rewrite the conversation: what was edited stays edited."""
 
     def __init__(self, edit: Callable[[list[Message]], Sequence[Message]]) -> None:
@@ -91,27 +99,31 @@ class Working:
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """The last request, what came since, and the package's edit of both."""
-        given = [*self._kept, *history[self._seen :]]
+        messages = [*self._kept, *history[self._seen :]]
         self._seen = len(history)
-        self._kept = list(as_given(given, self._edit(given)))
+        self._kept = list(restore_originals(messages, self._edit(messages)))
         return self._kept
 
 
 @dataclass(frozen=True, repr=False)
-class Peer(Base):
+class Peer(BaseStrategy):
     """The real code of a package, as a strategy."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, context: Context, /) -> Context:
-        adapter: Adapter | None = context.notes.get(self)
+        adapter: PeerAdapter | None = context.strategy_state.get(self)
         if adapter is None:
             history = context.history
-            setting = Setting(history.counter, context.available, history.client)
-            adapter = context.notes[self] = _factory(self.name)(setting, **dict(self.options))
-        history_so_far = context.history[: context.length]
-        return sent_as(context, as_given(history_so_far, adapter.prepare(history_so_far)))
+            settings = PeerSettings(history.counter, context.available, history.client)
+            adapter = context.strategy_state[self] = _adapter_factory(self.name)(
+                settings, **dict(self.options)
+            )
+        history_so_far = context.history[: context.history_length]
+        return fork_with_messages(
+            context, restore_originals(history_so_far, adapter.prepare(history_so_far))
+        )
 
     def __repr__(self) -> str:
         return f"peer:{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
@@ -128,28 +140,30 @@ def find_peer(name: str) -> Callable[..., Peer]:
     return make
 
 
-def as_given(given: Sequence[Message], made: Sequence[Message]) -> list[Message]:
+def restore_originals(originals: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
     """Messages that read as one that was given are that one, with all that a package cannot carry."""
     known: dict[Hashable, list[Message]] = {}
-    for message in reversed(given):
-        known.setdefault(_wire(message), []).append(message)
-    same = {id(message) for message in given}
+    for message in reversed(originals):
+        known.setdefault(_message_json(message), []).append(message)
+    same = {id(message) for message in originals}
     result = []
-    for message in made:
+    for message in messages:
         # Equal messages are taken in their order, and the last of them as often as it is said.
-        places = known.get(_wire(message)) if id(message) not in same else None
+        places = known.get(_message_json(message)) if id(message) not in same else None
         result.append((places.pop() if len(places) > 1 else places[0]) if places else message)
     return result
 
 
-def _wire(message: Message) -> str:
+def _message_json(message: Message) -> str:
     return dump_json(message.to_dict())
 
 
-def _factory(name: str) -> Callable[..., Adapter]:
+def _adapter_factory(name: str) -> Callable[..., PeerAdapter]:
     module, _, attribute = PEERS[name].partition(":")
     try:
-        found: Callable[..., Adapter] = getattr(import_module(f"{__package__}.{module}"), attribute)
+        found: Callable[..., PeerAdapter] = getattr(
+            import_module(f"{__package__}.{module}"), attribute
+        )
     except ImportError as error:
         if (error.name or "").startswith("ctxlab"):
             raise
@@ -158,9 +172,9 @@ def _factory(name: str) -> Callable[..., Adapter]:
             "pip install 'ctxlab[peers]'"
         ) from None
 
-    def make(setting: Setting, **options: Any) -> Adapter:
+    def make(settings: PeerSettings, **options: Any) -> PeerAdapter:
         try:
-            return found(setting, **options)
+            return found(settings, **options)
         except TypeError as error:
             if "argument" not in str(error):
                 raise

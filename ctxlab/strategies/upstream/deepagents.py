@@ -22,53 +22,53 @@ from langchain_core.exceptions import ContextOverflowError
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import (
-    Adapter,
-    Setting,
+    PeerAdapter,
+    PeerSettings,
 )
 from ctxlab.strategies.upstream.langchain import (
-    leading,
-    sizes,
+    as_size_list,
+    count_leading_system_messages,
 )
 from ctxlab.strategies.upstream.langchain_messages import (
-    Cargo,
-    asked,
+    MessageConverter,
+    make_chat_model,
 )
 
 __all__ = ["default"]
 
-_WINDOW = ("fraction", 0.85)
-_KEPT = ("fraction", 0.1)
+_DEFAULT_TRIGGER = ("fraction", 0.85)
+_DEFAULT_KEEP = ("fraction", 0.1)
 
 
 def default(
-    setting: Setting,
-    trigger: Any = _WINDOW,
-    keep: Any = _KEPT,
-    truncate_trigger: Any = _WINDOW,
-    truncate_keep: Any = _KEPT,
+    settings: PeerSettings,
+    trigger: Any = _DEFAULT_TRIGGER,
+    keep: Any = _DEFAULT_KEEP,
+    truncate_trigger: Any = _DEFAULT_TRIGGER,
+    truncate_keep: Any = _DEFAULT_KEEP,
     max_length: int = 2000,
     model: str | None = None,
-) -> Adapter:
+) -> PeerAdapter:
     """``SummarizationMiddleware`` as an agent has it where the model's window is known."""
     arguments: Any = {
         "trigger": truncate_trigger,
         "keep": truncate_keep,
         "max_length": max_length,
     }
-    cargo = Cargo(setting)
+    converter = MessageConverter(settings)
     middleware = SummarizationMiddleware(
-        asked(setting, model, cargo),
-        backend=_Files(),
-        trigger=sizes(trigger),
+        make_chat_model(settings, model, converter),
+        backend=_MemoryBackend(),
+        trigger=as_size_list(trigger),
         keep=keep,
-        token_counter=cargo.count,
+        token_counter=converter.count_tokens,
         trim_tokens_to_summarize=None,
         truncate_args_settings=arguments,
     )
-    return _Summarized(cargo, middleware)
+    return _SummarizationAdapter(converter, middleware)
 
 
-class _Files(BackendProtocol):
+class _MemoryBackend(BackendProtocol):
     """Files in the process."""
 
     def __init__(self) -> None:
@@ -95,22 +95,22 @@ class _Files(BackendProtocol):
         return [FileUploadResponse(path=path) for path, _ in files]
 
 
-class _Summarized:
-    def __init__(self, cargo: Cargo, middleware: Any) -> None:
-        self._cargo, self._middleware = cargo, middleware
+class _SummarizationAdapter:
+    def __init__(self, converter: MessageConverter, middleware: Any) -> None:
+        self._converter, self._middleware = converter, middleware
         self._messages: list[Any] = []
         self._seen = 0
         # The name of the file in which the history is kept; else it is a random one.
         self._state: dict[str, Any] = {"_summarization_session_id": "session"}
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        head, cargo = leading(history), self._cargo
-        self._messages += cargo.load(history, max(head, self._seen))
+        head, converter = count_leading_system_messages(history), self._converter
+        self._messages += converter.to_langchain(history, max(head, self._seen))
         self._seen = len(history)
         request: Any = ModelRequest(
             model=self._middleware.model,
             messages=list(self._messages),
-            system_message=cargo.prompt(history[:head]),
+            system_message=converter.to_system_message(history[:head]),
             state={**self._state, "messages": list(self._messages)},
         )
         sent: list[Any] = []
@@ -123,10 +123,10 @@ class _Summarized:
         except ContextOverflowError:
             sent = self._middleware._get_effective_messages(request)
         else:
-            self._update(getattr(result, "command", None))
-        return [*history[:head], *cargo.unload(sent)]
+            self._apply_update(getattr(result, "command", None))
+        return [*history[:head], *converter.from_langchain(sent)]
 
-    def _update(self, command: Any) -> None:
+    def _apply_update(self, command: Any) -> None:
         update = dict(command.update) if command else {}
         changed = {message.id: message for message in update.pop("messages", ())}
         self._messages = [changed.get(message.id, message) for message in self._messages]

@@ -21,90 +21,106 @@ from langchain_core.messages import trim_messages as trim
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import (
-    Adapter,
-    Setting,
+    PeerAdapter,
+    PeerSettings,
 )
 from ctxlab.strategies.upstream.langchain_messages import (
-    Cargo,
-    asked,
+    MessageConverter,
+    make_chat_model,
 )
 
-__all__ = ["clear_tool_uses", "leading", "sizes", "summarization", "trim_messages"]
+__all__ = [
+    "as_size_list",
+    "clear_tool_uses",
+    "count_leading_system_messages",
+    "summarization",
+    "trim_messages",
+]
 
 
-def trim_messages(setting: Setting, max_tokens: int | None = None, **options: Any) -> Adapter:
+def trim_messages(
+    settings: PeerSettings, max_tokens: int | None = None, **options: Any
+) -> PeerAdapter:
     """``trim_messages`` over the whole conversation before every request."""
-    room = setting.available if max_tokens is None else max_tokens
-    return _Trimmed(Cargo(setting), {"max_tokens": room, **options})
+    room = settings.available if max_tokens is None else max_tokens
+    return _TrimAdapter(MessageConverter(settings), {"max_tokens": room, **options})
 
 
-def summarization(setting: Setting, model: str | None = None, **options: Any) -> Adapter:
+def summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
     """``SummarizationMiddleware.before_model`` over a state that it may rewrite."""
-    return _Summarized(setting, model, options)
+    return _SummarizationAdapter(settings, model, options)
 
 
-def clear_tool_uses(setting: Setting, **options: Any) -> Adapter:
+def clear_tool_uses(settings: PeerSettings, **options: Any) -> PeerAdapter:
     """``ContextEditingMiddleware`` with one ``ClearToolUsesEdit``; it edits a copy for each request."""
-    return _Cleared(Cargo(setting), options)
+    return _ClearingAdapter(MessageConverter(settings), options)
 
 
-def leading(history: Sequence[Message]) -> int:
+def count_leading_system_messages(history: Sequence[Message]) -> int:
     """How many system messages stand at the beginning."""
     return next((i for i, m in enumerate(history) if m.role != "system"), len(history))
 
 
-def sizes(trigger: Any) -> Any:
+def as_size_list(trigger: Any) -> Any:
     """A trigger as LangChain takes it: several sizes are a list."""
     return list(trigger) if trigger and not isinstance(trigger[0], str) else trigger
 
 
-class _Trimmed:
-    def __init__(self, cargo: Cargo, options: dict[str, Any]) -> None:
-        self._cargo, self._options = cargo, options
+class _TrimAdapter:
+    def __init__(self, converter: MessageConverter, options: dict[str, Any]) -> None:
+        self._converter, self._options = converter, options
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        cargo = self._cargo
-        made = trim(cargo.load(history), token_counter=cargo.count, **self._options)
-        return cargo.unload(made)
+        converter = self._converter
+        made = trim(
+            converter.to_langchain(history), token_counter=converter.count_tokens, **self._options
+        )
+        return converter.from_langchain(made)
 
 
-class _Summarized:
-    def __init__(self, setting: Setting, model: str | None, options: dict[str, Any]) -> None:
-        self._cargo = cargo = Cargo(setting)
-        trigger = sizes(options.pop("trigger", None))
-        chat: Any = asked(setting, model, cargo) if trigger else FakeListChatModel(responses=[""])
+class _SummarizationAdapter:
+    def __init__(self, settings: PeerSettings, model: str | None, options: dict[str, Any]) -> None:
+        self._converter = converter = MessageConverter(settings)
+        trigger = as_size_list(options.pop("trigger", None))
+        chat: Any = (
+            make_chat_model(settings, model, converter)
+            if trigger
+            else FakeListChatModel(responses=[""])
+        )
         self._middleware = SummarizationMiddleware(
-            chat, trigger=trigger, token_counter=cargo.count, **options
+            chat, trigger=trigger, token_counter=converter.count_tokens, **options
         )
         self._state: list[BaseMessage] = []
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        head = leading(history)
-        self._state += self._cargo.load(history, max(head, self._seen))
+        head = count_leading_system_messages(history)
+        self._state += self._converter.to_langchain(history, max(head, self._seen))
         self._seen = len(history)
         state: Any = {"messages": self._state}
         update = self._middleware.before_model(state, None)  # type: ignore[arg-type]
         if update:
             made = update["messages"]
             self._state = [m for m in made if not isinstance(m, RemoveMessage)]
-        return [*history[:head], *self._cargo.unload(self._state)]
+        return [*history[:head], *self._converter.from_langchain(self._state)]
 
 
-class _Cleared:
-    def __init__(self, cargo: Cargo, options: dict[str, Any]) -> None:
+class _ClearingAdapter:
+    def __init__(self, converter: MessageConverter, options: dict[str, Any]) -> None:
         edit = ClearToolUsesEdit(**options)
-        self._cargo = cargo
-        self._middleware = ContextEditingMiddleware(edits=[edit], token_counter=cargo.count)
+        self._converter = converter
+        self._middleware = ContextEditingMiddleware(
+            edits=[edit], token_counter=converter.count_tokens
+        )
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        head = leading(history)
+        head = count_leading_system_messages(history)
         sent: list[BaseMessage] = []
 
         def answer(request: Any) -> Any:
             sent.extend(request.messages)
 
-        state: Any = self._cargo.load(history, head)
+        state: Any = self._converter.to_langchain(history, head)
         request: Any = ModelRequest(model=FakeListChatModel(responses=[""]), messages=state)
         self._middleware.wrap_model_call(request, answer)
-        return [*history[:head], *self._cargo.unload(sent)]
+        return [*history[:head], *self._converter.from_langchain(sent)]

@@ -10,37 +10,39 @@ from langmem.short_term import RunningSummary, summarize_messages
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import (
-    Adapter,
-    Setting,
+    PeerAdapter,
+    PeerSettings,
 )
 from ctxlab.strategies.upstream.langchain_messages import (
-    Cargo,
-    asked,
+    MessageConverter,
+    make_chat_model,
 )
 
 __all__ = ["summarize"]
 
 
 def summarize(
-    setting: Setting, max_tokens: int | None = None, model: str | None = None, **options: Any
-) -> Adapter:
+    settings: PeerSettings, max_tokens: int | None = None, model: str | None = None, **options: Any
+) -> PeerAdapter:
     """``summarize_messages`` over the whole conversation before every request."""
-    room = setting.available if max_tokens is None else max_tokens
-    return _Summarized(setting, model, {"max_tokens": room, **options})
+    room = settings.available if max_tokens is None else max_tokens
+    return _SummarizationAdapter(settings, model, {"max_tokens": room, **options})
 
 
-class _Summarized:
-    def __init__(self, setting: Setting, model: str | None, options: dict[str, Any]) -> None:
-        self._cargo = Cargo(setting)
+class _SummarizationAdapter:
+    def __init__(self, settings: PeerSettings, model: str | None, options: dict[str, Any]) -> None:
+        self._converter = MessageConverter(settings)
         self._options: dict[str, Any] = options
-        self._options["model"] = asked(setting, model, self._cargo)
-        self._options["token_counter"] = self._cargo.count
-        self._running: RunningSummary | None = None
+        self._options["model"] = make_chat_model(settings, model, self._converter)
+        self._options["token_counter"] = self._converter.count_tokens
+        self._running_summary: RunningSummary | None = None
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        loaded: Any = self._cargo.load(history)
+        loaded: Any = self._converter.to_langchain(history)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # it says that it could not trim
-            result = summarize_messages(loaded, running_summary=self._running, **self._options)
-        self._running = result.running_summary or self._running
-        return self._cargo.unload(result.messages)
+            result = summarize_messages(
+                loaded, running_summary=self._running_summary, **self._options
+            )
+        self._running_summary = result.running_summary or self._running_summary
+        return self._converter.from_langchain(result.messages)

@@ -17,19 +17,19 @@ from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import (
-    Adapter,
-    Setting,
+    PeerAdapter,
+    PeerSettings,
 )
 
 __all__ = ["memory"]
 
 
-def memory(setting: Setting, **options: Any) -> Adapter:
+def memory(settings: PeerSettings, **options: Any) -> PeerAdapter:
     """A ``Memory`` without blocks; an agent's system prompt is no part of it."""
-    return _Remembered(setting, options)
+    return _MemoryAdapter(settings, options)
 
 
-class _Queue(AsyncDBChatStore):
+class _MemoryChatStore(AsyncDBChatStore):
     """The messages that a ``Memory`` still has, in the process; its own store is a database."""
 
     kept: list[Any] = Field(default_factory=list)
@@ -68,29 +68,29 @@ class _Queue(AsyncDBChatStore):
         return ["session"]
 
 
-class _Remembered:
-    def __init__(self, setting: Setting, options: dict[str, Any]) -> None:
-        count = setting.counter.text
+class _MemoryAdapter:
+    def __init__(self, settings: PeerSettings, options: dict[str, Any]) -> None:
+        count = settings.counter.count_text
         # Anything that has the length of the tokens will do.
         self._memory = Memory.from_defaults(
             tokenizer_fn=lambda text: range(count(text)),  # type: ignore[arg-type, return-value]
-            chat_store=_Queue(),
+            chat_store=_MemoryChatStore(),
             **options,
         )
-        self._put: dict[int, Message] = {}
+        self._originals: dict[int, Message] = {}
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         head = next((i for i, m in enumerate(history) if m.role != "system"), len(history))
         for position in range(max(head, self._seen), len(history)):
-            made = _made(history[position])
-            self._put[id(made)] = history[position]
+            made = _to_chat_message(history[position])
+            self._originals[id(made)] = history[position]
             self._memory.put(made)
         self._seen = len(history)
-        return [*history[:head], *(self._put[id(m)] for m in self._memory.get())]
+        return [*history[:head], *(self._originals[id(m)] for m in self._memory.get())]
 
 
-def _made(message: Message) -> ChatMessage:
+def _to_chat_message(message: Message) -> ChatMessage:
     blocks: list[Any] = []
     if isinstance(message.content, tuple):
         for part in message.content:

@@ -11,11 +11,11 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import Units
-from ctxlab.strategies.helpers.message_blocks import blocks_of
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.messages.validation import UnitTracker
+from ctxlab.strategies.helpers.message_blocks import group_blocks
+from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["Asked", "Block", "Translated", "finish", "tool_name"]
+__all__ = ["Block", "ModelCaller", "TranslatedHistory", "run_coroutine", "tool_name"]
 
 _T = TypeVar("_T")
 
@@ -23,62 +23,68 @@ Block = tuple[Message, ...]
 """A message, or tool results that stand next to each other."""
 
 
-class Translated:
+class TranslatedHistory:
     """A conversation as a package's own objects, and what each of them stands for.
 
     The system messages at the beginning are the prompt: most packages keep them apart.
     """
 
-    def __init__(self, apart: bool = True, whole: bool = True) -> None:
+    def __init__(self, separate_prompt: bool = True, group_results: bool = True) -> None:
         self.prompt: list[Message] = []
         self.calls: dict[int, ToolCall] = {}
         "position of a tool result → the call that it answers"
-        self._apart, self._whole = apart, whole
-        self._seen, self._units = 0, Units()
-        self._stands: dict[int, tuple[Any, Block]] = {}
+        self._separate_prompt, self._group_results = separate_prompt, group_results
+        self._seen, self._units = 0, UnitTracker()
+        self._originals: dict[int, tuple[Any, Block]] = {}
 
-    def new(self, history: Sequence[Message]) -> list[tuple[int, Block]]:
+    def new_blocks(self, history: Sequence[Message]) -> list[tuple[int, Block]]:
         """The blocks that were appended since, each with its position."""
         position, self._seen = self._seen, len(history)
         added = history[position:]
         for message in added:
             self._units.add(message)
-        self.calls = self._units.calls
+        self.calls = self._units.calls_by_result
         blocks: list[tuple[int, Block]] = []
-        for block in blocks_of(added) if self._whole else [(message,) for message in added]:
-            if self._apart and block[0].role == "system" and len(self.prompt) == position:
+        for block in (
+            group_blocks(added) if self._group_results else [(message,) for message in added]
+        ):
+            if self._separate_prompt and block[0].role == "system" and len(self.prompt) == position:
                 self.prompt.append(block[0])
             else:
                 blocks.append((position, block))
             position += len(block)
         return blocks
 
-    def stands(self, made: Any, block: Block) -> Any:
+    def link(self, translated: Any, block: Block) -> Any:
         """Notes what an object stands for, and gives it back."""
-        self._stands[id(made)] = (made, block)
-        return made
+        self._originals[id(translated)] = (translated, block)
+        return translated
 
-    def back(self, made: Any) -> Block | None:
+    def original_block(self, translated: Any) -> Block | None:
         """What an object stands for; None where the package made it."""
-        known = self._stands.get(id(made))
+        known = self._originals.get(id(translated))
         return None if known is None else known[1]
 
-    def sent(self, objects: Sequence[Any], other: Callable[[Any], Message]) -> list[Message]:
-        """The prompt and what the objects stand for; ``other`` reads those that the package made."""
+    def to_messages(
+        self, objects: Sequence[Any], convert: Callable[[Any], Message]
+    ) -> list[Message]:
+        """The prompt and what the objects stand for; ``convert`` reads those that the package made."""
         messages = list(self.prompt)
         for made in objects:
-            block = self.back(made)
-            messages.extend((other(made),) if block is None else block)
+            block = self.original_block(made)
+            messages.extend((convert(made),) if block is None else block)
         return messages
 
 
-class Asked:
+class ModelCaller:
     """What a package asks its model, asked of the client of the replay instead."""
 
-    def __init__(self, setting: Setting, model: str | None, tokens: int | None = None) -> None:
-        if model is None or setting.client is None:
+    def __init__(
+        self, settings: PeerSettings, model: str | None, tokens: int | None = None
+    ) -> None:
+        if model is None or settings.client is None:
             raise SpecError("this peer asks a model: give it model='…', and a client to ask it")
-        self._client, self._model, self._tokens = setting.client, model, tokens
+        self._client, self._model, self._tokens = settings.client, model, tokens
 
     def __call__(self, lines: Iterable[str]) -> str:
         """The answer to what the package sent, its messages a line each."""
@@ -91,7 +97,7 @@ def tool_name(call: ToolCall | None, message: Message) -> str:
     return call.name if call else message.name or "tool"
 
 
-def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
+def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Runs a coroutine that waits for nothing, also where an event loop is running already."""
     try:
         coroutine.send(None)

@@ -9,55 +9,55 @@ from agents.extensions import ToolOutputTrimmer
 from agents.run_config import CallModelData, ModelInputData
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 
 __all__ = ["tool_output_trimmer"]
 
 
 def tool_output_trimmer(
-    _: Setting,
+    _: PeerSettings,
     recent_turns: int = 2,
     max_output_chars: int = 500,
     preview_chars: int = 200,
     trimmable_tools: Sequence[str] | None = None,
-) -> _Filter:
+) -> _FilterAdapter:
     """The filter as it is given to ``RunConfig.call_model_input_filter``."""
-    return _Filter(
+    return _FilterAdapter(
         ToolOutputTrimmer(recent_turns, max_output_chars, preview_chars, trimmable_tools)
     )
 
 
-class _Filter:
+class _FilterAdapter:
     """One conversation; the SDK keeps it whole and filters it anew before each request."""
 
     def __init__(self, trimmer: ToolOutputTrimmer) -> None:
         self._trimmer = trimmer
         self._items: list[dict[str, Any]] = []
-        self._message: list[int] = []
+        self._positions: list[int] = []
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """What the filter leaves of each result."""
         for position in range(self._seen, len(history)):
-            for item in _items(history[position]):
+            for item in _to_items(history[position]):
                 self._items.append(item)
-                self._message.append(position)
+                self._positions.append(position)
         self._seen = len(history)
         data = ModelInputData(input=list(self._items), instructions=None)  # type: ignore[arg-type]
         filtered: Any = self._trimmer(CallModelData(data, agent=None, context=None)).input  # type: ignore[arg-type]
         sent = list(history)
-        for position, was, item in zip(self._message, self._items, filtered, strict=True):
+        for position, was, item in zip(self._positions, self._items, filtered, strict=True):
             if item is not was:
                 sent[position] = sent[position].replace(content=item["output"])
         return sent
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _to_items(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         yield {
             "type": "function_call_output",
             "call_id": message.tool_call_id,
-            "output": _output(message),
+            "output": _to_output(message),
         }
         return
     if message.content or not message.tool_calls:
@@ -71,7 +71,7 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
         }
 
 
-def _output(message: Message) -> str | list[dict[str, Any]]:
+def _to_output(message: Message) -> str | list[dict[str, Any]]:
     if not isinstance(message.content, tuple):
         return message.content or ""
     parts = []

@@ -28,26 +28,26 @@ from pydantic import PrivateAttr
 from ctxlab.errors import SpecError
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 
 __all__ = ["default"]
 
-_TRIES = 5
+_MAX_TRIES = 5
 
 
 def default(
-    setting: Setting,
+    settings: PeerSettings,
     max_size: int = 80,
     max_tokens: int | None = None,
     keep_first: int = 4,
     minimum_progress: float = 0.1,
     model: str | None = None,
-) -> _Agent:
+) -> _CondenserAdapter:
     """``default_condenser``: its ``LLMSummarizingCondenser``, which asks the setting's client."""
-    return _Agent(
-        setting,
+    return _CondenserAdapter(
+        settings,
         LLMSummarizingCondenser(
-            llm=_Writer.of(setting, model),
+            llm=_ClientLLM.from_settings(settings, model),
             max_size=max_size,
             max_tokens=max_tokens,
             keep_first=keep_first,
@@ -56,97 +56,99 @@ def default(
     )
 
 
-class _Counted(TextContent):
+class _CountedText(TextContent):
     """A text that knows what the message it stands for costs: the SDK asks for nothing else."""
 
     tokens: int = 0
 
 
-class _Writer(LLM):
+class _ClientLLM(LLM):
     """The model that writes summaries: our client."""
 
-    _setting: Setting | None = PrivateAttr(default=None)
-    _asked: str | None = PrivateAttr(default=None)
+    _settings: PeerSettings | None = PrivateAttr(default=None)
+    _requested_model: str | None = PrivateAttr(default=None)
 
     @classmethod
-    def of(cls, setting: Setting, model: str | None) -> _Writer:
+    def from_settings(cls, settings: PeerSettings, model: str | None) -> _ClientLLM:
         writer = cls(model="gpt-4o", usage_id="condenser", api_key="none")
-        writer._setting, writer._asked = setting, model
+        writer._settings, writer._requested_model = settings, model
         return writer
 
     def generate(self, messages: list[HandsMessage], *_: Any, **__: Any) -> LLMResponse:
-        client = self._setting.client if self._setting else None
-        if client is None or self._asked is None:
+        client = self._settings.client if self._settings else None
+        if client is None or self._requested_model is None:
             raise SpecError("peer:openhands.default asks a model: name one, and give a client")
-        asked = tuple(Message(m.role, _text(m)) for m in messages)
-        text = client.complete(Request(self._asked, asked)).text
+        asked = tuple(Message(m.role, _join_text(m)) for m in messages)
+        text = client.complete(Request(self._requested_model, asked)).text
         answer = HandsMessage(role="assistant", content=[TextContent(text=text)])
-        return LLMResponse.model_construct(message=answer, metrics=None, raw_response=_Raw())
+        return LLMResponse.model_construct(
+            message=answer, metrics=None, raw_response=_RawResponse()
+        )
 
 
-class _Raw:
+class _RawResponse:
     id = "reply"
 
 
-class _Window:
+class _AgentLLM:
     """The agent's model, as far as the condenser looks at it: its window, and what a request costs."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.effective_max_input_tokens = setting.available
-        self._count = setting.counter.message
+    def __init__(self, settings: PeerSettings) -> None:
+        self.effective_max_input_tokens = settings.available
+        self._count = settings.counter.count_message
 
     def get_token_count(self, messages: Sequence[HandsMessage], **_: Any) -> int:
         parts = [part for message in messages for part in message.content]
         return sum(
             part.tokens
-            if isinstance(part, _Counted)
+            if isinstance(part, _CountedText)
             else self._count(Message("user", getattr(part, "text", "")))
             for part in parts
         )
 
 
-class _Agent:
+class _CondenserAdapter:
     """One conversation: before each request it condenses until the condenser gives a view."""
 
-    def __init__(self, setting: Setting, condenser: LLMSummarizingCondenser) -> None:
-        self._setting, self._condenser = setting, condenser
-        self._window: Any = _Window(setting)
+    def __init__(self, settings: PeerSettings, condenser: LLMSummarizingCondenser) -> None:
+        self._settings, self._condenser = settings, condenser
+        self._llm: Any = _AgentLLM(settings)
         self._view = View()
-        self._given: dict[str, Message] = {}
+        self._messages_by_event: dict[str, Message] = {}
         "the message that an event is the first of, by the event's id"
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """What its view holds once it is condensed, or once condensing changes nothing."""
         for position in range(self._seen, len(history)):
-            for event in self._events(history[position], position):
+            for event in self._to_events(history[position], position):
                 self._view.append_event(event)
         self._seen = len(history)
-        for _ in range(_TRIES):
-            before = self._cost()
+        for _ in range(_MAX_TRIES):
+            before = self._measure()
             try:
-                made = self._condenser.condense(self._view, self._window)
+                made = self._condenser.condense(self._view, self._llm)
             except NoCondensationAvailableException:
                 break
             if not isinstance(made, Condensation):
                 break
             self._view.append_event(made)
-            if self._cost() >= before:
+            if self._measure() >= before:
                 break
-        return [message for event in self._view.events for message in self._message(event)]
+        return [message for event in self._view.events for message in self._event_messages(event)]
 
-    def _cost(self) -> tuple[int, int]:
+    def _measure(self) -> tuple[int, int]:
         messages = LLMConvertibleEvent.events_to_messages(list(self._view.events))
-        return self._window.get_token_count(messages), len(self._view)
+        return self._llm.get_token_count(messages), len(self._view)
 
-    def _message(self, event: LLMConvertibleEvent) -> Iterator[Message]:
+    def _event_messages(self, event: LLMConvertibleEvent) -> Iterator[Message]:
         if isinstance(event, CondensationSummaryEvent):
             yield Message("user", event.summary)
-        elif event.id in self._given:
-            yield self._given[event.id]
+        elif event.id in self._messages_by_event:
+            yield self._messages_by_event[event.id]
 
-    def _events(self, message: Message, position: int) -> Iterator[LLMConvertibleEvent]:
-        text = _Counted(text=message.text, tokens=self._setting.counter.message(message))
+    def _to_events(self, message: Message, position: int) -> Iterator[LLMConvertibleEvent]:
+        text = _CountedText(text=message.text, tokens=self._settings.counter.count_message(message))
         event: LLMConvertibleEvent
         if message.tool_calls:
             for number, call in enumerate(message.tool_calls):
@@ -160,16 +162,16 @@ class _Agent:
                     llm_response_id=f"response {position}",
                 )
                 if not number:
-                    self._given[event.id] = message
+                    self._messages_by_event[event.id] = message
                 yield event
             return
         if message.role == "tool":
-            event = _Result(
+            event = _ToolResultEvent(
                 tool_name=message.name or "tool",
                 tool_call_id=message.tool_call_id or "",
                 error=message.text,
             )
-            event._said = text
+            event._content_text = text
         elif message.role == "system" and position == 0:
             event = SystemPromptEvent(system_prompt=text, tools=[])
         else:
@@ -177,19 +179,23 @@ class _Agent:
                 source="agent" if message.role == "assistant" else "user",
                 llm_message=HandsMessage(role=message.role, content=[text]),
             )
-        self._given[event.id] = message
+        self._messages_by_event[event.id] = message
         yield event
 
 
-class _Result(AgentErrorEvent):
+class _ToolResultEvent(AgentErrorEvent):
     """A tool result of any tool: the SDK's own want the tool's classes."""
 
-    _said: _Counted | None = PrivateAttr(default=None)
+    _content_text: _CountedText | None = PrivateAttr(default=None)
 
     def to_llm_message(self) -> HandsMessage:
         plain = super().to_llm_message()
-        return plain.model_copy(update={"content": [self._said]}) if self._said else plain
+        return (
+            plain.model_copy(update={"content": [self._content_text]})
+            if self._content_text
+            else plain
+        )
 
 
-def _text(message: HandsMessage) -> str:
+def _join_text(message: HandsMessage) -> str:
     return "\n".join(part.text for part in message.content if isinstance(part, TextContent))

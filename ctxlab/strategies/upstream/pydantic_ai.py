@@ -31,138 +31,140 @@ from pydantic_ai_summarization import (
 from ctxlab.errors import SpecError
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 
 __all__ = ["manager", "sliding", "summarization"]
 
-_Process = Callable[[list[ModelMessage]], Coroutine[Any, Any, list[ModelMessage]]]
+_Processor = Callable[[list[ModelMessage]], Coroutine[Any, Any, list[ModelMessage]]]
 
 
 def sliding(
-    setting: Setting,
+    settings: PeerSettings,
     trigger: Any = ("messages", 100),
     keep: Any = ("messages", 50),
     keep_head: Any = None,
-) -> _Run:
+) -> _ProcessorAdapter:
     """``create_sliding_window_processor``."""
-    run = _Run(setting)
+    run = _ProcessorAdapter(settings)
     run.process = create_sliding_window_processor(
-        trigger, keep, keep_head, setting.available, run.count
+        trigger, keep, keep_head, settings.available, run.count_tokens
     )
     return run
 
 
 def summarization(
-    setting: Setting,
+    settings: PeerSettings,
     trigger: Any = ("tokens", 170_000),
     keep: Any = ("messages", 20),
     model: str | None = None,
-) -> _Run:
+) -> _ProcessorAdapter:
     """``create_summarization_processor``; the model is asked through the setting's client."""
-    run = _Run(setting)
+    run = _ProcessorAdapter(settings)
     run.process = create_summarization_processor(
-        _writer(setting, model), trigger, keep, setting.available, run.count
+        _summary_model(settings, model), trigger, keep, settings.available, run.count_tokens
     )
     return run
 
 
 def manager(
-    setting: Setting,
+    settings: PeerSettings,
     max_tokens: int | None = None,
     compress_threshold: float = 0.9,
     keep: Any = ("messages", 0),
     model: str | None = None,
-) -> _Run:
+) -> _ProcessorAdapter:
     """``ContextManagerCapability``: an agent's run keeps its history whole behind it."""
-    run = _Run(setting, lasts=False)
+    run = _ProcessorAdapter(settings, keeps_edits=False)
     capability = ContextManagerCapability(
-        max_tokens=setting.available if max_tokens is None else max_tokens,
+        max_tokens=settings.available if max_tokens is None else max_tokens,
         compress_threshold=compress_threshold,
         keep=keep,
-        summarization_model=_writer(setting, model),
-        token_counter=run.count,
+        summarization_model=_summary_model(settings, model),
+        token_counter=run.count_tokens,
     )
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
-        class Asked:  # all that it looks at of a request
+        class RequestContext:  # all that it looks at of a request
             pass
 
-        asked: Any = Asked()
-        asked.messages = messages
-        done = await capability.before_model_request(None, asked)  # type: ignore[arg-type]
+        request_context: Any = RequestContext()
+        request_context.messages = messages
+        done = await capability.before_model_request(None, request_context)  # type: ignore[arg-type]
         return list(done.messages)
 
     run.process = process
     return run
 
 
-def _writer(setting: Setting, model: str | None) -> FunctionModel:
+def _summary_model(settings: PeerSettings, model: str | None) -> FunctionModel:
     """A model of theirs that answers what our client answers."""
 
     def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        if setting.client is None or model is None:
+        if settings.client is None or model is None:
             raise SpecError("peer:pydantic_ai asks a model: name one, and give a client")
         prompt = [str(getattr(part, "content", "")) for m in messages for part in m.parts]
-        reply = setting.client.complete(Request(model, (Message("user", "\n".join(prompt)),)))
+        reply = settings.client.complete(Request(model, (Message("user", "\n".join(prompt)),)))
         return ModelResponse(parts=[TextPart(reply.text)])
 
     return FunctionModel(answer)
 
 
-class _Run:
+class _ProcessorAdapter:
     """One conversation: the messages that the processor left, and those that came since."""
 
-    process: _Process
+    process: _Processor
 
-    def __init__(self, setting: Setting, lasts: bool = True) -> None:
-        self._count, self._lasts = setting.counter.message, lasts
+    def __init__(self, settings: PeerSettings, keeps_edits: bool = True) -> None:
+        self._count_message, self._keeps_edits = settings.counter.count_message, keeps_edits
         self._kept: list[ModelMessage] = []
         self._seen = 0
-        self._given: dict[int, tuple[object, Message]] = {}
+        self._originals: dict[int, tuple[object, Message]] = {}
         "the message that a part or a reply stands for, by identity"
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """What the processor gives; a request says all that stands between two replies."""
         for message in history[self._seen :]:
-            self._add(message, begins=message is history[self._seen])
+            self._append_message(message, starts_request=message is history[self._seen])
         self._seen = len(history)
         made = asyncio.run(self.process(list(self._kept)))
-        if self._lasts:
+        if self._keeps_edits:
             self._kept = made
-        return [message for each in made for message in self._back(each)]
+        return [message for each in made for message in self._to_messages(each)]
 
-    def count(self, messages: Sequence[ModelMessage]) -> int:
+    def count_tokens(self, messages: Sequence[ModelMessage]) -> int:
         """Tokens, as we count them."""
-        return sum(self._count(message) for each in messages for message in self._back(each))
+        return sum(
+            self._count_message(message) for each in messages for message in self._to_messages(each)
+        )
 
-    def _add(self, message: Message, begins: bool) -> None:
+    def _append_message(self, message: Message, starts_request: bool) -> None:
         if message.role == "assistant":
             calls = [ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
             said = [TextPart(message.text)] if message.text or not calls else []
             reply = ModelResponse(parts=[*said, *calls])
-            self._given[id(reply)] = (reply, message)
+            self._originals[id(reply)] = (reply, message)
             self._kept.append(reply)
             return
-        part = _part(message)
-        self._given[id(part)] = (part, message)
+        part = _to_part(message)
+        self._originals[id(part)] = (part, message)
         last = self._kept[-1] if self._kept else None
-        if isinstance(last, ModelRequest) and not begins:
+        if isinstance(last, ModelRequest) and not starts_request:
             self._kept[-1] = ModelRequest(parts=[*last.parts, part])
         else:
             self._kept.append(ModelRequest(parts=[part]))
 
-    def _back(self, message: ModelMessage) -> list[Message]:
+    def _to_messages(self, message: ModelMessage) -> list[Message]:
         if isinstance(message, ModelResponse):
-            return [self._given[id(message)][1]]
+            return [self._originals[id(message)][1]]
         back = []
         for part in message.parts:
-            known = self._given.get(id(part))
+            known = self._originals.get(id(part))
             content = str(getattr(part, "content", ""))
             back.append(known[1] if known else Message("user", content))
         return back
 
 
-def _part(message: Message) -> ModelRequestPart:
+def _to_part(message: Message) -> ModelRequestPart:
     if message.role == "system":
         return SystemPromptPart(message.text)
     if message.role == "tool":

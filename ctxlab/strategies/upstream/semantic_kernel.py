@@ -20,51 +20,58 @@ from semantic_kernel.contents import (
 from semantic_kernel.contents.history_reducer.chat_history_reducer import ChatHistoryReducer
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import (
-    Asked,
     Block,
-    Translated,
-    finish,
+    ModelCaller,
+    TranslatedHistory,
+    run_coroutine,
     tool_name,
 )
 
 __all__ = ["summarization", "truncation"]
 
 
-class _History:
+class _ReducerAdapter:
     """A conversation in a reducer, which is the history as well."""
 
     def __init__(self, reducer: ChatHistoryReducer) -> None:
-        self._reducer, self._known = reducer, Translated(apart=False, whole=False)
+        self._reducer, self._translated = (
+            reducer,
+            TranslatedHistory(separate_prompt=False, group_results=False),
+        )
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for position, block in self._known.new(history):
-            made = self._known.stands(_made(self._known, position, block), block)
-            finish(self._reducer.add_message_async(made))
-        finish(self._reducer.reduce())
-        return self._known.sent(self._reducer.messages, _summary)
+        for position, block in self._translated.new_blocks(history):
+            made = self._translated.link(_to_chat_message(self._translated, position, block), block)
+            run_coroutine(self._reducer.add_message_async(made))
+        run_coroutine(self._reducer.reduce())
+        return self._translated.to_messages(self._reducer.messages, _to_message)
 
 
-def truncation(setting: Setting, target_count: int = 40, threshold_count: int = 0) -> _History:
+def truncation(
+    settings: PeerSettings, target_count: int = 40, threshold_count: int = 0
+) -> _ReducerAdapter:
     """The oldest messages go."""
-    return _History(
+    return _ReducerAdapter(
         ChatHistoryTruncationReducer(target_count=target_count, threshold_count=threshold_count)
     )
 
 
 def summarization(
-    setting: Setting,
+    settings: PeerSettings,
     target_count: int = 40,
     threshold_count: int = 0,
     include_function_content_in_summary: bool = False,
     tokens: int = 400,
     model: str | None = None,
-) -> _History:
+) -> _ReducerAdapter:
     """The oldest messages become a summary."""
-    return _History(
+    return _ReducerAdapter(
         ChatHistorySummarizationReducer(
-            service=_Service(ai_model_id=model or "none", asked=Asked(setting, model, tokens)),
+            service=_ClientService(
+                ai_model_id=model or "none", caller=ModelCaller(settings, model, tokens)
+            ),
             target_count=target_count,
             threshold_count=threshold_count,
             include_function_content_in_summary=include_function_content_in_summary,
@@ -72,25 +79,27 @@ def summarization(
     )
 
 
-class _Service(ChatCompletionClientBase):
+class _ClientService(ChatCompletionClientBase):
     """The package's chat service, answered by our client."""
 
-    asked: Any
+    caller: Any
 
     async def _inner_get_chat_message_contents(
         self, chat_history: ChatHistory, settings: PromptExecutionSettings
     ) -> list[ChatMessageContent]:
-        said = self.asked(f"{message.role.value}: {message}" for message in chat_history.messages)
+        said = self.caller(f"{message.role.value}: {message}" for message in chat_history.messages)
         return [ChatMessageContent(role=AuthorRole.ASSISTANT, content=said)]
 
 
-def _made(known: Translated, position: int, block: Block) -> ChatMessageContent:
+def _to_chat_message(
+    translated: TranslatedHistory, position: int, block: Block
+) -> ChatMessageContent:
     (message,) = block
     role = AuthorRole(message.role)
     if message.role == "tool":
         result = FunctionResultContent(
             id=message.tool_call_id,
-            function_name=tool_name(known.calls.get(position), message),
+            function_name=tool_name(translated.calls.get(position), message),
             result=message.text,
         )
         return ChatMessageContent(role=role, items=[result])
@@ -102,5 +111,5 @@ def _made(known: Translated, position: int, block: Block) -> ChatMessageContent:
     return ChatMessageContent(role=role, items=items)
 
 
-def _summary(made: ChatMessageContent) -> Message:
+def _to_message(made: ChatMessageContent) -> Message:
     return Message("assistant", made.content)

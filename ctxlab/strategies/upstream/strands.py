@@ -17,127 +17,131 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import (
+    ContentPart,
     Message,
-    Part,
 )
-from ctxlab.strategies.upstream.base import Setting
+from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import (
-    Asked,
     Block,
-    Translated,
+    ModelCaller,
+    TranslatedHistory,
 )
 
 __all__ = ["sliding", "summarizing"]
 
 
-class _Agent:
+class _AgentAdapter:
     """What a manager sees of an agent, and the loop around it: reduce until the request fits."""
 
-    def __init__(self, setting: Setting, manager: ConversationManager, model: Any) -> None:
+    def __init__(self, settings: PeerSettings, manager: ConversationManager, model: Any) -> None:
         self.messages: list[Any] = []
         self.model = self.aux_model = model
-        self._setting, self._manager = setting, manager
-        self._known = Translated()
-        self._contents: dict[int, Any] = {}
+        self._settings, self._manager = settings, manager
+        self._translated = TranslatedHistory()
+        self._original_contents: dict[int, Any] = {}
         self._hooks = HookRegistry()
         self._hooks.add_hook(manager)
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for _, block in self._known.new(history):
-            turn = block[0].role == "user" and self._asked_before()
+        for _, block in self._translated.new_blocks(history):
+            turn = block[0].role == "user" and self._follows_agent_message()
             if turn:  # the turn before is over
                 self._manager.apply_management(self)  # type: ignore[arg-type]
-            made = self._known.stands(_made(block), block)
-            self._contents[id(made)] = made["content"]
+            made = self._translated.link(_to_strands_message(block), block)
+            self._original_contents[id(made)] = made["content"]
             self.messages.append(made)
-            self._last = block[0].role
-        self._before_call()
-        while self._tokens() > self._setting.available:
-            before = len(self.messages), self._tokens()
+            self._last_role = block[0].role
+        self._invoke_hooks()
+        while self._sent_tokens() > self._settings.available:
+            before = len(self.messages), self._sent_tokens()
             try:
                 error = ContextWindowOverflowException("too long")
                 self._manager.reduce_context(self, e=error)  # type: ignore[arg-type]
             except ContextWindowOverflowException:
                 break
-            stuck = len(self.messages) == before[0] and self._tokens() >= before[1]
+            stuck = len(self.messages) == before[0] and self._sent_tokens() >= before[1]
             if stuck and isinstance(self._manager, SummarizingConversationManager):
                 break  # it summarises its own summary, and would without end
-            self._before_call()
-        return self._sent()
+            self._invoke_hooks()
+        return self._to_messages()
 
-    _last: str | None = None
+    _last_role: str | None = None
 
-    def _asked_before(self) -> bool:
-        return self._last not in (None, "user", "system")
+    def _follows_agent_message(self) -> bool:
+        return self._last_role not in (None, "user", "system")
 
-    def _before_call(self) -> None:
+    def _invoke_hooks(self) -> None:
         event = BeforeModelCallEvent(
             agent=self,  # type: ignore[arg-type]
-            projected_input_tokens=self._tokens(),
+            projected_input_tokens=self._sent_tokens(),
         )
         self._hooks.invoke_callbacks(event)
 
-    def _tokens(self) -> int:
-        return sum(map(self._setting.counter.message, self._sent()))
+    def _sent_tokens(self) -> int:
+        return sum(map(self._settings.counter.count_message, self._to_messages()))
 
-    def _sent(self) -> list[Message]:
-        messages = list(self._known.prompt)
+    def _to_messages(self) -> list[Message]:
+        messages = list(self._translated.prompt)
         for made in self.messages:
-            block = self._known.back(made)
+            block = self._translated.original_block(made)
             if block is None:
                 messages.append(Message("user", "".join(part["text"] for part in made["content"])))
-            elif made["content"] is self._contents[id(made)]:
+            elif made["content"] is self._original_contents[id(made)]:
                 messages.extend(block)
             else:
                 results = zip(block, made["content"], strict=True)
-                messages += [_read(message, result["toolResult"]) for message, result in results]
+                messages += [
+                    _with_result(message, result["toolResult"]) for message, result in results
+                ]
         return messages
 
 
 def sliding(
-    setting: Setting,
+    settings: PeerSettings,
     window_size: int = 40,
     should_truncate_results: bool = True,
     per_turn: bool | int = False,
     proactive_compression: float | None = None,
-) -> _Agent:
+) -> _AgentAdapter:
     """The newest messages."""
     manager = SlidingWindowConversationManager(
         window_size,
         should_truncate_results,
         per_turn=per_turn,
-        proactive_compression=_threshold(proactive_compression),
+        proactive_compression=_compression_config(proactive_compression),
     )
-    return _Agent(setting, manager, _Model(setting))
+    return _AgentAdapter(settings, manager, _ClientModel(settings))
 
 
 def summarizing(
-    setting: Setting,
+    settings: PeerSettings,
     summary_ratio: float = 0.3,
     preserve_recent_messages: int = 10,
     proactive_compression: float | None = None,
     tokens: int = 1000,
     model: str | None = None,
-) -> _Agent:
+) -> _AgentAdapter:
     """A summary of the oldest messages."""
     manager = SummarizingConversationManager(
         summary_ratio,
         preserve_recent_messages,
-        proactive_compression=_threshold(proactive_compression),
+        proactive_compression=_compression_config(proactive_compression),
     )
-    return _Agent(setting, manager, _Model(setting, Asked(setting, model, tokens)))
+    return _AgentAdapter(
+        settings, manager, _ClientModel(settings, ModelCaller(settings, model, tokens))
+    )
 
 
-def _threshold(share: float | None) -> Any:
+def _compression_config(share: float | None) -> Any:
     return None if share is None else {"compression_threshold": share}
 
 
-class _Model:
+class _ClientModel:
     """The package's model, answered by our client."""
 
-    def __init__(self, setting: Setting, asked: Asked | None = None) -> None:
-        self.context_window_limit = setting.available
-        self._asked = asked
+    def __init__(self, settings: PeerSettings, caller: ModelCaller | None = None) -> None:
+        self.context_window_limit = settings.available
+        self._caller = caller
 
     def estimate_utilization(self, tokens: int) -> float:
         """Share of the window."""
@@ -145,9 +149,9 @@ class _Model:
 
     async def stream(self, messages: Any, *_: Any, **other: Any) -> AsyncIterator[dict[str, Any]]:
         """The answer in the pieces in which the package reads it."""
-        assert self._asked is not None
+        assert self._caller is not None
         lines = [f"{message['role']}: {message['content']}" for message in messages]
-        said = self._asked([str(other.get("system_prompt", "")), *lines])
+        said = self._caller([str(other.get("system_prompt", "")), *lines])
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"text": said}}}
@@ -155,31 +159,31 @@ class _Model:
         yield {"messageStop": {"stopReason": "end_turn"}}
 
 
-def _made(block: Block) -> dict[str, Any]:
+def _to_strands_message(block: Block) -> dict[str, Any]:
     message = block[0]
     if message.role == "tool":
         results = [
-            {"toolUseId": m.tool_call_id or "", "status": "success", "content": _items(m)}
+            {"toolUseId": m.tool_call_id or "", "status": "success", "content": _to_items(m)}
             for m in block
         ]
         return {"role": "user", "content": [{"toolResult": result} for result in results]}
-    content = _items(message)
+    content = _to_items(message)
     for call in message.tool_calls:
         try:
-            given = parse_json(call.arguments) if call.arguments else {}
+            arguments = parse_json(call.arguments) if call.arguments else {}
         except ValueError:
-            given = call.arguments
-        content.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}})
+            arguments = call.arguments
+        content.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}})
     return {"role": "assistant" if message.role == "assistant" else "user", "content": content}
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
+def _to_items(message: Message) -> list[dict[str, Any]]:
     if not isinstance(message.content, tuple):
         return [] if message.content is None else [{"text": message.content}]
-    return [_item(part) for part in message.content]
+    return [_to_item(part) for part in message.content]
 
 
-def _item(part: Part) -> dict[str, Any]:
+def _to_item(part: ContentPart) -> dict[str, Any]:
     if part.get("type") == "text":
         return {"text": str(part.get("text") or "")}
     kind, comma, data = str(part.get("image_url", {}).get("url", "")).partition(";base64,")
@@ -192,7 +196,7 @@ def _item(part: Part) -> dict[str, Any]:
     return {"json": part}
 
 
-def _read(message: Message, result: dict[str, Any]) -> Message:
+def _with_result(message: Message, result: dict[str, Any]) -> Message:
     items = result["content"]
     if not isinstance(message.content, tuple):
         return (

@@ -13,8 +13,8 @@ from ctxlab.agent.tools.environment import (
     SECRET_NAMES,
     without_secrets,
 )
-from ctxlab.agent.tools.processes import Processes
-from ctxlab.agent.tools.tool import call
+from ctxlab.agent.tools.processes import ProcessManager
+from ctxlab.agent.tools.tool import call_tool
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.errors import SpecError
 
@@ -48,9 +48,9 @@ def test_a_name_that_says_secret_is_left_out_wherever_it_says_so(
 
 
 def test_a_command_of_the_agent_sees_no_secret_but_all_else(tmp_path: Path) -> None:
-    with Processes() as processes:
+    with ProcessManager() as processes:
         tools = {tool.name: tool for tool in workspace_tools(tmp_path, processes)}
-        said = str(call(tools["run_command"], '{"command": "env"}').data)
+        said = str(call_tool(tools["run_command"], '{"command": "env"}').data)
     assert "hidden-" not in said
     assert "HARMLESS=shown" in said
     assert f"PATH={os.environ['PATH']}" in said
@@ -59,14 +59,14 @@ def test_a_command_of_the_agent_sees_no_secret_but_all_else(tmp_path: Path) -> N
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
 def test_no_process_between_a_command_and_this_program_has_a_secret() -> None:
     looks = "tr '\\0' '\\n' < /proc/$PPID/environ"
-    with Processes() as processes:
+    with ProcessManager() as processes:
         said = processes.run(looks, timeout=60).output
     assert "HARMLESS=shown" in said
     assert "hidden-" not in said
 
 
 def test_a_secret_that_is_named_is_inherited_and_no_other(tmp_path: Path) -> None:
-    with Processes(keep_env=["GITHUB_TOKEN", "NOT_THERE"]) as processes:
+    with ProcessManager(keep_env=["GITHUB_TOKEN", "NOT_THERE"]) as processes:
         said = processes.run("env", timeout=60).output
     assert [line for line in said.splitlines() if "hidden-" in line] == [
         "GITHUB_TOKEN=hidden-seven"
@@ -76,5 +76,5 @@ def test_a_secret_that_is_named_is_inherited_and_no_other(tmp_path: Path) -> Non
 @pytest.mark.parametrize("names", ["GITHUB_TOKEN", [""], ["A=secret"], ["a\0b"]])
 def test_names_that_are_none_are_refused_and_no_value_is_told(names: object) -> None:
     with pytest.raises(SpecError, match="Expected") as told:
-        Processes(keep_env=names)  # type: ignore[arg-type]
+        ProcessManager(keep_env=names)  # type: ignore[arg-type]
     assert "secret" not in str(told.value)

@@ -1,4 +1,4 @@
-"""Rules of ``Processes``: real commands with children and grandchildren, none of which is ever left."""
+"""Rules of ``ProcessManager``: real commands, children and grandchildren, none of which is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 
 FAMILY = """
 sleep {mark} &
@@ -36,10 +36,10 @@ _MARKS = iter(range(700_000 + os.getpid() % 1000 * 100, 10_000_000))
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
-    with Processes() as made:
+def processes() -> Iterator[ProcessManager]:
+    with ProcessManager() as made:
         yield made
-    assert made.running() == []
+    assert made.list_running() == []
 
 
 @pytest.fixture
@@ -79,38 +79,45 @@ def soon(what: Callable[[], Any], seconds: float = 30.0) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 126, 255])
-def test_the_exit_code_is_the_shells(processes: Processes, code: int) -> None:
+def test_the_exit_code_is_the_shells(processes: ProcessManager, code: int) -> None:
     done = processes.run(f"exit {code}", timeout=60)
-    assert (done.exit_code, done.output, done.timed_out, done.running) == (code, "", False, False)
+    assert (done.exit_code, done.output, done.timed_out, done.still_running) == (
+        code,
+        "",
+        False,
+        False,
+    )
 
 
-def test_output_and_errors_come_in_the_order_they_were_written(processes: Processes) -> None:
+def test_output_and_errors_come_in_the_order_they_were_written(processes: ProcessManager) -> None:
     command = "for i in 1 2 3; do echo out $i; echo err $i >&2; done"
     assert processes.run(command).output == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3))
 
 
-def test_each_command_has_an_id_of_its_own(processes: Processes) -> None:
+def test_each_command_has_an_id_of_its_own(processes: ProcessManager) -> None:
     assert [processes.run(":").process_id for _ in range(3)] == ["p1", "p2", "p3"]
 
 
-def test_a_command_runs_where_it_is_told_to(processes: Processes, tmp_path: Path) -> None:
+def test_a_command_runs_where_it_is_told_to(processes: ProcessManager, tmp_path: Path) -> None:
     assert processes.run("pwd -P", cwd=tmp_path).output == f"{tmp_path.resolve()}\n"
 
 
-def test_there_is_no_input_and_no_terminal_to_wait_for(processes: Processes) -> None:
+def test_there_is_no_input_and_no_terminal_to_wait_for(processes: ProcessManager) -> None:
     done = processes.run("read x; echo got $?; cat; (: </dev/tty) 2>&1 | wc -l", timeout=60)
     assert done.output.split()[:2] == ["got", "1"]
     assert not done.timed_out
 
 
-def test_what_is_no_utf8_is_replaced_and_a_letter_cut_in_two_is_not(processes: Processes) -> None:
+def test_what_is_no_utf8_is_replaced_and_a_letter_cut_in_two_is_not(
+    processes: ProcessManager,
+) -> None:
     done = processes.run(r"printf '\303'; sleep 0.1; printf '\251\n\377\376\n'")
     assert done.output == "é\n��\n"
 
 
 @pytest.mark.parametrize("limit", [2, 10, 1000])
 def test_of_long_output_beginning_and_end_are_kept_and_the_rest_counted(
-    processes: Processes, limit: int
+    processes: ProcessManager, limit: int
 ) -> None:
     whole = "".join(f"{n}\n" for n in range(1, 20_001))
     output = processes.run("seq 1 20000", limit_chars=limit).output
@@ -119,11 +126,11 @@ def test_of_long_output_beginning_and_end_are_kept_and_the_rest_counted(
     assert (whole[: limit // 2], whole[-(limit - limit // 2) :]) == (head, tail)
 
 
-def test_output_that_fits_exactly_is_whole(processes: Processes) -> None:
+def test_output_that_fits_exactly_is_whole(processes: ProcessManager) -> None:
     assert processes.run("printf abcdef", limit_chars=6).output == "abcdef"
 
 
-def test_output_without_end_takes_no_memory(processes: Processes) -> None:
+def test_output_without_end_takes_no_memory(processes: ProcessManager) -> None:
     before = psutil.Process().memory_info().rss
     done = processes.run("yes", timeout=0.5, limit_chars=1000)
     assert psutil.Process().memory_info().rss - before < 30e6
@@ -131,25 +138,28 @@ def test_output_without_end_takes_no_memory(processes: Processes) -> None:
     assert len(done.output) < 1100
 
 
+@pytest.mark.e2e
 def test_a_command_ends_when_its_time_is_up_with_all_that_it_began(
-    processes: Processes, mark: str
+    processes: ProcessManager, mark: str
 ) -> None:
     started = time.monotonic()
     done = processes.run(FAMILY.format(mark=mark) + f"sleep {mark}", timeout=3)
     assert time.monotonic() - started < 60
-    assert (done.timed_out, done.output, done.running) == (True, "ready\n", False)
+    assert (done.timed_out, done.output, done.still_running) == (True, "ready\n", False)
     assert sleeping(mark) == []
-    assert processes.running() == []
+    assert processes.list_running() == []
 
 
-def test_a_command_that_asks_to_be_spared_is_ended_too(processes: Processes) -> None:
+@pytest.mark.e2e
+def test_a_command_that_asks_to_be_spared_is_ended_too(processes: ProcessManager) -> None:
     done = processes.run("trap 'echo no' TERM; while :; do sleep 0.05; done", timeout=2)
     assert (done.timed_out, done.exit_code) == (True, -signal.SIGKILL)
     assert "no\n" in done.output
 
 
+@pytest.mark.e2e
 def test_a_command_that_tidies_up_when_asked_to_end_may_do_so(
-    processes: Processes, tmp_path: Path
+    processes: ProcessManager, tmp_path: Path
 ) -> None:
     command = "trap 'rm lock; exit 7' TERM; touch lock; while :; do sleep 0.02; done"
     done = processes.run(command, cwd=tmp_path, timeout=2)
@@ -159,34 +169,35 @@ def test_a_command_that_tidies_up_when_asked_to_end_may_do_so(
 
 @pytest.mark.parametrize("way", ["sleep {} &", "setsid sleep {} &", "yes {} &"])
 def test_what_is_left_in_the_background_holds_nobody_up_and_goes_on_under_its_id(
-    processes: Processes, mark: str, way: str
+    processes: ProcessManager, mark: str, way: str
 ) -> None:
     started = time.monotonic()
     done = processes.run(f"echo started; sleep {mark} & {way.format(mark)}", timeout=90)
     assert time.monotonic() - started < 60  # what is left sleeps much longer, and 90 is the limit
-    assert (done.exit_code, done.timed_out, done.running) == (0, False, True)
+    assert (done.exit_code, done.timed_out, done.still_running) == (0, False, True)
     assert "started\n" in done.output
-    (left,) = processes.running()
+    (left,) = processes.list_running()
     assert left.process_id == done.process_id
     assert sleeping(mark)
     processes.kill_all()
     assert sleeping(mark) == []
 
 
-def test_what_ends_in_the_background_is_no_longer_listed(processes: Processes) -> None:
-    assert processes.run("sleep 0.3 &").running
-    assert soon(lambda: not processes.running())
+def test_what_ends_in_the_background_is_no_longer_listed(processes: ProcessManager) -> None:
+    assert processes.run("sleep 0.3 &").still_running
+    assert soon(lambda: not processes.list_running())
 
 
 def test_leaving_the_block_ends_everything(mark: str) -> None:
-    with Processes() as processes:
+    with ProcessManager() as processes:
         processes.run(FAMILY.format(mark=mark))
         assert soon(lambda: asleep(mark) == MEMBERS)
     assert sleeping(mark) == []
 
 
+@pytest.mark.e2e
 def test_forgetting_the_manager_ends_everything(mark: str) -> None:
-    processes = Processes()
+    processes = ProcessManager()
     processes.run(FAMILY.format(mark=mark))
     del processes
     gc.collect()
@@ -194,7 +205,7 @@ def test_forgetting_the_manager_ends_everything(mark: str) -> None:
 
 
 def test_another_thread_may_end_a_command_that_somebody_waits_for(
-    processes: Processes, mark: str
+    processes: ProcessManager, mark: str
 ) -> None:
     done: list[Any] = []
     command = f"sleep {mark}; echo never"
@@ -207,7 +218,9 @@ def test_another_thread_may_end_a_command_that_somebody_waits_for(
     assert (done[0].exit_code, done[0].timed_out, done[0].output) == (-signal.SIGTERM, False, "")
 
 
-def test_commands_run_side_by_side_in_several_threads(processes: Processes, tmp_path: Path) -> None:
+def test_commands_run_side_by_side_in_several_threads(
+    processes: ProcessManager, tmp_path: Path
+) -> None:
     done: dict[int, str] = {}
 
     def run(number: int) -> None:
@@ -223,7 +236,7 @@ def test_commands_run_side_by_side_in_several_threads(processes: Processes, tmp_
     assert done == {number: f"{number}\n" for number in range(8)}
 
 
-def test_no_zombies_open_files_or_threads_are_left(processes: Processes, mark: str) -> None:
+def test_no_zombies_open_files_or_threads_are_left(processes: ProcessManager, mark: str) -> None:
     processes.run(":")
     processes.kill_all()  # and is waited for
     files, threads = len(os.listdir("/dev/fd")), threading.active_count()
@@ -249,24 +262,26 @@ def test_no_zombies_open_files_or_threads_are_left(processes: Processes, mark: s
     ids=["no folder", "a file", "too long", "null byte"],
 )
 def test_what_cannot_be_started_is_an_error_and_leaves_nothing(
-    processes: Processes, command: str, cwd: str | None, error: type[Exception]
+    processes: ProcessManager, command: str, cwd: str | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         processes.run(command, cwd=cwd)
-    assert processes.running() == []
+    assert processes.list_running() == []
 
 
-def test_a_command_that_kills_its_keeper_dies_with_it(processes: Processes, mark: str) -> None:
+def test_a_command_that_kills_its_supervisor_dies_with_it(
+    processes: ProcessManager, mark: str
+) -> None:
     done = processes.run(f"(sleep {mark} &) ; kill -9 $PPID; sleep {mark}", timeout=60)
     assert (done.exit_code, done.timed_out) == (None, False)
     assert soon(lambda: not sleeping(mark))
 
 
 @pytest.mark.parametrize("how", ["KILL", "STOP"])
-def test_what_left_its_session_does_not_outlive_a_keeper_that_was_put_out_of_action(
-    processes: Processes, mark: str, how: str, monkeypatch: pytest.MonkeyPatch
+def test_what_left_its_session_does_not_outlive_a_supervisor_that_was_put_out_of_action(
+    processes: ProcessManager, mark: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxlab.agent.tools.processes._OVERDUE", 1.0)
+    monkeypatch.setattr("ctxlab.agent.tools.processes._SUPERVISOR_TIMEOUT", 1.0)
     done = processes.run(
         f"setsid sleep {mark} & sleep 0.2; kill -{how} $PPID; sleep {mark}", timeout=1.0
     )
@@ -275,16 +290,16 @@ def test_what_left_its_session_does_not_outlive_a_keeper_that_was_put_out_of_act
     assert soon(lambda: not sleeping(mark))
 
 
-def test_a_command_that_stops_its_keeper_does_not_stop_us(
-    processes: Processes, mark: str, monkeypatch: pytest.MonkeyPatch
+def test_a_command_that_stops_its_supervisor_does_not_stop_us(
+    processes: ProcessManager, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxlab.agent.tools.processes._OVERDUE", 0.5)
+    monkeypatch.setattr("ctxlab.agent.tools.processes._SUPERVISOR_TIMEOUT", 0.5)
     done = processes.run(f"kill -STOP $PPID; sleep {mark}", timeout=0.3)
     assert done.timed_out
     assert soon(lambda: not sleeping(mark))
 
 
-def test_a_copy_of_the_manager_in_a_fork_ends_nothing(processes: Processes, mark: str) -> None:
+def test_a_copy_of_the_manager_in_a_fork_ends_nothing(processes: ProcessManager, mark: str) -> None:
     processes.run(f"sleep {mark} &")
     pid = os.fork()
     if pid == 0:
@@ -300,14 +315,14 @@ def test_a_copy_of_the_manager_in_a_fork_ends_nothing(processes: Processes, mark
 
 PROGRAM = """
 import sys
-from ctxlab.agent.tools.processes import Processes
-processes = Processes()
+from ctxlab.agent.tools.processes import ProcessManager
+processes = ProcessManager()
 processes.run(sys.argv[1])
 print("begun", flush=True)
 try:
     {then}
 except KeyboardInterrupt:
-    print("Cancelled", len(processes.running()), flush=True)
+    print("Cancelled", len(processes.list_running()), flush=True)
 """
 
 WAIT = "processes.run(sys.argv[1] + sys.argv[2], timeout=600)"
@@ -338,6 +353,7 @@ def both_families_have_come(mark: str) -> bool:
     return soon(lambda: asleep(mark) == 2 * MEMBERS + 1)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("group", [False, True], ids=["one process", "its whole group"])
 @pytest.mark.parametrize("then", [WAIT, WAIT_IN_A_THREAD], ids=["main thread", "other thread"])
 def test_an_interruption_ends_the_whole_tree_and_goes_on(mark: str, then: str, group: bool) -> None:
@@ -360,6 +376,7 @@ def test_an_interrupted_program_that_does_not_listen_again_leaves_nothing(mark: 
     assert soon(lambda: not sleeping(mark))
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_a_program_that_is_killed_leaves_nothing(mark: str, way: signal.Signals) -> None:
     """Seed 002, section 10.4: no orphan subprocesses, not even of a program that is killed."""
@@ -377,6 +394,7 @@ def test_a_program_that_ends_leaves_nothing(mark: str) -> None:
     assert sleeping(mark) == []
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="what a fork keeps open is Linux's to tell")
 def test_a_fork_that_holds_the_leash_does_not_keep_a_dead_programs_commands(mark: str) -> None:
     then = """

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from ctxlab.agent.tools.result import (
     ERROR_TYPES,
-    LONGEST,
+    MAX_RESULT_CHARS,
     ToolResult,
-    cancelled,
-    plain_data,
+    cancelled_result,
+    to_json_data,
 )
 
 
@@ -65,7 +65,7 @@ def test_the_kinds_of_errors_are_those_of_the_design() -> None:
         "invalid_args", "tool_not_found", "execution_error", "timeout", "permission_denied",
         "network_error", "circuit_breaker",
     ]  # fmt: skip
-    assert cancelled("run").ok is False
+    assert cancelled_result("run").ok is False
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_what_cannot_be_written_stands_as_its_text_and_nothing_raises() -> None:
 
 
 def test_a_result_beyond_all_measure_is_cut_where_it_is_made_and_says_so() -> None:
-    kept = ToolResult(ok=True, data="x" * LONGEST).to_llm_content()
-    cut = ToolResult(ok=True, data="x" * (LONGEST + 1)).to_llm_content()
-    assert kept == "x" * LONGEST
-    assert cut == "x" * LONGEST + "\n\n[cut: the result had 200,001 characters]"
+    kept = ToolResult(ok=True, data="x" * MAX_RESULT_CHARS).to_llm_content()
+    cut = ToolResult(ok=True, data="x" * (MAX_RESULT_CHARS + 1)).to_llm_content()
+    assert kept == "x" * MAX_RESULT_CHARS
+    assert cut == "x" * MAX_RESULT_CHARS + "\n\n[cut: the result had 200,001 characters]"
 
 
 @given(st.text(alphabet=st.characters()))
@@ -118,4 +118,4 @@ def test_a_result_can_be_sent_whatever_characters_it_holds(text: str) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
 def test_plain_data_stays_as_it_is(data: Any) -> None:
-    assert plain_data(data) == data
+    assert to_json_data(data) == data

@@ -1,4 +1,4 @@
-"""Rules of ``Root``: whatever a path says, nothing outside of the root is read or written."""
+"""Rules of ``SafeRoot``: whatever a path says, nothing outside of the root is read or written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.agent.tools.safe_paths import (
-    Refused,
-    Root,
+    PathNotAllowed,
+    SafeRoot,
 )
 from ctxlab.errors import CtxlabError
 
@@ -30,8 +30,8 @@ OUTSIDE = [
 WRONG = ["loop", "ping", "loop/x", "dangling", "b.txt/x", "x" * 300, "a/" * 3000, "sub", "none"]
 
 
-def text(root: Root, path: str) -> bytes:
-    with root.file(path) as number:
+def text(root: SafeRoot, path: str) -> bytes:
+    with root.open_file(path) as number:
         return os.read(number, 1000)
 
 
@@ -39,31 +39,34 @@ def text(root: Root, path: str) -> bytes:
 def test_what_leads_outside_is_refused(tmp_path: Path, path: str) -> None:
     work, outside = hostile(tmp_path)
     before = state(outside)
-    for use in (lambda: text(Root(work), path), lambda: Root(work).write(path, b"broken in")):
-        with pytest.raises(Refused, match=r"leads out of the workspace"):
+    for use in (
+        lambda: text(SafeRoot(work), path),
+        lambda: SafeRoot(work).write_file(path, b"broken in"),
+    ):
+        with pytest.raises(PathNotAllowed, match=r"leads out of the workspace"):
             use()
     assert state(outside) == before
 
 
 @pytest.mark.parametrize("path", ["fifo", "socket", "sub/../fifo"])
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, path: str) -> None:
-    root = Root(hostile(tmp_path)[0])
-    for use in (lambda: text(root, path), lambda: root.write(path, b"")):
-        with pytest.raises(Refused, match="no regular file"):
+    root = SafeRoot(hostile(tmp_path)[0])
+    for use in (lambda: text(root, path), lambda: root.write_file(path, b"")):
+        with pytest.raises(PathNotAllowed, match="no regular file"):
             use()
 
 
 @pytest.mark.parametrize("path", WRONG)
 def test_what_is_not_there_or_no_file_is_the_systems_error(tmp_path: Path, path: str) -> None:
     with pytest.raises(OSError, match=r".") as caught:
-        text(Root(hostile(tmp_path)[0]), path)
+        text(SafeRoot(hostile(tmp_path)[0]), path)
     assert not isinstance(caught.value, PermissionError)
 
 
 @pytest.mark.parametrize("path", ["", "\0", "b.txt\0.png"])
 def test_what_is_no_path_is_a_value_error(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="null bytes"):
-        text(Root(hostile(tmp_path)[0]), path)
+        text(SafeRoot(hostile(tmp_path)[0]), path)
 
 
 def test_links_and_dots_that_stay_inside_are_followed(tmp_path: Path) -> None:
@@ -71,23 +74,23 @@ def test_links_and_dots_that_stay_inside_are_followed(tmp_path: Path) -> None:
     (work / "abs").symlink_to(work / "sub" / "a.txt")
     inside = ["sub/a.txt", "./sub//a.txt", "sub/../sub/a.txt", "inside_link/a.txt", "inside_file"]
     for path in [*inside, "abs", str(work / "sub" / "a.txt"), f"{work}/sub/../inside_file"]:
-        assert text(Root(work), path) == b"inside\n"
+        assert text(SafeRoot(work), path) == b"inside\n"
 
 
 def test_a_root_that_is_itself_reached_by_a_link_is_the_folder_it_leads_to(tmp_path: Path) -> None:
     work, _ = hostile(tmp_path)
     (tmp_path / "alias").symlink_to(work)
-    root = Root(tmp_path / "alias")
+    root = SafeRoot(tmp_path / "alias")
     for path in ("b.txt", str(tmp_path / "alias" / "b.txt"), str(work / "b.txt")):
         assert text(root, path) == b"also inside\n"
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
-    root, file = Root(tmp_path), tmp_path / "run.sh"
-    assert not root.write("run.sh", b"old")
+    root, file = SafeRoot(tmp_path), tmp_path / "run.sh"
+    assert not root.write_file("run.sh", b"old")
     file.chmod(0o751)
     os.link(file, tmp_path / "same")
-    assert root.write("run.sh", b"new")
+    assert root.write_file("run.sh", b"new")
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o751)
     assert (tmp_path / "same").read_bytes() == b"old"  # what shared the file may lie outside
     assert sorted(os.listdir(tmp_path)) == ["run.sh", "same"]
@@ -95,10 +98,10 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_folders_are_made_and_a_link_to_a_file_inside_is_written_through(tmp_path: Path) -> None:
     work, _ = hostile(tmp_path)
-    root = Root(work)
-    root.write("new/and/deep.txt", b"1")
-    root.write("inside_file", b"2")
-    root.write("dangling", b"3")
+    root = SafeRoot(work)
+    root.write_file("new/and/deep.txt", b"1")
+    root.write_file("inside_file", b"2")
+    root.write_file("dangling", b"3")
     assert (work / "new/and/deep.txt").read_bytes() == b"1"
     assert (work / "sub/a.txt").read_bytes() == b"2"
     assert (work / "nowhere/at/all").read_bytes() == b"3"
@@ -112,24 +115,24 @@ def test_nothing_is_written_where_the_workspace_remembers(tmp_path: Path, path: 
     (tmp_path / "sub").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "to_git").symlink_to(".git")
-    with pytest.raises(Refused, match="nothing is written in"):
-        Root(tmp_path).write(path, b"")
+    with pytest.raises(PathNotAllowed, match="nothing is written in"):
+        SafeRoot(tmp_path).write_file(path, b"")
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Root(tmp_path).write("a", b"old")
+    SafeRoot(tmp_path).write_file("a", b"old")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(OSError, match="full"):
-        Root(tmp_path).write("a", b"new")
+        SafeRoot(tmp_path).write_file("a", b"new")
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
 def test_what_is_no_folder_is_no_root(tmp_path: Path) -> None:
     with pytest.raises(CtxlabError, match="is no folder"):
-        Root(tmp_path / "none")
+        SafeRoot(tmp_path / "none")
 
 
 @pytest.mark.parametrize("write", [False, True])
@@ -157,14 +160,14 @@ def test_links_that_are_swapped_in_at_any_moment_lead_nowhere(tmp_path: Path, wr
 
     thread = threading.Thread(target=swap)
     thread.start()
-    root, seen, refused, tries = Root(work), set(), 0, 0
+    root, seen, refused, tries = SafeRoot(work), set(), 0, 0
     try:
         # How often each is met is chance: on a busy machine 1,500 tries may all find a link, or none.
         while tries < 1500 or (tries < 200_000 and not (seen and refused)):
             tries += 1
             try:
                 if write:
-                    root.write("swap/secret.txt", b"inside\n")
+                    root.write_file("swap/secret.txt", b"inside\n")
                 seen.add(text(root, "swap/secret.txt"))
             except OSError:
                 refused += 1
@@ -182,12 +185,12 @@ def test_links_that_are_swapped_in_at_any_moment_lead_nowhere(tmp_path: Path, wr
 def test_no_path_reads_or_writes_anything_outside(parts: list[str], absolute: bool) -> None:
     with TemporaryDirectory() as folder:
         work, outside = hostile(Path(folder).resolve())
-        before, root = state(outside), Root(work)
+        before, root = state(outside), SafeRoot(work)
         path = f"{work}/{'/'.join(parts)}" if absolute else "/".join(parts)
         uses: list[Callable[[], object]] = [
             lambda: text(root, path),
-            lambda: root.write(path, b"written"),
-            lambda: root.folder(path).__enter__(),
+            lambda: root.write_file(path, b"written"),
+            lambda: root.open_folder(path).__enter__(),
         ]
         for use in uses:
             with suppress(OSError, ValueError):
@@ -207,6 +210,10 @@ def test_a_path_holds_open_only_the_folders_it_is_in(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
     try:
-        assert text(Root(tmp_path), "a/../" * 800 + "a/x") == text(Root(tmp_path), "l0") == b"hello"
+        assert (
+            text(SafeRoot(tmp_path), "a/../" * 800 + "a/x")
+            == text(SafeRoot(tmp_path), "l0")
+            == b"hello"
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

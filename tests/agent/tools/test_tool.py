@@ -20,18 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from ctxlab.agent.tools.docstrings import described
+from ctxlab.agent.tools.docstrings import parse_docstring
 from ctxlab.agent.tools.result import (
     ERROR_TYPES,
     ToolResult,
 )
 from ctxlab.agent.tools.tool import (
     Tool,
-    call,
-    tool_of,
-    toolbox,
+    call_tool,
+    tool_from_function,
+    tools_by_name,
 )
-from ctxlab.context.turns import GET_TURN
+from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import SpecError
 
 
@@ -65,7 +65,7 @@ def edit_file(
 
 
 def test_types_defaults_and_docstring_are_the_schema() -> None:
-    tool = tool_of(edit_file)
+    tool = tool_from_function(edit_file)
     assert tool.definition["function"] | {"parameters": 0} == {
         "name": "edit_file",
         "description": "Edits a file in place.\n\nAll edits are made, or none.",
@@ -92,7 +92,7 @@ def test_types_defaults_and_docstring_are_the_schema() -> None:
 
 def test_the_function_is_given_what_its_types_say() -> None:
     given_ = {"path": "a.py", "edits": [{"line": "3"}], "copy": True}
-    result = call(tool_of(edit_file), json.dumps(given_))
+    result = call_tool(tool_from_function(edit_file), json.dumps(given_))
     assert isinstance(result, ToolResult)
     assert (result.ok, result.data) == (True, "a.py [3] keep True 5 None")
     assert result.tool_name == "edit_file"
@@ -102,7 +102,7 @@ def test_the_function_is_given_what_its_types_say() -> None:
 def test_wrong_arguments_are_told_one_line_a_fault() -> None:
     """Seed 002, section 10.1: invalid_args says what to correct."""
     given_ = {"edits": [{"line": "x"}], "limit": 10, "mode": "all", "paht": "a.py"}
-    result = call(tool_of(edit_file), json.dumps(given_))
+    result = call_tool(tool_from_function(edit_file), json.dumps(given_))
     assert (result.ok, result.error_type) == (False, "invalid_args")
     assert result.error is not None
     begin, *lines = result.error.splitlines()
@@ -117,7 +117,7 @@ def test_wrong_arguments_are_told_one_line_a_fault() -> None:
 
 @pytest.mark.parametrize("text", ['{"path": ', "[1]", "null", '"a"', "NaN", "{" * 50_000, "{}}"])
 def test_arguments_that_are_no_json_object_are_refused(text: str) -> None:
-    result = call(tool_of(edit_file), text)
+    result = call_tool(tool_from_function(edit_file), text)
     assert (result.ok, result.error_type) == (False, "invalid_args")
     assert "JSON" in str(result.error)
     assert len(str(result.error)) < 300
@@ -128,15 +128,19 @@ def test_no_arguments_at_all_are_none() -> None:
         """The time."""
         return "noon"
 
-    assert call(tool_of(now), "").data == call(tool_of(now), "{}").data == "noon"
-    assert call(tool_of(now), '{"zone": "UTC"}').error_type == "invalid_args"
+    assert (
+        call_tool(tool_from_function(now), "").data
+        == call_tool(tool_from_function(now), "{}").data
+        == "noon"
+    )
+    assert call_tool(tool_from_function(now), '{"zone": "UTC"}').error_type == "invalid_args"
 
 
 def fails(error: BaseException) -> Tool:
     def run() -> None:
         raise error
 
-    return tool_of(run)
+    return tool_from_function(run)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def fails(error: BaseException) -> Tool:
 )
 def test_every_failure_is_a_result_of_its_kind(error: BaseException, kind: str) -> None:
     """Seed 002, criterion 1: all tool execution returns a ToolResult instance."""
-    result = call(fails(error), "{}")
+    result = call_tool(fails(error), "{}")
     assert isinstance(result, ToolResult)
     assert (result.ok, result.error_type) == (False, kind)
     assert result.error_type in ERROR_TYPES
@@ -174,14 +178,14 @@ def test_every_failure_is_a_result_of_its_kind(error: BaseException, kind: str) 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_only_what_ends_the_program_goes_on(error: BaseException) -> None:
     with pytest.raises(type(error)):
-        call(fails(error), "{}")
+        call_tool(fails(error), "{}")
 
 
 def test_a_result_that_a_tool_makes_itself_is_kept_and_completed() -> None:
     def run(ok: bool) -> ToolResult:
         return ToolResult(ok=ok, data=1, process_id="p7", duration_ms=5)
 
-    result = call(tool_of(run), '{"ok": true}')
+    result = call_tool(tool_from_function(run), '{"ok": true}')
     assert (result.process_id, result.duration_ms, result.tool_name) == ("p7", 5, "run")
 
 
@@ -200,16 +204,16 @@ class Counter:
 
 def test_methods_and_callable_objects_are_tools_too() -> None:
     counter = Counter()
-    assert call(tool_of(counter.add), '{"by": 2}').data == 2
-    assert call(tool_of(counter, name="count"), '{"by": 3}').data == 5
-    assert call(tool_of(partial(counter.add), name="part"), '{"by": 1}').data == 6
+    assert call_tool(tool_from_function(counter.add), '{"by": 2}').data == 2
+    assert call_tool(tool_from_function(counter, name="count"), '{"by": 3}').data == 5
+    assert call_tool(tool_from_function(partial(counter.add), name="part"), '{"by": 1}').data == 6
 
 
 def test_parameters_may_be_called_as_they_like() -> None:
     def odd(schema: str, model_config: int, json: bool = True, self_: str = "") -> str:
         return f"{schema}{model_config}{json}"
 
-    assert call(tool_of(odd), '{"schema": "a", "model_config": 1}').data == "a1True"
+    assert call_tool(tool_from_function(odd), '{"schema": "a", "model_config": 1}').data == "a1True"
 
 
 def no_type(path) -> None: ...  # type: ignore[no-untyped-def]
@@ -235,18 +239,18 @@ def strange(path: socket.socket) -> None: ...
 )
 def test_what_cannot_be_told_to_a_model_is_no_tool(function: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="tool"):
-        tool_of(function)
+        tool_from_function(function)
 
 
 def test_a_callable_object_that_is_async_is_no_tool() -> None:
     with pytest.raises(SpecError, match="tool later is async"):
-        tool_of(Later(), name="later")
+        tool_from_function(Later(), name="later")
 
 
 def test_a_single_function_is_no_list_of_tools() -> None:
-    for one in (edit_file, tool_of(edit_file), "edit_file"):
+    for one in (edit_file, tool_from_function(edit_file), "edit_file"):
         with pytest.raises(SpecError, match="give a list of functions"):
-            toolbox(one)  # type: ignore[arg-type]
+            tools_by_name(one)  # type: ignore[arg-type]
 
 
 def test_a_text_beside_a_type_describes_the_parameter_unless_the_docstring_does() -> None:
@@ -258,7 +262,7 @@ def test_a_text_beside_a_type_describes_the_parameter_unless_the_docstring_does(
         """
         return words * limit
 
-    properties = tool_of(find).parameters["properties"]
+    properties = tool_from_function(find).parameters["properties"]
     assert properties["words"]["description"] == "what to look for"
     assert properties["limit"]["description"] == "lines at most"
 
@@ -267,17 +271,17 @@ def test_two_tools_of_one_name_are_refused() -> None:
     def now() -> str:
         return ""
 
-    assert list(toolbox([now, tool_of(now, name="then")])) == ["now", "then"]
+    assert list(tools_by_name([now, tool_from_function(now, name="then")])) == ["now", "then"]
     with pytest.raises(SpecError, match="two tools are called 'now'"):
-        toolbox([now, tool_of(now)])
+        tools_by_name([now, tool_from_function(now)])
 
 
 def test_a_tool_with_a_schema_of_its_own_is_held_to_its_signature() -> None:
-    about = GET_TURN["function"]
+    about = GET_TURN_TOOL["function"]
     tool = Tool("get_turn", about["description"], about["parameters"], lambda number: number + 1)
-    assert tool.definition == GET_TURN
-    assert call(tool, '{"number": 3}').data == 4
-    assert call(tool, '{"turn": 3}').error_type == "invalid_args"
+    assert tool.definition == GET_TURN_TOOL
+    assert call_tool(tool, '{"number": 3}').data == 4
+    assert call_tool(tool, '{"turn": 3}').error_type == "invalid_args"
 
 
 @given(st.text() | st.recursive(
@@ -288,7 +292,7 @@ def test_a_tool_with_a_schema_of_its_own_is_held_to_its_signature() -> None:
     max_leaves=8,
 ).map(json.dumps))  # fmt: skip
 def test_whatever_a_model_writes_is_answered(arguments: str) -> None:
-    result = call(tool_of(edit_file), arguments)
+    result = call_tool(tool_from_function(edit_file), arguments)
     assert result.ok or result.error_type == "invalid_args"
     result.to_llm_content().encode()
 
@@ -302,5 +306,5 @@ def test_three_layouts_of_docstrings_are_understood() -> None:
         "Does it.\n\nArgs:\n  path: The file,\n    whole.\n  n (int): How many.\nRaises:\n  No: x\n"
     )
     for text in (numpy, sphinx, google):
-        assert described(text) == ("Does it.", {"path": "The file, whole.", "n": "How many."})
-    assert described(None) == ("", {})
+        assert parse_docstring(text) == ("Does it.", {"path": "The file, whole.", "n": "How many."})
+    assert parse_docstring(None) == ("", {})

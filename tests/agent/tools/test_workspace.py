@@ -16,40 +16,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.agent.tools import text_files as texts
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.result import (
     ERROR_TYPES,
     ToolResult,
 )
-from ctxlab.agent.tools.safe_paths import DEEPEST
-from ctxlab.agent.tools.tool import call
+from ctxlab.agent.tools.safe_paths import MAX_DEPTH
+from ctxlab.agent.tools.tool import call_tool
 from ctxlab.agent.tools.workspace import workspace_tools
 
 Ask = Callable[..., ToolResult]
 
 
-def asking(root: Path, processes: Processes, **settings: Any) -> Ask:
+def asking(root: Path, processes: ProcessManager, **settings: Any) -> Ask:
     tools = {tool.name: tool for tool in workspace_tools(root, processes, **settings)}
-    return lambda name, **arguments: call(tools[name], json.dumps(arguments))
+    return lambda name, **arguments: call_tool(tools[name], json.dumps(arguments))
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
-    with Processes() as made:
+def processes() -> Iterator[ProcessManager]:
+    with ProcessManager() as made:
         yield made
 
 
 @pytest.fixture
-def ask(tmp_path: Path, processes: Processes) -> Ask:
+def ask(tmp_path: Path, processes: ProcessManager) -> Ask:
     return asking(tmp_path, processes, timeout=30.0)
 
 
 def test_there_are_five_tools_and_three_that_only_read(tmp_path: Path) -> None:
-    names = [tool.name for tool in workspace_tools(tmp_path, Processes())]
+    names = [tool.name for tool in workspace_tools(tmp_path, ProcessManager())]
     assert names == ["list_files", "search_files", "read_file", "write_file", "run_command"]
-    reading = workspace_tools(tmp_path, Processes(), writable=False)
+    reading = workspace_tools(tmp_path, ProcessManager(), writable=False)
     assert [tool.name for tool in reading] == names[:3]
-    for tool in workspace_tools(tmp_path, Processes()):
+    for tool in workspace_tools(tmp_path, ProcessManager()):
         about = tool.definition["function"]
         assert about["description"]
         assert all("description" in each for each in about["parameters"]["properties"].values())
@@ -98,7 +98,7 @@ def test_there_are_five_tools_and_three_that_only_read(tmp_path: Path) -> None:
     ids=str,
 )
 def test_every_failure_is_a_result_with_its_kind(
-    tmp_path: Path, processes: Processes, name: str, arguments: dict[str, Any], kind: str
+    tmp_path: Path, processes: ProcessManager, name: str, arguments: dict[str, Any], kind: str
 ) -> None:
     """Seed 002, section 10.1: errors are classified, so that an agent knows what to do."""
     work, outside = hostile(tmp_path)
@@ -137,14 +137,14 @@ def test_what_lies_too_deep_to_be_entered_is_told_with_the_depth_that_counts(
     tmp_path: Path, ask: Ask
 ) -> None:
     at, made = os.open(tmp_path, os.O_RDONLY), []
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         os.mkdir("d", dir_fd=at)
         made.append(at)
         at = os.open("d", os.O_RDONLY, dir_fd=at)
     for number in [*made, at]:
         os.close(number)
     said = ask("list_files", depth=10**9).data
-    assert said.endswith(f"[1 folder not entered: deeper than {DEEPEST} levels]")
+    assert said.endswith(f"[1 folder not entered: deeper than {MAX_DEPTH} levels]")
 
 
 def test_files_are_listed_in_order_with_what_is_left_out(tmp_path: Path, ask: Ask) -> None:
@@ -211,7 +211,7 @@ def test_a_search_is_bounded_and_long_lines_are_cut(tmp_path: Path, ask: Ask) ->
 def test_an_expression_that_would_take_for_ever_is_a_timeout(
     tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxlab.agent.tools.workspace._SEARCHING", 0.3)
+    monkeypatch.setattr("ctxlab.agent.tools.workspace._SEARCH_TIMEOUT", 0.3)
     (tmp_path / "a").write_text("a" * 5000 + "!\n")
     started = time.monotonic()
     result = ask("search_files", text="^(a|aa)+$", regex=True)
@@ -270,26 +270,29 @@ def test_a_command_answers_with_its_output_and_exit_code(tmp_path: Path, ask: As
     assert ask("run_command", command="kill -9 $$").data == "[ended by signal 9]"
 
 
-def test_a_command_that_took_too_long_gives_what_it_said(ask: Ask, processes: Processes) -> None:
+@pytest.mark.e2e
+def test_a_command_that_took_too_long_gives_what_it_said(
+    ask: Ask, processes: ProcessManager
+) -> None:
     result = ask("run_command", command="echo begun; sleep 60", timeout=3)
     assert (result.ok, result.error_type, result.process_id) == (False, "timeout", "p1")
     assert result.error is not None
     assert result.error.endswith("was ended. Its output:\nbegun\n")
-    assert processes.running() == []
+    assert processes.list_running() == []
 
 
 def test_a_model_may_shorten_the_time_limit_and_not_lengthen_it(
-    tmp_path: Path, processes: Processes
+    tmp_path: Path, processes: ProcessManager
 ) -> None:
     ask, started = asking(tmp_path, processes, timeout=0.3), time.monotonic()
     assert ask("run_command", command="sleep 60", timeout=100).error_type == "timeout"
     assert time.monotonic() - started < 30
 
 
-def test_what_goes_on_in_the_background_is_told(ask: Ask, processes: Processes) -> None:
+def test_what_goes_on_in_the_background_is_told(ask: Ask, processes: ProcessManager) -> None:
     data = ask("run_command", command="sleep 60 & echo up").data
     assert data == "up\n[exit code 0; processes in the background go on as p1]"
-    assert [each.process_id for each in processes.running()] == ["p1"]
+    assert [each.process_id for each in processes.list_running()] == ["p1"]
 
 
 # --- whatever a model writes ---------------------------------------------------------------------
@@ -299,7 +302,7 @@ def test_what_goes_on_in_the_background_is_told(ask: Ask, processes: Processes) 
 def test_no_tool_reads_or_writes_anything_outside(path: str, absolute: bool) -> None:
     with TemporaryDirectory() as folder:
         work, outside = hostile(Path(folder).resolve())
-        ask, before = asking(work, Processes()), state(outside)
+        ask, before = asking(work, ProcessManager()), state(outside)
         path = f"/{path}" if absolute else path
         for name, arguments in (
             ("list_files", {"folder": path, "depth": 3}),
@@ -317,7 +320,7 @@ def test_no_tool_reads_or_writes_anything_outside(path: str, absolute: bool) -> 
 def test_a_line_without_an_end_is_shown_at_once_and_not_gone_through_for_ever(
     tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "_PASSING", 0.3)
+    monkeypatch.setattr(texts, "_SEEK_TIMEOUT", 0.3)
     with open(tmp_path / "long", "wb") as file:
         file.write(b"a" * 8192)
         file.truncate(200_000_000_000)  # sparse: it takes no room

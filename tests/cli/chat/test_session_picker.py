@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ctxlab.cli.chat.session_picker import (
-    ASKED,
-    SHOWN,
-    choose,
-    picked,
-    sessions_list,
+    MAX_LISTED,
+    QUESTION,
+    choose_session,
+    parse_session_choice,
+    session_choices_table,
 )
-from ctxlab.cli.render.format import drawn
+from ctxlab.cli.render.format import render_to_text
 from ctxlab.errors import CtxlabError
 from ctxlab.sessions.base import Session
 
@@ -27,7 +27,7 @@ def answering(*answers: str) -> Callable[[str], str]:
     waiting: Iterator[str] = iter(answers)
 
     def ask(question: str) -> str:
-        assert question == ASKED
+        assert question == QUESTION
         try:
             return next(waiting)
         except StopIteration:
@@ -39,19 +39,19 @@ def answering(*answers: str) -> Callable[[str], str]:
 @pytest.mark.parametrize("answer", ["", "  ", "n", "new"])
 def test_nothing_is_a_new_session(answer: str) -> None:
     """Seed 004, picker: resume one of them, or start a new session."""
-    assert picked(SESSIONS, answer) is None
+    assert parse_session_choice(SESSIONS, answer) is None
 
 
 def test_the_end_of_input_is_no_answer() -> None:
     with pytest.raises(EOFError):
-        choose(SESSIONS, answering(), lambda line: None)
+        choose_session(SESSIONS, answering(), lambda line: None)
 
 
 def test_a_number_or_the_beginning_of_an_id_is_that_session() -> None:
-    assert picked(SESSIONS, "1") is SESSIONS[0]
-    assert picked(SESSIONS, " 9 ") is SESSIONS[8]
-    assert picked(SESSIONS, "b0e") is SESSIONS[11]
-    assert picked(SESSIONS, "10e4f") is SESSIONS[1]
+    assert parse_session_choice(SESSIONS, "1") is SESSIONS[0]
+    assert parse_session_choice(SESSIONS, " 9 ") is SESSIONS[8]
+    assert parse_session_choice(SESSIONS, "b0e") is SESSIONS[11]
+    assert parse_session_choice(SESSIONS, "10e4f") is SESSIONS[1]
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_a_number_or_the_beginning_of_an_id_is_that_session() -> None:
 )
 def test_what_is_no_answer_is_told_and_asked_again(answer: str) -> None:
     with pytest.raises(CtxlabError, match="from 1 to 9"):
-        picked(SESSIONS, answer)
+        parse_session_choice(SESSIONS, answer)
     told: list[str] = []
-    assert choose(SESSIONS, answering(answer, "2"), told.append) is SESSIONS[1]
+    assert choose_session(SESSIONS, answering(answer, "2"), told.append) is SESSIONS[1]
     assert len(told) == 1
     assert "\x1b" not in told[0]
 
@@ -69,18 +69,18 @@ def test_what_is_no_answer_is_told_and_asked_again(answer: str) -> None:
 def test_an_id_that_begins_several_is_none() -> None:
     several = [Session("abc1"), Session("abc2")]
     with pytest.raises(CtxlabError, match="begins 2 ids"):
-        picked(several, "abc")
+        parse_session_choice(several, "abc")
 
 
 def test_the_list_says_title_time_messages_model_and_id_and_how_many_more() -> None:
     """Seed 004, list: title, model and when it was updated are listed."""
-    lines = drawn(sessions_list(SESSIONS)).splitlines()
+    lines = render_to_text(session_choices_table(SESSIONS)).splitlines()
     assert lines[0].split() == ["session", "updated", "messages", "model", "id"]
     assert lines[2].split()[:3] == ["2", "Task", "1"]
     assert lines[2].split()[-3:] == ["1", "gpt-5-mini", SESSIONS[1].id]
-    assert len(lines) == SHOWN + 2
+    assert len(lines) == MAX_LISTED + 2
     assert lines[-1] == "and 3 older ones: ctxlab sessions list, and here their id"
-    assert "older" not in drawn(sessions_list(SESSIONS[:SHOWN]))
+    assert "older" not in render_to_text(session_choices_table(SESSIONS[:MAX_LISTED]))
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -91,10 +91,10 @@ def test_sessions_that_are_called_alike_are_told_apart_by_what_can_be_typed(
         Session(f"{n}f8fad5b-d9cb-469f-a165-70867728950e", title="Fix the parser", model="m" * 30)
         for n in range(4)
     ]
-    monkeypatch.setattr("ctxlab.cli.render.format.width", lambda: columns)
-    lines = drawn(sessions_list(alike)).splitlines()
+    monkeypatch.setattr("ctxlab.cli.render.format.output_width", lambda: columns)
+    lines = render_to_text(session_choices_table(alike)).splitlines()
     assert len(lines) == 5
     assert all(len(line) <= columns for line in lines)
     for session, line in zip(alike, lines[1:], strict=True):
         assert "Fix the parser" in line
-        assert picked(alike, line.split()[-1]) is session
+        assert parse_session_choice(alike, line.split()[-1]) is session

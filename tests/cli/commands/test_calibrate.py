@@ -34,6 +34,7 @@ def billed(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.e2e
 def test_what_was_learned_is_used_by_later_runs_in_the_project(
     run: Run, billed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 from running import NAMELESS, Run, a_recording
 
-from ctxlab.cli.commands.canaries import _BY
-from ctxlab.evaluation.canaries import planted
+from ctxlab.cli.commands.canaries import _BREAKDOWNS
+from ctxlab.evaluation.canaries import read_canaries
 from ctxlab.evaluation.survival import (
     BREAKDOWNS,
-    survival_of,
+    measure_survival,
 )
 from ctxlab.formats import (
     load,
@@ -28,8 +28,8 @@ def test_json_is_all_of_standard_output_and_says_what_python_says(run: Run, logs
     said = run("canaries", logs, *LIMIT, *SOME, "--json", "--seed", "3")
     rows = json.loads(said.out)
     assert (said.code, said.err) == (0, NAMELESS)
-    found = survival_of(list(load(logs)), [s for s in SOME if s != "-s"], "3k", seed=3)
-    frame = found.by("kind").set_index(["strategy", "kind"])
+    found = measure_survival(list(load(logs)), [s for s in SOME if s != "-s"], "3k", seed=3)
+    frame = found.breakdown("kind").set_index(["strategy", "kind"])
     for row in rows:
         if row["kind"] is not None:
             assert row["survival_end"] == frame.loc[(row["strategy"], row["kind"]), "survival_end"]
@@ -44,6 +44,7 @@ def test_json_is_all_of_standard_output_and_says_what_python_says(run: Run, logs
     assert whole[0]["survival_end_low"] is None
 
 
+@pytest.mark.simulations(smoke=True)
 @pytest.mark.parametrize("by", BREAKDOWNS)
 def test_the_table_is_readable_at_100_columns(run: Run, logs: Path, by: str) -> None:
     said = run("canaries", logs, *LIMIT, "-l", "50%", "--by", by)
@@ -58,7 +59,7 @@ def test_the_table_is_readable_at_100_columns(run: Run, logs: Path, by: str) -> 
 
 
 def test_every_breakdown_can_be_asked_for(run: Run, logs: Path) -> None:
-    assert _BY == BREAKDOWNS
+    assert _BREAKDOWNS == BREAKDOWNS
     said = run("canaries", logs, "--by", "dept")
     assert (said.code, said.out) == (2, "")
     assert "did you mean depth?" in said.err
@@ -79,7 +80,7 @@ def test_planted_recordings_are_written_with_their_questions(
     assert (said.code, said.out) == (0, "")
     assert f"6 recordings written to {out} with 5 canaries in each" in said.err
     again = list(load(out))
-    assert [len(planted(recording)) for recording in again] == [5] * 6
+    assert [len(read_canaries(recording)) for recording in again] == [5] * 6
     assert all(len(recording.probes) == 5 for recording in again)
     told = run("canaries", logs, "--write", out, "-n", "5")
     assert told.code == 2
@@ -146,6 +147,6 @@ def test_it_says_what_was_left_out_and_of_which_model_it_counts(run: Run, logs: 
 def test_a_file_of_planted_recordings_tells_one_from_the_other(tmp_path: Path, run: Run) -> None:
     write([a_recording(number) for number in range(2)], tmp_path / "all.jsonl")
     run("canaries", tmp_path / "all.jsonl", "--write", tmp_path / "out", "-n", "2")
-    values = [{c.value for c in planted(recording)} for recording in load(tmp_path / "out")]
+    values = [{c.value for c in read_canaries(recording)} for recording in load(tmp_path / "out")]
     assert len(values) == 2
     assert not values[0] & values[1]

@@ -22,9 +22,9 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.base import Session
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 MODEL = "openai/gpt-4o-mini"
 Chat = Callable[..., Said]
@@ -74,14 +74,15 @@ def chat(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
 
 
 def stored(workspace: Path) -> list[Session]:
-    return WorkspaceStore(workspace).sessions()
+    return SqliteStore(workspace).sessions()
 
 
 def messages(workspace: Path) -> list[Message]:
     (session,) = stored(workspace)
-    return list(WorkspaceStore(workspace).read(session.id))
+    return list(SqliteStore(workspace).read_messages(session.id))
 
 
+@pytest.mark.e2e
 def test_a_pipe_gets_the_answer_and_nothing_else(
     chat: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
@@ -105,7 +106,7 @@ def test_tools_work_in_the_folder_and_are_told_on_standard_error(
         "  run_command exit 3 · 0 lines, exit code 3",
     ]
     assert server.calls[1].messages[-1].content == "The harbour opens at six.\n"
-    assert check(messages(workspace), "openai") == []
+    assert find_violations(messages(workspace), "openai") == []
 
 
 def test_every_line_is_a_turn_of_one_session(
@@ -133,14 +134,14 @@ def test_a_session_goes_on_where_it_is_named_and_else_another_begins(
     server = served("Noted.")
     chat("The code is 7319.\n")
     first = stored(workspace)[0].id
-    before = list(WorkspaceStore(workspace).read(first))
+    before = list(SqliteStore(workspace).read_messages(first))
     chat("What is the code?\n", "--session", first[:6])
     assert "7319" in server.calls[-1].text
     chat("Something else.\n")
     assert "7319" not in server.calls[-1].text
     chat("Another.\n", "--new")
     assert len(stored(workspace)) == 3
-    again = list(WorkspaceStore(workspace).read(first))
+    again = list(SqliteStore(workspace).read_messages(first))
     assert again[: len(before)] == before
     assert len(again) == len(before) + 2
 
@@ -150,13 +151,13 @@ def test_one_session_of_a_workspace_is_active_at_a_time(
 ) -> None:
     """Seed 004, criterion 4: only one session is active per workspace at a time."""
     served("Noted.")
-    left = WorkspaceStore(workspace).create(title="left open").id
+    left = SqliteStore(workspace).create(title="left open").id
     seen: list[str] = []
     server = served(lambda call: seen.extend(s.status for s in stored(workspace)) or "Yes.")
     chat("Hello.\n")
     assert server.answered == 1
     assert sorted(seen) == ["active", "closed"]
-    assert WorkspaceStore(workspace).get(left).status == "closed"
+    assert SqliteStore(workspace).get(left).status == "closed"
 
 
 def test_a_model_is_named_by_option_or_environment_or_it_is_said(
@@ -345,7 +346,7 @@ def test_titles_and_lines_come_from_a_model_where_one_is_named(
     assert chat("When does it open?\n", "--summary-model", MODEL).out == "At six.\n"
     (session,) = stored(workspace)
     assert session.title == "Harbour hours"
-    assert WorkspaceStore(workspace).lines(session.id) == {1: "A line about the harbour"}
+    assert SqliteStore(workspace).turn_summaries(session.id) == {1: "A line about the harbour"}
 
 
 def test_a_stream_that_breaks_keeps_what_was_said(
@@ -360,6 +361,7 @@ def test_a_stream_that_breaks_keeps_what_was_said(
     assert messages(workspace)[-1].content == "one two \n\n[The answer broke off]"
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_what_is_ended_in_the_middle_has_stored_all_that_was_said(
@@ -389,10 +391,11 @@ def test_what_is_ended_in_the_middle_has_stored_all_that_was_said(
         assert process.returncode == 130
         assert err.decode().splitlines()[-1] == "Cancelled"
         assert row["status"] == "closed"
-        assert check(kept, "openai") == []
+        assert find_violations(kept, "openai") == []
         assert "Cancelled" in kept[5].text
 
 
+@pytest.mark.e2e
 def test_what_is_no_utf_8_is_said_as_far_as_it_can_be(
     served: Callable[..., Talker], workspace: Path
 ) -> None:

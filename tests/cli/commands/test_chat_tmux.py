@@ -22,8 +22,8 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="tmux is for POSIX")
 
@@ -88,6 +88,7 @@ def chats(workspace: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.e2e
 def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen: Terminal, workspace: Path, server: Talker
 ) -> None:
@@ -123,8 +124,8 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait("Cancelled")
     screen.wait_end(">")
     assert all(gone(f"sleep {number}") for number in (7311, 7312, 7313))
-    (session,) = WorkspaceStore(workspace).sessions()
-    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+    (session,) = SqliteStore(workspace).sessions()
+    assert find_violations(list(SqliteStore(workspace).read_messages(session.id)), "openai") == []
 
     # The conversation goes on; so much of it that the first turn leaves the window.
     for number in range(24):
@@ -167,7 +168,7 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait_end(PROMPT)
 
     # What was said is data.
-    (again,) = WorkspaceStore(workspace).sessions()
+    (again,) = SqliteStore(workspace).sessions()
     assert (again.id, again.status) == (session.id, "closed")
     screen.clear()
     screen.run([*PROGRAM, "eval", ".ctxlab/sessions.db", "-l", "4k", "-s", "full", "-s", "panic"])
@@ -182,6 +183,7 @@ def _until_asked(server: Talker, text: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.e2e
 def test_an_answer_that_is_stopped_is_kept_and_a_failure_is_one_sentence(
     screen: Terminal, workspace: Path
 ) -> None:
@@ -200,13 +202,14 @@ def test_an_answer_that_is_stopped_is_kept_and_a_failure_is_one_sentence(
     screen.type("/contxt")
     screen.wait("did you mean /context")
     screen.wait_end(">")
-    (session,) = WorkspaceStore(workspace).sessions()
-    kept = list(WorkspaceStore(workspace).read(session.id))
+    (session,) = SqliteStore(workspace).sessions()
+    kept = list(SqliteStore(workspace).read_messages(session.id))
     assert kept[2].text.startswith("0 1 2 3")
     assert kept[2].text.endswith("\n\n[Cancelled]")
-    assert check(kept, "openai") == []
+    assert find_violations(kept, "openai") == []
 
 
+@pytest.mark.e2e
 def test_ctrl_c_clears_a_line_and_leaves_an_empty_prompt_with_130(screen: Terminal) -> None:
     screen.run(CHAT)
     screen.wait_end(">")
@@ -222,6 +225,7 @@ def test_ctrl_c_clears_a_line_and_leaves_an_empty_prompt_with_130(screen: Termin
     screen.wait("it was 130")
 
 
+@pytest.mark.e2e
 def test_lines_are_found_again_and_may_be_long(screen: Terminal, server: Talker) -> None:
     screen.run(CHAT)
     screen.wait_end(">")
@@ -244,6 +248,7 @@ def test_lines_are_found_again_and_may_be_long(screen: Terminal, server: Talker)
     screen.wait_end("> pasted two")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
 def test_a_chat_that_is_ended_from_outside_leaves_nothing_running(
     screen: Terminal, workspace: Path, how: signal.Signals
@@ -257,9 +262,9 @@ def test_a_chat_that_is_ended_from_outside_leaves_nothing_running(
     screen.wait("Cancelled")
     screen.wait_end(PROMPT)
     assert gone(f"sleep 741{how.value}")
-    (session,) = WorkspaceStore(workspace).sessions()
+    (session,) = SqliteStore(workspace).sessions()
     assert session.status == "closed"
-    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+    assert find_violations(list(SqliteStore(workspace).read_messages(session.id)), "openai") == []
 
 
 def test_the_context_fits_a_narrow_terminal(screen: Terminal) -> None:
@@ -275,8 +280,9 @@ def test_the_context_fits_a_narrow_terminal(screen: Terminal) -> None:
     assert any(re.fullmatch(r". tools +[\d,]+ +<?\d+ %", line) for line in lines)
 
 
+@pytest.mark.e2e
 def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: Path) -> None:
-    store = WorkspaceStore(workspace)
+    store = SqliteStore(workspace)
     for number in range(11):
         store.create(title=f"Session {number}")
     store.close()
@@ -304,9 +310,10 @@ def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: P
     assert "a new session;" not in shown
     screen.type("echo it was $?")
     screen.wait("it was 0")
-    assert len(WorkspaceStore(workspace).sessions()) == 11
+    assert len(SqliteStore(workspace).sessions()) == 11
 
 
+@pytest.mark.e2e
 def test_pressing_twice_means_the_answer_and_ends_what_does_not_want_to(
     screen: Terminal, workspace: Path
 ) -> None:
@@ -323,10 +330,11 @@ def test_pressing_twice_means_the_answer_and_ends_what_does_not_want_to(
     time.sleep(1)
     screen.type("still there?")
     screen.wait("Noted.")
-    (session,) = WorkspaceStore(workspace).sessions()
-    assert check(list(WorkspaceStore(workspace).read(session.id)), "openai") == []
+    (session,) = SqliteStore(workspace).sessions()
+    assert find_violations(list(SqliteStore(workspace).read_messages(session.id)), "openai") == []
 
 
+@pytest.mark.e2e
 def test_a_terminal_that_is_closed_ends_the_chat_and_its_commands(
     screen: Terminal, workspace: Path
 ) -> None:
@@ -340,10 +348,11 @@ def test_a_terminal_that_is_closed_ends_the_chat_and_its_commands(
     while chats(workspace) and time.monotonic() < end:
         time.sleep(0.05)
     assert chats(workspace) == []
-    (session,) = WorkspaceStore(workspace).sessions()
+    (session,) = SqliteStore(workspace).sessions()
     assert session.status == "closed"
 
 
+@pytest.mark.e2e
 def test_a_second_chat_closes_the_session_of_the_first_which_can_go_on(
     screen: Terminal, workspace: Path, server: Talker
 ) -> None:
@@ -352,8 +361,8 @@ def test_a_second_chat_closes_the_session_of_the_first_which_can_go_on(
     screen.wait_end(">")
     screen.type("one")
     screen.wait("Noted.")
-    (first,) = WorkspaceStore(workspace).sessions()
-    store = WorkspaceStore(workspace)
+    (first,) = SqliteStore(workspace).sessions()
+    store = SqliteStore(workspace)
     second = store.create(title="second")
     assert store.get(first.id).status == "closed"
     screen.wait_end(">")
@@ -362,10 +371,11 @@ def test_a_second_chat_closes_the_session_of_the_first_which_can_go_on(
     screen.wait("Noted.")
     assert {s.id: s.status for s in store.sessions()}[second.id] in ("active", "closed")
     assert sum(s.status == "active" for s in store.sessions()) == 1
-    assert [m.text for m in store.read(first.id) if m.role == "user"] == ["one", "two"]
+    assert [m.text for m in store.read_messages(first.id) if m.role == "user"] == ["one", "two"]
     store.close()
 
 
+@pytest.mark.e2e
 def test_a_command_is_shown_while_it_runs_without_colours_too(screen: Terminal) -> None:
     screen.run(["env", "NO_COLOR=1", *CHAT])
     screen.wait_end(">")
@@ -377,10 +387,11 @@ def test_a_command_is_shown_while_it_runs_without_colours_too(screen: Terminal) 
     assert gone("sleep 7711")
 
 
+@pytest.mark.e2e
 def test_the_last_line_is_a_command_that_goes_on_with_the_session(
     screen: Terminal, workspace: Path
 ) -> None:
-    store = WorkspaceStore(workspace / "an other")
+    store = SqliteStore(workspace / "an other")
     for number in (1, 2):
         store.create(id=f"harbour-work-{number}", model=MODEL, title=f"Harbour work {number}")
     store.close()

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from running import Run, a_recording, on_a_terminal
 
-from ctxlab.evaluation.comparison import compare
+from ctxlab.evaluation.comparison import compare_strategies
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
 
@@ -28,6 +28,7 @@ def saved(run: Run, logs: Path, tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.e2e
 def test_a_saved_run_is_compared_without_its_data(run: Run, logs: Path, tmp_path: Path) -> None:
     folder = saved(run, logs, tmp_path)
     for log in logs.iterdir():
@@ -41,6 +42,7 @@ def test_a_saved_run_is_compared_without_its_data(run: Run, logs: Path, tmp_path
     assert "clusters)" in last
 
 
+@pytest.mark.e2e
 def test_a_run_and_a_replay_of_the_same_data_agree(run: Run, logs: Path, tmp_path: Path) -> None:
     folder = saved(run, logs, tmp_path)
     mine = run("compare", folder, "panic @ 4k", "sliding_window @ 4k", "--json")
@@ -49,6 +51,7 @@ def test_a_run_and_a_replay_of_the_same_data_agree(run: Run, logs: Path, tmp_pat
     assert (tmp_path / "again" / "manifest.json").is_file()
 
 
+@pytest.mark.e2e
 def test_equal_tokens_says_which_limit_that_takes(run: Run, logs: Path) -> None:
     said = run("compare", logs, "tool_stubs(keep=3)", "sliding_window", *LIMIT, "--equal-tokens",
                "--json")  # fmt: skip
@@ -63,6 +66,7 @@ def test_tables_are_written_for_papers(run: Run, logs: Path) -> None:
     assert run("compare", logs, *PAIR, *LIMIT, "--markdown").out.startswith("| a | b |")
 
 
+@pytest.mark.e2e
 def test_what_makes_no_sense_is_refused_in_one_sentence(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -74,7 +78,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
         ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
         ((folder, *PAIR, "--margin", "recall=-0.02"), "recall: a margin is 0 or more, not -0.02"),
         ((folder, *PAIR, "--out", tmp_path / "again"), "out would need a replay"),
-        ((folder, *PAIR, "--draws", "999"), "--draws: 1,000 at least"),
+        ((folder, *PAIR, "--resamples", "999"), "--resamples: 1,000 at least"),
         ((logs, "panic @ 4k", "panic @ 4k"), "at least two"),
         ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each of these names its own"),
         ((logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"), "leave out their @"),
@@ -91,6 +95,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 LONG = "observation_mask(keep=3) | rolling_summary(keep_recent=4) | sliding_window | panic"
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_names_take_no_room_from_figures_and_no_figure_is_cut(
@@ -107,19 +112,20 @@ def test_names_take_no_room_from_figures_and_no_figure_is_cut(
     names = [line for line in table if line[:3] in ("a  ", "b  ")]
     assert len(names) == 2
     words = " ".join(" ".join(table).split())
-    shown = compare(Results.load(out), margins={"recall_far": 0.02, "tokens_mean": 0.05})
+    shown = compare_strategies(Results.load(out), margins={"recall_far": 0.02, "tokens_mean": 0.05})
     for cells in shown.rows():
         figures = cells[2:7]
         assert all(word in words for figure in figures for word in figure.split())
         assert set(cells[-1].replace(";", "").split()) <= set(words.replace(";", "").split())
     told = " ".join(" ".join(lines).split())
     heads = {head for head in ("w/t/l", "(Holm)") if head in words}
-    assert ("Too narrow here for" in told) == (" d " not in table[1])
+    assert ("Too narrow here for" in told) == (" effect " not in table[1])
     assert ("w/t/l: recordings" in told) == ("w/t/l" in heads)
     assert ("permutation test" in told) == ("(Holm)" in heads)
     assert ("(Holm)" in heads) == (columns >= 80)
 
 
+@pytest.mark.e2e
 def test_the_very_pair_that_was_named_is_replayed_and_compared(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -166,6 +172,7 @@ def test_what_equal_tokens_saved_is_compared_again_as_it_says(
     assert again.out == said.out
 
 
+@pytest.mark.e2e
 def test_a_replay_says_what_an_evaluation_says(run: Run, logs: Path) -> None:
     (logs / "notes.txt").write_text("nothing of use")
     claude = replace(a_recording(7), id="claude", model="claude-opus-4-5")

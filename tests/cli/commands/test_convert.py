@@ -62,6 +62,7 @@ def test_standard_output_gets_the_recordings_and_nothing_else(run: Run, logs: Pa
     assert said.err.startswith("ctxlab: 6 recordings of native written as openai")
 
 
+@pytest.mark.e2e
 def test_odd_characters_reach_a_pipe_as_they_are(
     program: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from serving import Server
 from ctxlab.formats import write
 from ctxlab.formats.io.datasets import (
     Dataset,
-    File,
+    DatasetFile,
     datasets,
     find_dataset,
 )
@@ -36,7 +36,7 @@ def tiny(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dat
     write([a_recording(0)], tmp_path / "published.jsonl")
     body = (tmp_path / "published.jsonl").read_bytes()
     server.files["/owner/tiny.jsonl"] = body
-    file = File(
+    file = DatasetFile(
         name="tiny.jsonl",
         address="https://published.example/owner/tiny.jsonl",
         bytes=len(body),
@@ -66,7 +66,7 @@ def test_the_list_names_every_set_its_size_its_licence_and_whether_it_is_here(
     lines = {line.split()[0]: " ".join(line.split()) for line in said.out.splitlines() if line}
     for name, dataset in datasets().items():
         assert dataset.licence.name in lines[name]
-        assert lines[name].endswith(" no") == (name != "locomo")
+        assert lines[name].endswith(" not downloaded") == (name != "locomo")
     assert "10 2.81MB CC-BY-NC-4.0" in lines["locomo"]
     assert run("datasets", "list", "--data-dir", home.parent).out.count("/locomo") == 0
 
@@ -149,7 +149,7 @@ def test_a_file_without_a_known_hash_is_left_out_and_named(
 ) -> None:
     body = server.files["/owner/tiny.jsonl"]
     server.files["/owner/odd.jsonl"] = body
-    odd = File(
+    odd = DatasetFile(
         name="odd.jsonl", address="https://published.example/owner/odd.jsonl", bytes=len(body)
     )
     changed = type(tiny)(
@@ -171,6 +171,7 @@ def test_a_failure_is_one_sentence(run: Run, server: Server, tiny: Dataset, home
     assert "Traceback" not in said.err
 
 
+@pytest.mark.e2e
 @POSIX
 def test_on_a_terminal_the_person_is_asked(server: Server, home: Path) -> None:
     answers = {"n": [], "y": [urlsplit(find_dataset("locomo").files[0].address).path]}
@@ -188,6 +189,7 @@ def test_on_a_terminal_the_person_is_asked(server: Server, home: Path) -> None:
         assert [each.path for each in server.asked] == asked
 
 
+@pytest.mark.e2e
 @POSIX
 def test_cancelling_keeps_what_has_arrived(server: Server, home: Path) -> None:
     file = find_dataset("tau-bench").files[0]

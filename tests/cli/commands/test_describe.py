@@ -137,6 +137,7 @@ def test_files_left_out_are_counted_by_reason_unless_all_are_asked_for(
     assert [f"notes-{n}.txt: no reader recognises it\n" in every for n in range(5)] == [True] * 5
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None:
@@ -154,6 +155,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None
     assert ("Too narrow here for format" in told) == ("format" not in heads) == (columns <= 60)
 
 
+@pytest.mark.e2e
 def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
     run: Run, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from running import Run
 from talking import REPETITION, Call, Refusal, Talker, talking
 
-from ctxlab.llm import CALLS
+from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
 MODEL = "openai/gpt-4o-mini"
 ASKS = f"rolling_summary(model='{MODEL}') | panic"
@@ -39,20 +39,28 @@ def summary(call: Call) -> str:
     return f"## Goal\nRepair, part {call.number}."
 
 
+@pytest.mark.e2e
 def test_a_run_says_what_it_asked_and_that_what_is_kept_is_not_billed_again(asking: Run) -> None:
     with talking(summary) as server:
         first, again = (asking(server, ASKS, "rolling_summary | panic") for _ in range(2))
         asked, tokens = server.answered, server.prompt + server.completion
-    assert f"asked {MODEL} {asked} times (0 answers from {CALLS}): {tokens / 1000:.1f}" in first.err
+    assert (
+        f"asked {MODEL} {asked} times (0 answers from {DEFAULT_CACHE_FOLDER}): {tokens / 1000:.1f}"
+        in first.err
+    )
     assert "k tokens, $0.0" in first.err
-    kept = f"asked {MODEL} {asked} times: all answers came from {CALLS}, and nothing was billed"
+    kept = (
+        f"asked {MODEL} {asked} times: all answers came from {DEFAULT_CACHE_FOLDER}, and nothing was "
+        "billed"
+    )
     assert kept in again.err
     assert first.out == again.out
 
 
+@pytest.mark.e2e
 def test_the_cost_of_own_calls_is_shown_where_there_is_some(asking: Run) -> None:
     with talking(summary) as server:
-        head, words = "own", "own: the strategy's own model calls, which cost includes"
+        head, words = "strategy", "strategy $: the strategy's own model calls, which cost includes"
         said = asking(server, ASKS, "full").out
         assert head in said.split("\n")[0]
         assert words in " ".join(said.split())
@@ -76,6 +84,7 @@ def test_a_run_whose_summaries_are_not_the_models_says_so(
     assert row["fallback_rate"] == 1
 
 
+@pytest.mark.e2e
 def test_a_model_without_a_price_is_said_before_and_costs_what_is_not_known(asking: Run) -> None:
     unknown = ASKS.replace("gpt-4o-mini", "my-finetune")
     with talking(summary) as server:
@@ -94,4 +103,6 @@ def test_a_provider_that_is_down_stops_the_run_with_one_sentence(asking: Run) ->
     assert said.code == 2
     last = said.err.rstrip().split("\n")[-1]
     assert last.startswith(f"ctxlab: {MODEL} gave no answer to 5 calls in a row (the last: ")
-    assert last.endswith(f"; what was answered is kept in {CALLS}, and the next run goes on there")
+    assert last.endswith(
+        f"; what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the next run goes on there"
+    )

@@ -21,6 +21,7 @@ MODELS = ("claude-opus-4-5", "gpt-5.1-codex", "deepseek/deepseek-chat", None, "n
 STRATEGIES = ["full", "observation_mask(keep=3) | panic"]
 
 
+@pytest.mark.e2e
 def test_python_and_the_command_line_give_the_same_figures(run: Run, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     for number, model in enumerate(MODELS):
@@ -34,6 +35,7 @@ def test_python_and_the_command_line_give_the_same_figures(run: Run, tmp_path: P
     assert set(here.manifest["tokens"]) == {*filter(None, MODELS), "gpt-5"}
 
 
+@pytest.mark.e2e
 def test_a_saved_run_of_any_kind_counts_the_same_elsewhere(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_model_that_an_experiment_names_is_said_where_recordings_are_of_anothe
     assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in said
 
 
+@pytest.mark.recordings
 @pytest.mark.parametrize(
     "folder", ["claude-code-entireio", "codex-format-samples", "mini-swe-agent"]
 )

@@ -98,6 +98,7 @@ def test_any_fault_leaves_with_2_and_a_sentence(run: Run, gate: Path, case: str)
     assert words in said.err
 
 
+@pytest.mark.e2e
 def test_the_program_leaves_as_the_function_returns(program: Run, run: Run, gate: Path) -> None:
     better_then_worse(run, gate)
     assert program("gate", "budgets.toml", cwd=gate).code == 1
@@ -112,6 +113,7 @@ def test_the_table_takes_a_line_a_bound_at_100_columns(run: Run, gate: Path) -> 
     assert [line.split()[0] for line in table[1:]] == ["logs", "BREACH", "ok"]
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_no_figure_is_cut_and_names_keep_their_words(run: Run, gate: Path, columns: int) -> None:
@@ -156,6 +158,7 @@ def test_markdown_has_the_table_and_the_sentences(run: Run, gate: Path) -> None:
     assert any(line.startswith("- BREACH: logs / all at 8,000: token mean rose") for line in lines)
 
 
+@pytest.mark.e2e
 def test_in_github_actions_the_summary_of_the_step_is_added_to(
     run: Run, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,8 @@ from ctxlab.evaluation.metrics import METRICS
 from ctxlab.formats import FORMATS
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.introspection import (
-    about,
-    catalogue,
+    list_strategies,
+    strategy_info,
 )
 from ctxlab.strategies.registry import (
     CONTROLS,
@@ -27,22 +27,23 @@ def test_every_strategy_is_listed_with_its_source_and_controls_stand_apart(run: 
         where = baselines if name in BASELINES else controls if name in CONTROLS else first
         assert f"\n{name}(" in where
     said = " ".join(out.split())
-    assert all(f"Source: {each.source}" in said for each in catalogue())
+    assert all(f"Source: {each.source}" in said for each in list_strategies())
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", [*STRATEGIES, *BASELINES])
 def test_every_strategy_has_a_page_of_its_own(run: Run, name: str) -> None:
     said = " ".join(run("strategies", name).out.split())
-    known = about(name)
-    assert " ".join(known.claim.split())[:-1] in said.replace("``", "")
+    known = strategy_info(name)
+    assert " ".join(known.summary.split())[:-1] in said.replace("``", "")
     for parameter in known.parameters:
-        assert parameter.meaning, f"{name}: {parameter.name} is not explained"
+        assert parameter.description, f"{name}: {parameter.name} is not explained"
         assert parameter.name in said
 
 
 def test_strategies_are_given_to_a_program_as_json(run: Run) -> None:
     rows = json.loads(run("strategies", "--json").out)
-    assert [row["name"] for row in rows] == [each.name for each in catalogue()]
+    assert [row["name"] for row in rows] == [each.name for each in list_strategies()]
     assert run("strategies", "no_such").code == 2
 
 

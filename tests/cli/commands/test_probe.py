@@ -16,9 +16,9 @@ from asked import JUDGE, MODEL, asked_of, honest, with_questions
 from running import PROGRAM, Run
 from talking import Action, Call, Fault, Slow, Talker, talking
 
-from ctxlab.evaluation.probing.qa_results import Exam
+from ctxlab.evaluation.probing.results import QAResults
 from ctxlab.formats import write
-from ctxlab.llm import CALLS
+from ctxlab.llm import DEFAULT_CACHE_FOLDER
 from ctxlab.tokens.models import find_model
 
 AT_ONCE = 8
@@ -59,12 +59,12 @@ def begun(out: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def whole(out: str) -> Exam:
+def whole(out: str) -> QAResults:
     run = begun(out)
     said, told = run.communicate(timeout=240)
     assert run.returncode == 0, told
     assert "within" in said
-    return Exam.load(out)
+    return QAResults.load(out)
 
 
 def soon(call: Call) -> Action:
@@ -77,7 +77,7 @@ def times(server: Talker) -> Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Exam:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> QAResults:
     """What the thousand questions give when nobody interferes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as patch, talking(honest) as server:
@@ -88,9 +88,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Exam:
     return found
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("killed", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_a_run_of_a_thousand_questions_that_was_killed_goes_on_where_it_was(
-    killed: signal.Signals, undisturbed: Exam, elsewhere: Path, reached: Callable[[Talker], None]
+    killed: signal.Signals,
+    undisturbed: QAResults,
+    elsewhere: Path,
+    reached: Callable[[Talker], None],
 ) -> None:
     with talking(soon) as server:
         reached(server)
@@ -123,6 +127,7 @@ def test_a_run_of_a_thousand_questions_that_was_killed_goes_on_where_it_was(
     assert (undisturbed.answers["exact"].dropna() == 1).all()
 
 
+@pytest.mark.e2e
 def test_all_that_was_asked_before_ctrl_c_is_on_disk(
     elsewhere: Path, reached: Callable[[Talker], None], run: Run
 ) -> None:
@@ -135,13 +140,17 @@ def test_all_that_was_asked_before_ctrl_c_is_on_disk(
         _, told = stopped.communicate(timeout=60)
         assert stopped.returncode == 130, told
         assert told.rstrip().endswith("Cancelled")
-        assert f"what was answered is kept in {CALLS}, and the same command goes on there" in told
+        assert (
+            f"what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the same command goes on there"
+            in told
+        )
         assert not (elsewhere / "stopped").exists()
         said = run("probe", "chats.jsonl", *OPTIONS, "--dry-run").err
     assert f"1,000 questions, {server.answered} on disk" in said
     assert server.answered == server.attempts
 
 
+@pytest.mark.e2e
 def test_a_second_interruption_leaves_at_once(
     elsewhere: Path, reached: Callable[[Talker], None]
 ) -> None:
@@ -165,6 +174,7 @@ def billed(server: Talker) -> float:
     return sum(call.prompt * prices.input + call.completion * prices.output for call in sent)
 
 
+@pytest.mark.e2e
 def test_a_run_stops_before_its_bound_and_goes_on_with_another(
     elsewhere: Path, reached: Callable[[Talker], None], run: Run
 ) -> None:
@@ -184,7 +194,10 @@ def test_a_run_stops_before_its_bound_and_goes_on_with_another(
         assert said.out == ""
         last = said.err.rstrip().split("\n")[-1]
         assert f"of at most ${bound} is spent" in last
-        assert f"what was answered is kept in {CALLS}, and the next run goes on there" in last
+        assert (
+            f"what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the next run goes on there"
+            in last
+        )
         assert bound / 2 < billed(server) <= bound
         answered = {asked_of(call) for call in server.calls if call.outcome == "answered"}
         first = server.attempts
@@ -200,6 +213,7 @@ def test_a_run_stops_before_its_bound_and_goes_on_with_another(
         assert server.attempts == asked
 
 
+@pytest.mark.e2e
 def test_the_board_is_readable_at_100_columns_and_says_what_it_rests_on(
     elsewhere: Path, reached: Callable[[Talker], None], run: Run
 ) -> None:
@@ -210,7 +224,7 @@ def test_the_board_is_readable_at_100_columns_and_says_what_it_rests_on(
         reached(server)
         said = run(*options)
         asked = server.attempts
-        again = run(*options, "--calls", "replay")
+        again = run(*options, "--cache-mode", "replay")
         rows = json.loads(run(*options, "--json").out)
         assert server.attempts == asked
     assert again.out == said.out
@@ -232,6 +246,7 @@ def test_the_board_is_readable_at_100_columns_and_says_what_it_rests_on(
     assert {"f1_low", "judged_2", "f1_sd", "declined_rate", "usd"} <= rows[0].keys()
 
 
+@pytest.mark.e2e
 def test_what_got_no_answer_is_told_below_the_board(
     elsewhere: Path, reached: Callable[[Talker], None], run: Run
 ) -> None:
@@ -259,6 +274,7 @@ def test_strategies_that_ask_are_said_to_come_on_top(
     assert "it stops before $1.00 are passed" in said.err
 
 
+@pytest.mark.e2e
 def test_a_saved_run_is_evaluated_on_the_recordings_that_it_asked_about(
     elsewhere: Path, reached: Callable[[Talker], None], run: Run
 ) -> None:
@@ -286,9 +302,9 @@ def test_a_dry_run_as_json_is_the_estimate(
 def test_where_nothing_is_asked_no_price_is_named_but_the_way_to_ask(
     elsewhere: Path, run: Run
 ) -> None:
-    said = run("probe", "few.jsonl", *OPTIONS, "--calls", "replay", "--dry-run")
+    said = run("probe", "few.jsonl", *OPTIONS, "--cache-mode", "replay", "--dry-run")
     assert "$" not in said.err
-    assert f"40 have no answer: --calls auto asks {MODEL}" in said.err
+    assert f"40 have no answer: --cache-mode auto asks {MODEL}" in said.err
 
 
 @pytest.mark.parametrize(("bound", "said"), [("0.004", "$0.004"), ("5", "$5.00")])
@@ -299,6 +315,7 @@ def test_a_bound_is_said_as_it_was_written(
     assert f"it stops before {said} are passed" in told
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -306,7 +323,7 @@ def test_a_bound_is_said_as_it_was_written(
         (("--concurrency", "0"), "concurrency: 1 or more"),
         (("-j", "a", "-j", "a"), "each judge is named once"),
         (("--max-cost", "-1"), "what may be spent is 0 dollars or more"),
-        (("--calls", "sometimes"), "calls: "),
+        (("--cache-mode", "sometimes"), "--cache-mode: "),
         (("--max-tokens", "0"), "max_tokens: 1 or more"),
     ],
 )

@@ -24,8 +24,8 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 
@@ -43,7 +43,7 @@ LIST = {
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    store = WorkspaceStore(folder)
+    store = SqliteStore(folder)
     id = store.create(title="Harbour work").id
     store.append(id, Message("user", "When?"), Message("assistant", "At six."))
     store.close()
@@ -90,10 +90,11 @@ def asked(address: str, body: object = None, token: str | None = TOKEN) -> tuple
             return error.code, error.read().decode()
 
 
+@pytest.mark.e2e
 def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(
     workspace: Path, tmp_path: Path
 ) -> None:
-    chunks = ChunkedStore(tmp_path / "chunks")
+    chunks = JsonlStore(tmp_path / "chunks")
     chunks.append(chunks.create(title="Harbour work").id, Message("user", "When?"))
     chunks.close()
     served = ((), workspace), ((), chunks.folder), ((str(workspace),), workspace.parent)
@@ -118,18 +119,20 @@ def test_an_agent_starts_the_mcp_server_and_talks_over_its_streams(
         assert "Harbour work" in json.dumps(answers[1]["result"])
 
 
+@pytest.mark.e2e
 def test_a_folder_is_served_before_its_first_chat(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "notes.md").write_text("# Notes")
     with serving("mcp", str(folder), "--http", "--port", "0", cwd=tmp_path) as address:
         assert asked(address, body=LIST)[0] == 200
-        store = WorkspaceStore(folder)
+        store = SqliteStore(folder)
         store.append(store.create(title="Harbour work").id, Message("user", "When?"))
         store.close()
         assert "Harbour work" in asked(address, body=LIST)[1]
 
 
+@pytest.mark.e2e
 def test_recorded_logs_are_served_too(logs: Path, tmp_path: Path) -> None:
     two = [str(logs / "0.jsonl"), str(logs / "1.jsonl")]
     for paths in ([str(logs)], two):
@@ -139,6 +142,7 @@ def test_recorded_logs_are_served_too(logs: Path, tmp_path: Path) -> None:
             assert "Repair order" in said
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_the_token_comes_from_the_environment_and_is_needed(host: str, workspace: Path) -> None:
     with serving("mcp", "--http", "--port", "0", "--host", host, cwd=workspace) as address:
@@ -148,6 +152,7 @@ def test_the_token_comes_from_the_environment_and_is_needed(host: str, workspace
         assert asked(address, LIST, token=TOKEN)[0] == 200
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("arguments", "path"), [(("mcp", "--http"), ""), (("http",), "/health")], ids=["mcp", "http"]
 )
@@ -181,12 +186,13 @@ def test_chats_and_sessions_are_served_by_http(workspace: Path) -> None:
     with serving("http", "--port", "0", cwd=workspace, CTXLAB_MODEL="") as address:
         status, said = asked(f"{address}/openapi.json")
         assert (status, "/chat" in json.loads(said)["paths"]) == (200, True)
-        (id,) = [session.id for session in WorkspaceStore(workspace).sessions()]
+        (id,) = [session.id for session in SqliteStore(workspace).sessions()]
         status, said = asked(f"{address}/api/v1/sessions/{id}/toc")
         assert status == 200
         assert "When?" in said
 
 
+@pytest.mark.e2e
 def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
     workspace: Path,
 ) -> None:
@@ -206,6 +212,7 @@ def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
             until(lambda: "The harbour opens at six" in asked(contents)[1])
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("option", ["--read-only", "--no-tools"])
 def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: str) -> None:
     with talking("At six.") as model:
@@ -218,6 +225,7 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
         assert offered == (reading if option == "--read-only" else set())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kept", [False, True], ids=["none", "one is kept"])
 @pytest.mark.parametrize("command", ["serve", "chat"])
 def test_commands_of_the_agent_see_no_secret_but_those_that_are_named(
@@ -246,6 +254,7 @@ def test_commands_of_the_agent_see_no_secret_but_those_that_are_named(
     assert secrets == (["GITHUB_TOKEN=hidden-3"] if kept else [])
 
 
+@pytest.mark.e2e
 def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
     with serving("http", "--port", "0", cwd=workspace, CTXLAB_MODEL="") as address:
         body = {"workspace": str(workspace), "message": "hi"}
@@ -254,6 +263,7 @@ def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
         assert "CTXLAB_MODEL" in said, said
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -282,6 +292,7 @@ def test_what_is_written_wrongly_is_one_sentence(
     assert words in said.err
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("which", ["mcp", "http"])
 def test_a_missing_extra_is_named(which: str, workspace: Path) -> None:
     """An interpreter in which nothing of the extra can be imported."""
@@ -299,6 +310,7 @@ def test_a_missing_extra_is_named(which: str, workspace: Path) -> None:
     assert "pip install 'ctxlab[serve]'" in done.stderr
 
 
+@pytest.mark.e2e
 def test_ctrl_c_ends_a_server(workspace: Path) -> None:
     with subprocess.Popen(
         [*PROGRAM, "serve", "http", "--port", "0"], cwd=workspace, stderr=subprocess.PIPE

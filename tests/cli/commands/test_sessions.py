@@ -19,16 +19,14 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 WHEN = datetime(2026, 11, 20, 9, 30).timestamp()
 TITLES = ("Fix the delegation", "Write about fish", "Explain retries")
 
 
-def fill(
-    store: WorkspaceStore | ChunkedStore, topic: str, agent: str | None, turns: int = 4
-) -> str:
+def fill(store: SqliteStore | JsonlStore, topic: str, agent: str | None, turns: int = 4) -> str:
     id = store.create(model="gpt-4o-mini", agent=agent).id
     for number in range(turns):
         call = ToolCall(f"c{number}", "read_file", f'{{"path": "src/part_{number}.py"}}')
@@ -48,7 +46,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with three sessions, the first two of an agent called tester."""
     folder = tmp_path / "project"
     folder.mkdir()
-    store = WorkspaceStore(folder)
+    store = SqliteStore(folder)
     for topic, agent in zip(TITLES, ("tester", "tester", None), strict=True):
         id = fill(store, topic, agent)
         store.retitle(id, topic)
@@ -60,7 +58,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ids(workspace: Path) -> dict[str, str]:
     """The id of each title."""
-    return {session.title: session.id for session in WorkspaceStore(workspace).sessions()}
+    return {session.title: session.id for session in SqliteStore(workspace).sessions()}
 
 
 @pytest.fixture
@@ -92,6 +90,7 @@ def test_sessions_are_listed_newest_first_with_what_is_known_of_them(
     assert said.err == "ctxlab: 3 sessions\n"
 
 
+@pytest.mark.e2e
 def test_a_search_by_words_of_the_title_and_agent_filters(workspace: Path, listed: Listed) -> None:
     """Seed 002, criterion 9: ``sessions tester --search "delegation"`` filters sessions.
 
@@ -103,6 +102,7 @@ def test_a_search_by_words_of_the_title_and_agent_filters(workspace: Path, liste
     assert listed("--agent", "nobody") == []
 
 
+@pytest.mark.e2e
 def test_dates_bound_when_a_session_was_updated(workspace: Path, listed: Listed, run: Run) -> None:
     """Seed 002, section 10.10: by date range, in local time."""
     tomorrow = (datetime.now() + timedelta(days=1)).strftime("%Y-%m-%d")
@@ -113,6 +113,7 @@ def test_dates_bound_when_a_session_was_updated(workspace: Path, listed: Listed,
     assert "'soon' is not a date" in run("sessions", "list", "--since", "soon").err
 
 
+@pytest.mark.e2e
 def test_all_of_an_agents_sessions_are_deleted_and_no_others(
     workspace: Path, listed: Listed, run: Run, ids: dict[str, str]
 ) -> None:
@@ -129,6 +130,7 @@ def test_all_of_an_agents_sessions_are_deleted_and_no_others(
     assert run("sessions", "delete-all", "-y").out == "0 sessions deleted\n"
 
 
+@pytest.mark.e2e
 def test_nothing_is_deleted_where_nobody_can_be_asked(
     workspace: Path, program: Run, listed: Listed
 ) -> None:
@@ -138,6 +140,7 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(
     assert len(listed()) == 3
 
 
+@pytest.mark.e2e
 def test_several_are_deleted_together_or_none(
     workspace: Path, run: Run, listed: Listed, ids: dict[str, str]
 ) -> None:
@@ -149,6 +152,7 @@ def test_several_are_deleted_together_or_none(
     assert listed() == [TITLES[2]]
 
 
+@pytest.mark.e2e
 def test_a_session_that_is_named_twice_is_one(
     workspace: Path, run: Run, ids: dict[str, str], tmp_path: Path
 ) -> None:
@@ -160,6 +164,7 @@ def test_a_session_that_is_named_twice_is_one(
     assert run("sessions", "delete", *twice).err == f"ctxlab: deleted: {TITLES[0]}\n"
 
 
+@pytest.mark.e2e
 def test_an_archived_session_is_out_of_sight_until_it_is_brought_back(
     workspace: Path, run: Run, listed: Listed, ids: dict[str, str]
 ) -> None:
@@ -178,16 +183,17 @@ def test_what_was_not_archived_is_not_brought_back(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
     run("sessions", "archive", ids[TITLES[1]])
-    before = WorkspaceStore(workspace).get(ids[TITLES[0]])
+    before = SqliteStore(workspace).get(ids[TITLES[0]])
     said = run("sessions", "archive", "--undo", ids[TITLES[0]], ids[TITLES[1]])
     assert said == (
         0,
         "",
         f"ctxlab: back: {TITLES[1]}\nctxlab: not archived, and left as it was: {TITLES[0]}\n",
     )
-    assert WorkspaceStore(workspace).get(ids[TITLES[0]]) == before
+    assert SqliteStore(workspace).get(ids[TITLES[0]]) == before
 
 
+@pytest.mark.e2e
 def test_a_search_is_for_whole_words_and_says_so(workspace: Path, run: Run) -> None:
     said = run("sessions", "search", "fis")
     assert said == (0, "", "ctxlab: 0 messages found; only whole words are looked for\n")
@@ -195,6 +201,7 @@ def test_a_search_is_for_whole_words_and_says_so(workspace: Path, run: Run) -> N
     assert "hole words" in run("sessions", "search", "--help").out
 
 
+@pytest.mark.e2e
 def test_what_was_said_is_found_by_all_words_of_a_query(workspace: Path, run: Run) -> None:
     said = run("sessions", "search", "fish", "part 2", "--json")
     (hit,) = json.loads(said.out)
@@ -205,6 +212,7 @@ def test_what_was_said_is_found_by_all_words_of_a_query(workspace: Path, run: Ru
     assert len(everywhere) == 12
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("query", ['"', "a OR b", "fish'; DROP TABLE messages", "NEAR(", "*", "-"])
 def test_a_query_is_words_whatever_it_looks_like(workspace: Path, run: Run, query: str) -> None:
     assert run("sessions", "search", "--", query).code == 0
@@ -217,11 +225,12 @@ def test_a_search_for_nothing_is_said(workspace: Path, run: Run) -> None:
     assert "nothing to search for" in said.err
 
 
+@pytest.mark.e2e
 def test_a_session_is_shown_with_its_titles_and_its_contents(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
     """Seed 003, title history: titles are shown newest first, with the turn to jump to."""
-    store = WorkspaceStore(workspace)
+    store = SqliteStore(workspace)
     store.retitle(ids[TITLES[0]], "Delegation works now", 5)
     store.close()
     said = run("sessions", "show", ids[TITLES[0]][:10])
@@ -237,6 +246,7 @@ def test_a_session_is_shown_with_its_titles_and_its_contents(
     assert row["titles"][0]["turn"] == 5
 
 
+@pytest.mark.e2e
 def test_turns_are_shown_in_full_with_the_lines_beside_them(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
@@ -257,6 +267,7 @@ def test_turns_are_shown_in_full_with_the_lines_beside_them(
     assert [each["turn"] for each in rest] == [7, 8]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("turn", ["9", "0", "-1", "x", "3-2", "", "1" * 30])
 def test_a_turn_that_is_not_there_is_said(
     workspace: Path, run: Run, ids: dict[str, str], turn: str
@@ -266,6 +277,7 @@ def test_a_turn_that_is_not_there_is_said(
     assert "turn" in said.err
 
 
+@pytest.mark.e2e
 def test_the_contents_are_the_turns_in_a_line_each(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
@@ -280,10 +292,11 @@ def test_the_contents_are_the_turns_in_a_line_each(
     assert made["formatted"] + "\n" == said.out
 
 
+@pytest.mark.e2e
 def test_the_beginning_of_an_id_will_do_where_it_is_only_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
     for id in ("aaaa1", "aaaa2", "ab"):
         store.create(id=id)
     store.close()
@@ -297,11 +310,12 @@ def test_the_beginning_of_an_id_will_do_where_it_is_only_one(
     assert "no session 'b'" in run("sessions", "toc", "b").err
 
 
+@pytest.mark.e2e
 def test_an_export_is_a_recording_that_says_the_same(
     workspace: Path, run: Run, ids: dict[str, str], tmp_path: Path
 ) -> None:
     id = ids[TITLES[0]]
-    stored = WorkspaceStore(workspace).recording(id)
+    stored = SqliteStore(workspace).recording(id)
     out = run("sessions", "export", id[:8]).out
     (tmp_path / "out.jsonl").write_text(out)
     (again,) = load(tmp_path / "out.jsonl")
@@ -319,6 +333,7 @@ def test_an_export_is_a_recording_that_says_the_same(
     assert len(list((tmp_path / "new").iterdir())) == 2
 
 
+@pytest.mark.e2e
 def test_a_store_is_data_for_eval_and_describe(workspace: Path, run: Run) -> None:
     """Issue, part 7: ``ctxlab eval`` accepts a store as data."""
     rows = json.loads(run("eval", ".", "-l", "4k", "-s", "full", "-s", "panic", "--json").out)
@@ -328,10 +343,11 @@ def test_a_store_is_data_for_eval_and_describe(workspace: Path, run: Run) -> Non
     assert sorted(row["messages"] for row in found) == [16, 16, 16]
 
 
+@pytest.mark.e2e
 def test_a_folder_of_chunks_is_a_store_as_well(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ChunkedStore(tmp_path / "chunks", max_history=5)
+    store = JsonlStore(tmp_path / "chunks", max_history=5)
     id = fill(store, "Mend the roof", "tester")
     store.close()
     where = ("--store", tmp_path / "chunks")
@@ -349,10 +365,11 @@ def test_a_folder_of_chunks_is_a_store_as_well(
     assert "no session is stored there" in said.err
 
 
+@pytest.mark.e2e
 def test_what_would_steer_a_terminal_is_not_shown(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
     id = store.create(agent="a\x1b[2J", model="m\x1b]0;x\x07").id
     store.append(
         id, Message("user", "look\x1b[2J here\x07 \x9b1A"), Message("assistant", "\x1b[8m")
@@ -366,6 +383,7 @@ def test_what_would_steer_a_terminal_is_not_shown(
         assert not {"\x1b", "\x07", "\x9b"} & set(said.out + said.err)
 
 
+@pytest.mark.e2e
 def test_a_narrow_terminal_loses_columns_and_no_figures(workspace: Path) -> None:
     lines = on_a_terminal(60, "sessions", "list")
     assert all(len(line) <= 60 for line in lines)
@@ -376,7 +394,7 @@ def test_a_narrow_terminal_loses_columns_and_no_figures(workspace: Path) -> None
 def test_an_exported_session_is_listed_by_its_title(
     tmp_path: Path, run: Run, workspace: Path, ids: dict[str, str]
 ) -> None:
-    recording = WorkspaceStore(workspace).recording(ids[TITLES[0]])
+    recording = SqliteStore(workspace).recording(ids[TITLES[0]])
     write([recording], tmp_path / "kept.jsonl")
     said: Said = run("sessions", "list", "--store", tmp_path / "kept.jsonl", "--json")
     assert [(row["title"], row["messages"]) for row in json.loads(said.out)] == [(TITLES[0], 16)]

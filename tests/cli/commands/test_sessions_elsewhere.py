@@ -9,6 +9,7 @@ import pytest
 from running import Run
 
 
+@pytest.mark.e2e
 def test_recorded_logs_are_read_and_never_changed(logs: Path, run: Run) -> None:
     before = {path: path.read_bytes() for path in logs.iterdir()}
     rows = json.loads(run("sessions", "list", "--store", logs, "--json").out)
@@ -22,6 +23,7 @@ def test_recorded_logs_are_read_and_never_changed(logs: Path, run: Run) -> None:
     assert {path: path.read_bytes() for path in logs.iterdir()} == before
 
 
+@pytest.mark.e2e
 def test_a_folder_without_sessions_is_an_empty_list_and_stays_empty(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

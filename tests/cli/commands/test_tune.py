@@ -13,7 +13,7 @@ from trips import trips
 
 from ctxlab.cli.render import format as show
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.tuning.search_space import SPACES
+from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
 from ctxlab.formats import write
 
 MASK = "observation_mask(keep=[1, 3, 8]) | [sliding_window, hysteresis(sliding_window)] | panic"
@@ -31,8 +31,9 @@ def trails(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.e2e
 def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> None:
-    said = run("tune", trails, *FEW, "--floor", "0.2")
+    said = run("tune", trails, *FEW, "--min-recall", "0.2")
     assert said.code == 0
     *lines, last = said.out.rstrip("\n").split("\n")
     assert max(map(len, lines)) <= 100
@@ -47,8 +48,9 @@ def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> 
     assert "optimism (95 %)" in said.out
 
 
+@pytest.mark.e2e
 def test_it_says_how_to_go_on_with_what_it_found(run: Run, trails: Path) -> None:
-    said = run("tune", trails, *FEW, "--floor", "0.2")
+    said = run("tune", trails, *FEW, "--min-recall", "0.2")
     (advice,) = [line for line in said.err.split("\n") if "go on with: ctxlab eval" in line]
     arguments = advice.split("ctxlab eval ")[1]
     before, strategy = arguments.split(" -s full -s ")
@@ -57,6 +59,7 @@ def test_it_says_how_to_go_on_with_what_it_found(run: Run, trails: Path) -> None
     assert {row["strategy"] for row in json.loads(again.out)} >= {"full()"}
 
 
+@pytest.mark.e2e
 def test_json_is_the_frontier_with_limits_as_given(run: Run, trails: Path) -> None:
     rows = json.loads(run("tune", trails, *FEW, "--json").out)
     assert {row["limit"] for row in rows} <= {4000, 8000}
@@ -66,19 +69,21 @@ def test_json_is_the_frontier_with_limits_as_given(run: Run, trails: Path) -> No
     assert [row["cost_usd"] for row in rows] == sorted(row["cost_usd"] for row in rows)
 
 
+@pytest.mark.e2e
 def test_what_is_saved_is_a_run_that_other_commands_read(
     run: Run, trails: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     assert run("tune", trails, *FEW, "--out", out).code == 0
     saved = Results.load(out)
-    assert saved.clusters == 6
+    assert saved.cluster_count == 6
     assert len(pd.read_parquet(out / "trials.parquet")) == 24 + 2
     again = run("eval", out)
     assert again.code == 0
     assert "6 are new" in again.err  # it replays what was tuned on as well, and says so
 
 
+@pytest.mark.e2e
 def test_the_same_seed_gives_the_same_and_another_holds_out_others(run: Run, trails: Path) -> None:
     one, two, other = (
         run("tune", trails, *FEW, "--seed", seed, "--trials", 8).out for seed in (3, 3, 4)
@@ -86,13 +91,15 @@ def test_the_same_seed_gives_the_same_and_another_holds_out_others(run: Run, tra
     assert one == two != other
 
 
+@pytest.mark.e2e
 def test_a_name_is_the_space_that_is_searched_by_default(run: Run, trails: Path) -> None:
     options = ("-l", "8k", "-m", "gpt-4o", "--json")
     named = run("tune", trails, "-s", "rolling_summary", *options)
-    assert named.out == run("tune", trails, "-s", SPACES["rolling_summary"], *options).out
+    assert named.out == run("tune", trails, "-s", DEFAULT_SPACES["rolling_summary"], *options).out
     assert named.code == 0
 
 
+@pytest.mark.e2e
 def test_holding_nothing_out_is_said_loudly(run: Run, trails: Path) -> None:
     said = run("tune", trails, *FEW, "--holdout", "0")
     assert "warning: nothing is held out" in said.err
@@ -102,12 +109,14 @@ def test_holding_nothing_out_is_said_loudly(run: Run, trails: Path) -> None:
     assert "optimism" not in said.out
 
 
+@pytest.mark.e2e
 def test_another_objective_is_weighed(run: Run, trails: Path) -> None:
     said = run("tune", trails, *FEW, "--objective", "tokens_mean,recall")
     assert said.code == 0
     assert "A verdict goes by far recall" in said.out
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -135,6 +144,7 @@ def test_bad_input_is_one_sentence_and_ends_with_2(
     assert found.err.rstrip("\n").count("\n") == 0
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="a terminal is opened as POSIX has it")
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
@@ -145,11 +155,11 @@ def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
     words = " ".join(" ".join(lines).split())
     rows = json.loads(run("tune", trails, *FEW, "--json").out)
     for row in rows:
-        for figure in (show.dollars(row["cost_usd"]), show.share(row["tuned_recall_far"]),
-                       show.share(row["recall_far"])):  # fmt: skip
+        for figure in (show.format_usd(row["cost_usd"]), show.format_share(row["tuned_recall_far"]),
+                       show.format_share(row["recall_far"])):  # fmt: skip
             assert any(f" {figure}" in line for line in lines)
-    assert "where tuned: the same" in words
-    assert ("of full:" in words.lower()) == ("% (95 %)" in words)
+    assert "tuning set: the same" in words
+    assert ("vs full:" in words.lower()) == ("% (95 %)" in words)
     assert ("Too narrow here for optimism" in words) == ("optimism (95 %)" not in words)
 
 
@@ -170,4 +180,4 @@ def test_help_teaches_with_examples(run: Run) -> None:
     assert "ctxlab tune ~/.claude/projects" in said
     assert "observation_mask(keep=[1, 3, 10" in said
     names = said.split("where none is given:")[1].split(".")[0]
-    assert {name.strip() for name in names.split(",")} == set(SPACES)
+    assert {name.strip() for name in names.split(",")} == set(DEFAULT_SPACES)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.agent.context_breakdown import PARTS
+from ctxlab.agent.context_breakdown import CONTEXT_PARTS
 from ctxlab.cli.render.context_bar import (
-    cells,
-    meter,
+    allocate_cells,
+    render_context_bar,
 )
 
 SIZES = st.lists(st.integers(0, 10**7), min_size=1, max_size=6)
@@ -20,7 +20,7 @@ SIZES = st.lists(st.integers(0, 10**7), min_size=1, max_size=6)
 
 @given(SIZES, st.integers(0, 200))
 def test_cells_are_shared_out_whole(sizes: list[int], count: int) -> None:
-    shared = cells(sizes, count)
+    shared = allocate_cells(sizes, count)
     assert sum(shared) == (count if sum(sizes) else 0)
     assert all(cell >= 0 for cell in shared)
     assert all(cell == 0 for cell, size in zip(shared, sizes, strict=True) if size == 0)
@@ -30,19 +30,19 @@ def test_cells_are_shared_out_whole(sizes: list[int], count: int) -> None:
 
 @given(SIZES, st.integers(20, 200))
 def test_what_is_larger_has_no_fewer_cells(sizes: list[int], count: int) -> None:
-    pairs = sorted(zip(sizes, cells(sizes, count), strict=True))
+    pairs = sorted(zip(sizes, allocate_cells(sizes, count), strict=True))
     assert all(b[1] >= a[1] - 1 for a, b in pairwise(pairs))
 
 
 def shown(columns: int, **parts: int) -> list[str]:
-    return meter(parts | {"limit": 10_000}, columns).plain.splitlines()
+    return render_context_bar(parts | {"limit": 10_000}, columns).plain.splitlines()
 
 
 def test_every_part_has_a_line_with_its_tokens_and_its_share() -> None:
     """Seed 002, section 10.5: the tool token count stands in the output of /context."""
     lines = shown(80, system=200, tools=1500, summary=0, messages=3000, reserve=1000, free=4300)
     assert lines[0] == "4,700 of 10,000 tokens (47 %)"
-    assert [line.split()[1] for line in lines[2:]] == list(PARTS)
+    assert [line.split()[1] for line in lines[2:]] == list(CONTEXT_PARTS)
     assert lines[3].split()[2:4] == ["1,500", "15"]
     assert len(lines[1]) == 80
 
@@ -70,4 +70,4 @@ def test_an_encoding_without_the_signs_gets_letters(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_window_of_nothing_is_shown_all_the_same() -> None:
-    assert "0 of 0 tokens" in meter({"limit": 0}, 40).plain
+    assert "0 of 0 tokens" in render_context_bar({"limit": 0}, 40).plain

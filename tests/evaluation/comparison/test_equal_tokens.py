@@ -1,4 +1,4 @@
-"""Rules of ``equal_tokens``: under the limit a strategy sends what was wanted, or it says no."""
+"""Rules of ``find_equal_tokens_limit``: the strategy sends the target under the limit, or it says no."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import pytest
 from running import a_recording
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.comparison.equal_tokens import equal_tokens
-from ctxlab.evaluation.comparison.paired import compare
+from ctxlab.evaluation.comparison.equal_tokens import find_equal_tokens_limit
+from ctxlab.evaluation.comparison.paired import compare_strategies
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.formats import load
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("wanted", [2000, 3000])
 def test_the_limit_makes_it_send_as_many_tokens(share: bool, wanted: float) -> None:
     recordings = [a_recording(number, turns=14 + number) for number in range(4)]
-    found = equal_tokens(recordings, "sliding_window", wanted, share=share)
+    found = find_equal_tokens_limit(recordings, "sliding_window", wanted, as_share=share)
     board = evaluate(recordings, ["sliding_window"], [found.limit]).leaderboard()
     assert board["tokens_mean"].iloc[0] == pytest.approx(found.tokens)
     assert isinstance(found.limit, float) == share
@@ -30,16 +31,17 @@ def test_the_limit_makes_it_send_as_many_tokens(share: bool, wanted: float) -> N
 def test_a_strategy_that_does_not_look_at_its_limit_says_no() -> None:
     recordings = [a_recording(0)]
     with pytest.raises(SpecError, match=r"no limit makes 'tool_stubs\(keep=3\)' send 100 tokens"):
-        equal_tokens(recordings, "tool_stubs(keep=3)", 100)
+        find_equal_tokens_limit(recordings, "tool_stubs(keep=3)", 100)
 
 
+@pytest.mark.recordings
 def test_masking_and_a_window_of_equal_tokens_on_real_logs(recorded: Path) -> None:
     recordings = list(load(recorded / "claude-code-entireio"))
     model, mask = "claude-opus-4-5", "observation_mask(keep=10)"
     sent = evaluate(recordings, mask, 1.0, model).leaderboard()["tokens_mean"].iloc[0]
-    window = equal_tokens(recordings, "sliding_window", sent, model, share=True)
+    window = find_equal_tokens_limit(recordings, "sliding_window", sent, model, as_share=True)
     results = evaluate(recordings, [mask, "sliding_window()"], [1.0, window.limit], model)
-    found = compare(results, f"{mask} @ 100%", f"sliding_window @ {window.limit}")
+    found = compare_strategies(results, f"{mask} @ 100%", f"sliding_window @ {window.limit}")
     rows = found.table.set_index("score")
     assert abs(rows.loc["tokens_mean", "difference"]) < 0.01
     assert rows.loc["recall_far", "clusters"] == 9
@@ -48,13 +50,14 @@ def test_masking_and_a_window_of_equal_tokens_on_real_logs(recorded: Path) -> No
 
 @pytest.mark.parametrize("wanted", [0, -5, float("nan"), float("inf")])
 def test_what_is_no_number_of_tokens_is_refused(wanted: float) -> None:
-    with pytest.raises(SpecError, match="wanted: tokens a request, more than 0"):
-        equal_tokens([a_recording(0)], "sliding_window", wanted)
+    with pytest.raises(SpecError, match="target_tokens: tokens a request, more than 0"):
+        find_equal_tokens_limit([a_recording(0)], "sliding_window", wanted)
 
 
+@pytest.mark.e2e
 def test_recordings_may_come_one_by_one_and_a_path_is_none() -> None:
     recordings = [a_recording(number) for number in range(2)]
-    found = equal_tokens(iter(recordings), "sliding_window", 2000)
-    assert found == equal_tokens(recordings, "sliding_window", 2000)
+    found = find_equal_tokens_limit(iter(recordings), "sliding_window", 2000)
+    assert found == find_equal_tokens_limit(recordings, "sliding_window", 2000)
     with pytest.raises(SpecError, match="not the path 'logs'"):
-        equal_tokens("logs", "sliding_window", 2000)  # type: ignore[arg-type]
+        find_equal_tokens_limit("logs", "sliding_window", 2000)  # type: ignore[arg-type]

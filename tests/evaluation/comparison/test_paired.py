@@ -1,4 +1,4 @@
-"""Rules of ``compare``: paired, by whole clusters; what is said is borne by interval and test."""
+"""Rules of ``compare_strategies``: paired, by whole clusters; interval and test bear what is said."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
-from ctxlab.evaluation.comparison.paired import compare
+from ctxlab.evaluation.comparison.paired import compare_strategies
 from ctxlab.evaluation.comparison.report import Comparison
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import load
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
 SCORES = (
     Score("recall_far", "far", "share", "ratio", "far_seen", "far_arguments", True, "higher"),
@@ -64,8 +64,8 @@ def one(found: Comparison, score: str) -> Any:
 
 def test_a_difference_is_that_of_the_leaderboard() -> None:
     found = results()
-    board = found.leaderboard(samples=1).set_index(["strategy", "limit"])
-    for row in compare(found, "full", "panic").table.itertuples():
+    board = found.leaderboard(resamples=1).set_index(["strategy", "limit"])
+    for row in compare_strategies(found, "full", "panic").table.itertuples():
         a, b = (board.loc[(name, row.limit_a), row.score] for name in (row.a, row.b))
         assert (row.value_a, row.value_b) == pytest.approx((a, b))
         expected = a / b - 1 if row.relative else a - b
@@ -74,17 +74,18 @@ def test_a_difference_is_that_of_the_leaderboard() -> None:
 
 
 def test_four_trials_of_a_task_are_one_witness() -> None:
-    single, four = (compare(results(copies), "full", "panic @ 8k") for copies in (1, 4))
+    single, four = (compare_strategies(results(copies), "full", "panic @ 8k") for copies in (1, 4))
     columns = ["difference", "low", "high", "p", "p_holm", "effect", "clusters"]
     pd.testing.assert_frame_equal(single.table[columns], four.table[columns])
     assert (four.table["recordings"] == 4 * single.table["recordings"]).all()
 
 
+@pytest.mark.e2e
 def test_a_clear_difference_is_found_and_chance_is_not() -> None:
     clear, chance = [], []
     for seed in range(30):
-        found = compare(results(seed=seed), "full @ 8k", "panic @ 8k", "tool_stubs @ 8k",
-                        scores=["recall_far"], samples=1000)  # fmt: skip
+        found = compare_strategies(results(seed=seed), "full @ 8k", "panic @ 8k", "tool_stubs @ 8k",
+                        scores=["recall_far"], resamples=1000)  # fmt: skip
         findings = list(found.table["finding"])
         clear += findings[:2]
         chance += findings[2:]
@@ -93,17 +94,22 @@ def test_a_clear_difference_is_found_and_chance_is_not() -> None:
 
 
 def test_a_strategy_that_does_the_same_is_equal() -> None:
-    same = one(compare(results(), "panic @ 8k", "panic @ 25%"), "recall_far")
+    same = one(compare_strategies(results(), "panic @ 8k", "panic @ 25%"), "recall_far")
     assert (same.finding, same.difference, same.p) == ("equal here", 0, 1)
     assert np.isnan([same.low, same.high]).all()
-    margin = compare(results(), "panic @ 8k", "panic @ 25%", margins={"recall_far": 0.1})
+    margin = compare_strategies(results(), "panic @ 8k", "panic @ 25%", margins={"recall_far": 0.1})
     assert one(margin, "recall_far").finding == "equal here"  # of other recordings nothing is known
 
 
 def test_few_clusters_cannot_tell_however_clear_it_looks() -> None:
     found = results(clusters=5)
-    assert one(compare(found, "full @ 8k", "panic @ 8k"), "recall_far").finding == "too few"
-    assert one(compare(found, "panic @ 8k", "panic @ 25%"), "recall_far").finding == "equal here"
+    assert (
+        one(compare_strategies(found, "full @ 8k", "panic @ 8k"), "recall_far").finding == "too few"
+    )
+    assert (
+        one(compare_strategies(found, "panic @ 8k", "panic @ 25%"), "recall_far").finding
+        == "equal here"
+    )
 
 
 def test_a_question_without_an_answer_counts_for_neither_side() -> None:
@@ -111,11 +117,11 @@ def test_a_question_without_an_answer_counts_for_neither_side() -> None:
     frame = found.requests.copy()
     gone = (frame["strategy"] == "full()") & (frame["recording"].cat.codes % 2 == 0)
     frame.loc[gone, ["far_seen", "far_arguments"]] = 0
-    some = compare(
+    some = compare_strategies(
         Results(frame, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores="recall_far"
     )
     rest = found.requests[found.requests["recording"].cat.codes % 2 == 1]
-    only = compare(
+    only = compare_strategies(
         Results(rest, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores="recall_far"
     )
     assert some.table["left_out"].tolist() == [6]
@@ -125,7 +131,7 @@ def test_a_question_without_an_answer_counts_for_neither_side() -> None:
 
 
 def test_wins_count_recordings_in_the_direction_that_is_better() -> None:
-    table = compare(results(), "panic @ 8k", "full @ 8k").table.set_index("score")
+    table = compare_strategies(results(), "panic @ 8k", "full @ 8k").table.set_index("score")
     cheap, recall = table.loc["cost_usd"], table.loc["recall_far"]
     assert tuple(cheap[["wins", "ties", "losses"]]) == (0, 0, 12)  # its name is the longer
     assert recall["losses"] > recall["wins"]
@@ -134,8 +140,8 @@ def test_wins_count_recordings_in_the_direction_that_is_better() -> None:
 
 def test_p_values_of_a_score_are_corrected_together() -> None:
     found = results()
-    pair = one(compare(found, "full @ 8k", "panic @ 8k"), "recall_far")
-    every = compare(found, scores=["recall_far"]).table
+    pair = one(compare_strategies(found, "full @ 8k", "panic @ 8k"), "recall_far")
+    every = compare_strategies(found, scores=["recall_far"]).table
     assert len(every) == 6  # three strategies at two limits
     among = every[(every["a"] == "full()") & (every["b"] == "panic()")].iloc[0]
     assert pair.p == pair.p_holm == among["p"]
@@ -148,33 +154,39 @@ def test_p_values_of_a_score_are_corrected_together() -> None:
 )
 def test_a_margin_says_whether_the_first_is_no_worse(margin: float, said: str) -> None:
     row = one(
-        compare(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin}), "recall_far"
+        compare_strategies(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin}),
+        "recall_far",
     )
     assert row.finding == said
 
 
 def test_what_lies_across_the_margin_is_not_shown_to_be_no_worse() -> None:
-    row = one(compare(results(), "panic @ 8k", "full @ 8k"), "recall_far")
+    row = one(compare_strategies(results(), "panic @ 8k", "full @ 8k"), "recall_far")
     margin = -row.difference
-    again = compare(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin})
+    again = compare_strategies(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin})
     assert "may be worse by" in one(again, "recall_far").finding
 
 
 def test_recordings_of_a_kind_can_be_compared_apart() -> None:
-    found = compare(results(), "full @ 8k", "panic @ 8k", by="format", scores=["recall_far"])
+    found = compare_strategies(
+        results(), "full @ 8k", "panic @ 8k", by="format", scores=["recall_far"]
+    )
     assert list(found.table["kind"]) == ["code", "chat"]
     assert list(found.table["clusters"]) == [6, 6]
     with pytest.raises(UnknownName, match="format"):
-        compare(results(), "full", "panic", by="fromat")
+        compare_strategies(results(), "full", "panic", by="fromat")
 
 
 def test_an_unknown_price_is_no_difference() -> None:
-    row = one(compare(results(cost_usd=np.nan), "full @ 8k", "panic @ 8k", scores=["cost_usd"]),
-              "cost_usd")  # fmt: skip
+    found = compare_strategies(
+        results(cost_usd=np.nan), "full @ 8k", "panic @ 8k", scores=["cost_usd"]
+    )
+    row = one(found, "cost_usd")
     assert row.finding == "unknown"
     assert np.isnan([row.difference, row.low, row.p]).all()
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     ("choices", "options", "said"),
     [
@@ -194,32 +206,38 @@ def test_what_was_not_evaluated_or_measured_is_named(
     choices: tuple[str, ...], options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(SpecError, match=said):
-        compare(results(), *choices, **options)
+        compare_strategies(results(), *choices, **options)
 
 
 def test_strategies_may_be_given_as_they_are_and_a_margin_as_it_is_written() -> None:
-    found = compare(
-        results(), parse("full"), parse("panic"), scores="recall_far", margins={"recall_far": "2 %"}
+    found = compare_strategies(
+        results(),
+        parse_strategy("full"),
+        parse_strategy("panic"),
+        scores="recall_far",
+        margins={"recall_far": "2 %"},
     )
     assert found.table["margin"].tolist() == [0.02, 0.02]
-    more = compare(results(), "full", "panic", scores="recall_far", margins={"cost_usd": 0.05})
+    more = compare_strategies(
+        results(), "full", "panic", scores="recall_far", margins={"cost_usd": 0.05}
+    )
     assert set(more.table["score"]) == {"recall_far", "cost_usd"}
 
 
 def test_only_results_are_compared() -> None:
     with pytest.raises(SpecError, match="results are wanted, not str"):
-        compare("runs/a")  # type: ignore[arg-type]
+        compare_strategies("runs/a")  # type: ignore[arg-type]
 
 
 def test_it_is_written_as_text_markdown_latex_and_html() -> None:
-    found = compare(results(), "full @ 8k", "panic @ 25%")
+    found = compare_strategies(results(), "full @ 8k", "panic @ 25%")
     rows = found.rows()
-    assert {len(row) for row in rows} == {len(found.heads)}
-    lines = found.markdown().split("\n")
+    assert {len(row) for row in rows} == {len(found.headings)}
+    lines = found.to_markdown().split("\n")
     assert lines[0].startswith("| a | b | score |")
     assert "full() @ 8,000" in lines[2]
     assert "panic() @ 25%" in lines[2]
-    latex = found.latex()
+    latex = found.to_latex()
     assert latex.count(r"\\") == len(rows) + 1
     assert r"recall\_far" in latex
     assert found._repr_html_().count("<tr>") == len(rows) + 1
@@ -229,10 +247,13 @@ def test_it_is_written_as_text_markdown_latex_and_html() -> None:
     assert json.loads(found.table.to_json(orient="records"))[0]["a"] == "full()"
 
 
+@pytest.mark.recordings
 def test_on_tau_bench_a_task_is_one_witness(recorded: Path) -> None:
     recordings = list(load(recorded / "tau-bench"))
     found = evaluate(recordings, ["observation_mask(keep=3)", "sliding_window()"], 0.6)
-    rows = compare(found, "observation_mask(keep=3)", "sliding_window").table.set_index("score")
+    rows = compare_strategies(found, "observation_mask(keep=3)", "sliding_window").table.set_index(
+        "score"
+    )
     assert rows.loc["tokens_mean", "recordings"] == len(recordings) == 200
     assert rows.loc["tokens_mean", "clusters"] == 50
     assert rows.loc["recall", "low"] < rows.loc["recall", "high"]

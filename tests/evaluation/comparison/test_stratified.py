@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.evaluation.comparison.stratified import (
-    Matched,
-    matched_difference,
+    StratifiedDifference,
+    stratified_difference,
 )
 
 
@@ -25,10 +25,10 @@ def members(*counts: tuple[str, int, int, int, int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["cluster", "stratum", "first", "hit"])
 
 
-def compared(frame: pd.DataFrame, samples: int = 2000) -> Matched:
+def compared(frame: pd.DataFrame, samples: int = 2000) -> StratifiedDifference:
     strata = frame[["cluster", "stratum"]]
-    return matched_difference(
-        frame["hit"], frame["first"], strata, frame["cluster"], samples=samples
+    return stratified_difference(
+        frame["hit"], frame["first"], strata, frame["cluster"], resamples=samples
     )
 
 
@@ -68,6 +68,7 @@ counts = st.tuples(
 )  # fmt: skip
 
 
+@pytest.mark.properties
 @given(st.lists(counts, min_size=1, max_size=8))
 def test_groups_that_change_places_change_the_sign(
     given: list[tuple[str, int, int, int, int]],
@@ -86,6 +87,7 @@ def test_groups_that_change_places_change_the_sign(
         assert one.low == pytest.approx(-other.high)
 
 
+@pytest.mark.e2e
 def test_exchanging_members_raises_no_false_alarm_oftener_than_it_says() -> None:
     random = np.random.default_rng(0)
     found = []

@@ -14,9 +14,9 @@ from running import a_recording
 
 from ctxlab.cli.render.gate import (
     findings_json,
+    findings_junit_xml,
+    findings_markdown,
     findings_text,
-    junit,
-    markdown,
 )
 from ctxlab.errors import (
     ReadError,
@@ -24,22 +24,22 @@ from ctxlab.errors import (
 )
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.gate.baseline import (
-    Part,
-    figure,
-    part_of,
+    ExperimentBaseline,
+    compute_score,
+    make_experiment_baseline,
     read_baseline,
 )
 from ctxlab.evaluation.gate.check import (
-    Gate,
-    check_budgets,
-    findings_of,
+    GateResults,
+    check_results,
+    run_gate,
     update_baseline,
 )
 from ctxlab.evaluation.gate.config import (
     Bound,
-    Budget,
-    bounds_of,
-    read_budgets,
+    GateBudget,
+    parse_bounds,
+    read_gate_config,
 )
 from ctxlab.evaluation.gate.findings import Finding
 from ctxlab.evaluation.metrics import Score
@@ -102,10 +102,11 @@ def change(project: Path, before: str, after: str, file: str = "budgets.toml") -
 # --- the whole of it, on recordings ---------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_what_is_as_it_was_holds(project: Path) -> None:
     update_baseline(project / "budgets.toml")
-    gate = check_budgets(project / "budgets.toml")
-    assert gate.holds
+    gate = run_gate(project / "budgets.toml")
+    assert gate.passed
     assert len(gate.findings) == 8
     assert all(f.difference == 0 for f in gate.findings if f.bound.kind == "margin")
 
@@ -124,14 +125,14 @@ def test_a_planted_regression_fails_with_a_sentence(
     path = change(project, was, now)
     if "recall = 0" in now:
         update_baseline(path)
-    gate = check_budgets(path)
-    assert not gate.holds
+    gate = run_gate(path)
+    assert not gate.passed
     assert any(words in f.sentence for f in gate.breaches)
 
 
 def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(project: Path) -> None:
     update_baseline(project / "budgets.toml")
-    gate = check_budgets(change(project, "keep=14", "keep=7"))
+    gate = run_gate(change(project, "keep=14", "keep=7"))
     told = [f for f in gate.breaches if f.score.name == "recall_far" and f.budget.limit == 12000]
     assert [f.sentence for f in told] == [
         "logs / masking at 12,000: far recall fell from 1.00 to 0.55 (−0.45, 95 % −0.53 to −0.38; "
@@ -144,7 +145,7 @@ def test_a_window_that_is_halved_fails(project: Path) -> None:
     change(project, "observation_mask(keep=14) | panic", "sliding_window(tokens=8000)")
     change(project, "[logs]", "[logs]\nlimits = 16000")
     update_baseline(project / "budgets.toml")
-    gate = check_budgets(change(project, "8000", "4000"))
+    gate = run_gate(change(project, "8000", "4000"))
     assert {f.score.name for f in gate.breaches} == {"recall_far"}
     assert "sliding_window(tokens=4000) and was sliding_window(tokens=8000)" in (
         gate.breaches[0].sentence
@@ -154,33 +155,39 @@ def test_a_window_that_is_halved_fails(project: Path) -> None:
 def test_what_became_better_holds(project: Path) -> None:
     change(project, "keep=14", "keep=7")
     update_baseline(project / "budgets.toml")
-    gate = check_budgets(change(project, "keep=7", "keep=14"))
+    gate = run_gate(change(project, "keep=7", "keep=14"))
     assert [f.score.name for f in gate.breaches] == ["tokens_mean"] * 2
     assert all(f.outcome == "ok" for f in gate.findings if f.score.name == "recall_far")
 
 
+@pytest.mark.e2e
 def test_twenty_runs_give_the_same_reports(project: Path) -> None:
     change(project, "[logs.masking]", "[logs.masking]\nlimits = 12000")
     update_baseline(project / "budgets.toml")
     path = change(project, "keep=14", "keep=7")
     reports = set()
     for _ in range(20):
-        gate = check_budgets(path, progress=False)
-        reports.add(findings_text(gate) + markdown(gate) + junit(gate) + findings_json(gate))
+        gate = run_gate(path, progress=False)
+        reports.add(
+            findings_text(gate)
+            + findings_markdown(gate)
+            + findings_junit_xml(gate)
+            + findings_json(gate)
+        )
     assert len(reports) == 1
-    assert not gate.holds
+    assert not gate.passed
 
 
 def test_without_a_baseline_the_file_names_the_way_to_one(project: Path) -> None:
     with pytest.raises(
         SpecError, match=r"no far recall in the baseline yet; ctxlab gate .*--update"
     ):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 def test_bounds_by_themselves_need_no_baseline(project: Path) -> None:
     change(project, 'margin = { recall_far = 0.02, tokens_mean = "1 %" }', "")
-    assert check_budgets(project / "budgets.toml").holds
+    assert run_gate(project / "budgets.toml").passed
     assert not update_baseline(project / "budgets.toml").changes
 
 
@@ -204,7 +211,7 @@ def test_other_recordings_than_the_baselines_are_a_fault(
     else:
         file.write_text(file.read_text().replace("Close", "Open"))
     with pytest.raises(SpecError, match=f"{words}.*--update"):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 @pytest.mark.parametrize("line", ['model = "gpt-4o"', "reserve = 100"])
@@ -212,7 +219,7 @@ def test_an_experiment_that_counts_otherwise_is_a_fault(project: Path, line: str
     update_baseline(project / "budgets.toml")
     change(project, "data =", f"{line}\ndata =", "logs.toml")
     with pytest.raises(SpecError, match=r"run on something else: the \w+ is .* and was .*--update"):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) -> None:
@@ -221,12 +228,12 @@ def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) ->
     assert "prices" not in json.loads(baseline.read_text())["experiments"]["logs"]
     change(project, "recall_far = 0.02", 'cost_usd = "1 %"')
     update_baseline(project / "budgets.toml")
-    assert check_budgets(project / "budgets.toml").holds
+    assert run_gate(project / "budgets.toml").passed
     held = json.loads(baseline.read_text())
     held["experiments"]["logs"]["prices"]["gpt-5"]["input"] *= 2
     baseline.write_text(json.dumps(held))
     with pytest.raises(SpecError, match=r"the prices of gpt-5 have changed \(input\)"):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 def test_a_figure_that_is_not_known_neither_holds_nor_breaks(project: Path) -> None:
@@ -237,29 +244,31 @@ def test_a_figure_that_is_not_known_neither_holds_nor_breaks(project: Path) -> N
         pytest.warns(ModelWarning),
         pytest.raises(SpecError, match=r"cost is not known: no price is known for nobody/knows"),
     ):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 def test_an_update_says_what_changed_and_then_nothing(project: Path) -> None:
     first = update_baseline(project / "budgets.toml")
-    assert first.written
-    assert {(c.where, c.before) for c in first.changes} == {
+    assert first.file_changed
+    assert {(c.label, c.before) for c in first.changes} == {
         ("logs / masking at 12,000", None),
         ("logs / masking at 16,000", None),
     }
     text = (project / "baseline.json").read_text()
-    assert not update_baseline(project / "budgets.toml").written
+    assert not update_baseline(project / "budgets.toml").file_changed
     assert (project / "baseline.json").read_text() == text
     change(project, "keep=14", "keep=7")
     change(project, "[logs.masking]", "[logs.masking]\nlimits = 12000")
     again = update_baseline(project / "budgets.toml")
-    assert [(c.where, c.score and c.score.name) for c in again.changes] == [
+    assert [(c.label, c.score and c.score.name) for c in again.changes] == [
         ("logs / masking at 12,000", "recall_far"),
         ("logs / masking at 12,000", "tokens_mean"),
         ("logs / masking at 16000", None),
     ]
     (project / "logs" / "0.jsonl").unlink()
-    assert update_baseline(project / "budgets.toml").data == ("logs: of 8 recordings 1 gone",)
+    assert update_baseline(project / "budgets.toml").data_changes == (
+        "logs: of 8 recordings 1 gone",
+    )
     assert not list(project.glob("*.part"))
 
 
@@ -278,7 +287,7 @@ def test_one_experiment_is_updated_beside_the_others(project: Path) -> None:
     assert after.experiments["logs"] == before.experiments["logs"]
     assert after.experiments["more"] != before.experiments["more"]
     with pytest.raises(SpecError, match="did you mean more"):
-        check_budgets(project / "budgets.toml", ["mor"])
+        run_gate(project / "budgets.toml", ["mor"])
     change(project, "[more.all]", "[logs.all]")
     update_baseline(project / "budgets.toml")
     assert set(json.loads((project / "baseline.json").read_text())["experiments"]) == {"logs"}
@@ -297,7 +306,7 @@ def test_a_baseline_is_text_with_a_line_a_recording(project: Path) -> None:
 def test_what_is_no_baseline_is_named(project: Path) -> None:
     (project / "baseline.json").write_text('{"ctxlab": "1"}')
     with pytest.raises(ReadError, match=r"baseline\.json: no baseline: .*experiments"):
-        check_budgets(project / "budgets.toml")
+        run_gate(project / "budgets.toml")
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -361,27 +370,30 @@ def test_what_is_written_wrongly_is_named_with_file_and_key(project: Path, case:
     path = project / "budgets.toml"
     path.write_text(text)
     with pytest.raises(SpecError) as raised:
-        read_budgets(path)
+        read_gate_config(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert words in str(raised.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"nowhere\.toml: No such file"):
-        read_budgets(tmp_path / "nowhere.toml")
+        read_gate_config(tmp_path / "nowhere.toml")
 
 
 def test_a_budgets_own_bound_takes_the_place_of_its_experiments(project: Path) -> None:
     change(project, "[logs.masking]", "[logs.masking]\nmax = { overflow_rate = '10 %' }")
-    (experiment,) = read_budgets(project / "budgets.toml").experiments
+    (experiment,) = read_gate_config(project / "budgets.toml").experiments
     most = {b.score.name: b.value for b in experiment.budgets[0].bounds if b.kind == "max"}
     assert most == {"overflow_rate": 0.1, "invalid_rate": 0}
 
 
 def test_only_the_strategies_of_budgets_are_replayed(project: Path) -> None:
-    (experiment,) = read_budgets(project / "budgets.toml").experiments
+    (experiment,) = read_gate_config(project / "budgets.toml").experiments
     assert experiment.spec.strategies == (MASKING,)
-    assert [budget.key for budget in experiment.budgets] == ["masking at 12000", "masking at 16000"]
+    assert [budget.baseline_key for budget in experiment.budgets] == [
+        "masking at 12000",
+        "masking at 16000",
+    ]
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -408,16 +420,17 @@ def made(hit: Any, size: Any = 100.0, clusters: int = RECORDINGS) -> Results:
 
 
 def found(before: Results, now: Results, **margins: float | str) -> list[Finding]:
-    bounds = bounds_of({"margin": margins}, SCORES)
-    budget = Budget("e", "b", "s()", 100, bounds)
-    then = part_of(before, [budget], margins=True)
-    return findings_of(now, [budget], then, Path("baseline.json"), "--update")
+    bounds = parse_bounds({"margin": margins}, SCORES)
+    budget = GateBudget("e", "b", "s()", 100, bounds)
+    then = make_experiment_baseline(before, [budget], margins_only=True)
+    return check_results(now, [budget], then, Path("baseline.json"), "--update")
 
 
 def noise(seed: int, size: float = 1.0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).normal(0, size, RECORDINGS)
 
 
+@pytest.mark.e2e
 def test_a_change_within_noise_seldom_fails() -> None:
     """With no true change, a margin of nothing at all fails as seldom as its interval allows."""
     breaches = 0
@@ -463,10 +476,10 @@ def test_what_is_unclear_fails_only_where_that_is_asked_for() -> None:
     one = np.full(RECORDINGS, 7.0)
     one[0] = 0
     unclear = tuple(found(made(7.0), made(one), rate=0.02))
-    assert Gate(unclear).holds
-    assert not Gate(unclear, strict=True).holds
-    assert "1 unclear" in findings_text(Gate(unclear))
-    assert "UNCLEAR" in findings_text(Gate(unclear, strict=True))
+    assert GateResults(unclear).passed
+    assert not GateResults(unclear, strict=True).passed
+    assert "1 unclear" in findings_text(GateResults(unclear))
+    assert "UNCLEAR" in findings_text(GateResults(unclear, strict=True))
 
 
 def test_with_few_clusters_the_figure_decides_and_that_is_said() -> None:
@@ -506,12 +519,12 @@ def test_a_baseline_that_a_merge_has_torn_is_a_fault(project: Path) -> None:
             first["sums"][name] = dict.fromkeys(first["sums"][name])
         path.write_text(json.dumps(torn), encoding="utf-8")
         with pytest.raises(SpecError, match="baseline"):
-            check_budgets(project / "budgets.toml")
+            run_gate(project / "budgets.toml")
 
 
 def test_a_share_of_more_than_all_is_no_bound() -> None:
     with pytest.raises(SpecError, match="more than all"):
-        bounds_of({"max": {"rate": "300 %"}}, SCORES)
+        parse_bounds({"max": {"rate": "300 %"}}, SCORES)
 
 
 def test_of_a_maximum_the_figure_decides() -> None:
@@ -527,8 +540,8 @@ def test_dust_of_another_machine_is_no_difference() -> None:
     (finding,) = found(made(before), made(now), rate=0)
     assert (finding.outcome, finding.difference) == ("ok", 0)
     bounds = (Bound("max", SCORES[0], 0.7),)
-    budget = Budget("e", "b", "s()", 100, bounds)
-    (finding,) = findings_of(made(7 + 1e-13), [budget], None, Path(), "")
+    budget = GateBudget("e", "b", "s()", 100, bounds)
+    (finding,) = check_results(made(7 + 1e-13), [budget], None, Path(), "")
     assert finding.outcome == "ok"
 
 
@@ -540,36 +553,37 @@ def test_the_sums_give_every_score_of_the_leaderboard() -> None:
     board = results.leaderboard().set_index("strategy")
     for strategy in board.index:
         bounds = tuple(Bound("max", score, 1) for score in scores.values())
-        budget = Budget("e", "b", strategy, 6000, bounds)
-        (entry,) = part_of(results, [budget]).budgets.values()
-        figures = {name: figure(score, entry.sums) for name, score in scores.items()}
+        budget = GateBudget("e", "b", strategy, 6000, bounds)
+        (entry,) = make_experiment_baseline(results, [budget]).budgets.values()
+        figures = {name: compute_score(score, entry.sums) for name, score in scores.items()}
         expected: Mapping[str, float] = {name: board.loc[strategy, name] for name in scores}
         assert figures == pytest.approx(expected, nan_ok=True)
 
 
 def test_a_score_that_was_not_measured_is_a_fault() -> None:
-    budget = Budget("e", "b", "s()", 100, (Bound("max", Score("x", "", "", "sum", "x"), 1),))
+    budget = GateBudget("e", "b", "s()", 100, (Bound("max", Score("x", "", "", "sum", "x"), 1),))
     with pytest.raises(SpecError, match="x was not measured"):
-        findings_of(made(7.0), [budget], None, Path(), "")
+        check_results(made(7.0), [budget], None, Path(), "")
 
 
 def test_money_of_which_a_part_is_unknown_is_not_known() -> None:
     usd = Score("usd", "", "USD", "sum", "size", better="lower")
-    budget = Budget("e", "b", "s()", 100, (Bound("max", usd, 1e9),))
+    budget = GateBudget("e", "b", "s()", 100, (Bound("max", usd, 1e9),))
     with pytest.raises(SpecError, match="usd is not known: no price is known for m"):
-        findings_of(made(7.0, np.r_[np.full(23, 1.0), np.nan]), [budget], None, Path(), "")
+        check_results(made(7.0, np.r_[np.full(23, 1.0), np.nan]), [budget], None, Path(), "")
 
 
+@pytest.mark.evals
 def test_the_projects_own_gate_holds() -> None:
     root = Path(__file__).parents[3]
     if not list((root / "datasets" / "long-chat").glob("*.jsonl")):
         pytest.skip("the bundled data sets are not built: python -m datasets.make")
-    gate = check_budgets(root / "evals" / "budgets.toml", progress=False)
+    gate = run_gate(root / "evals" / "budgets.toml", progress=False)
     assert [f.sentence for f in gate.breaches] == []
-    assert all(isinstance(part, Part) for part in _committed(root).values())
+    assert all(isinstance(part, ExperimentBaseline) for part in _committed(root).values())
 
 
-def _committed(root: Path) -> dict[str, Part]:
+def _committed(root: Path) -> dict[str, ExperimentBaseline]:
     baseline = read_baseline(root / "evals" / "baseline.json")
     assert baseline is not None
     assert all(part.prices is None for part in baseline.experiments.values())

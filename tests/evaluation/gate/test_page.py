@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from ctxlab.cli import app
-from ctxlab.evaluation.gate.config import read_budgets
+from ctxlab.evaluation.gate.config import read_gate_config
 
 pytest_plugins = ["pytester"]
 
@@ -54,7 +54,7 @@ def test_the_budgets_of_the_page_can_be_read(tmp_path: Path) -> None:
     (text,) = blocks("toml")
     (tmp_path / "budgets.toml").write_text(text, encoding="utf-8")
     (tmp_path / "logs.toml").write_text('data = ["logs"]\nlimits = [8000]\n')
-    (experiment,) = read_budgets(tmp_path / "budgets.toml").experiments
+    (experiment,) = read_gate_config(tmp_path / "budgets.toml").experiments
     bounds = {(b.kind, b.score.name): b.value for b in experiment.budgets[0].bounds}
     assert bounds[("max", "tokens_mean")] == 6000
     assert len(bounds) == 6
@@ -63,11 +63,12 @@ def test_the_budgets_of_the_page_can_be_read(tmp_path: Path) -> None:
 def test_every_key_of_a_file_of_budgets_stands_on_the_page() -> None:
     from ctxlab.evaluation.gate import config as budgets
 
-    keys = {*budgets._FILE, *budgets._EXPERIMENT, *budgets._BUDGET}
+    keys = {*budgets._FILE_KEYS, *budgets._EXPERIMENT_KEYS, *budgets._BUDGET_KEYS}
     table = PAGE.partition("| key |")[2].partition("\n\n")[0]
     assert keys == set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|\n", "|\n", table)))
 
 
+@pytest.mark.evals
 def test_the_tests_of_the_page_pass(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

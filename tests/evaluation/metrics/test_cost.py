@@ -12,12 +12,12 @@ from replaying import Sent, run, strategies
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.evaluation.metrics import (
-    Cost,
-    Usage,
+    CostMetric,
+    UsageMetric,
 )
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import (
@@ -39,7 +39,7 @@ from ctxlab.tokens.models import (
 )
 from ctxlab.tokens.prices import (
     Prices,
-    Tier,
+    PriceTier,
 )
 
 USD = Prices(input=2e-6, output=8e-6, cache_read=5e-7, cache_write=2e-6)
@@ -58,7 +58,10 @@ MODELS = {
             15e-6,
             3e-7,
             3.75e-6,
-            above=(Tier(6e-6, 22e-6, 6e-7, 7.5e-6, 150), Tier(5e-6, 20e-6, 9e-7, 8e-6, 400)),
+            above=(
+                PriceTier(6e-6, 22e-6, 6e-7, 7.5e-6, 150),
+                PriceTier(5e-6, 20e-6, 9e-7, 8e-6, 400),
+            ),
         ),
         cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
     ),
@@ -78,15 +81,17 @@ def breakpoints(request: Sent) -> tuple[int, ...]:
     return 0, system, max(len(roles) - 1, 0), len(roles)
 
 
-def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list[float]]:
+def naive(
+    prepared: PreparedRecording, sent: list[Sent], model: Model
+) -> tuple[list[float], list[float]]:
     """Cached tokens and cost of each request, from the messages of the request and of the one before."""
     cached, cost = [], []
-    messages = tape.recording.messages
+    messages = prepared.recording.messages
     before: Sent | None = None
     for request in sent:
         prefix = 0
         if before is not None:
-            prefix = tape.fixed - tape.counter.REPLY
+            prefix = prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
             same = 0
             for mine, other in zip(request.messages, before.messages, strict=False):
                 if mine != other:
@@ -98,9 +103,9 @@ def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list
             now, then = messages[request.position].time, messages[before.position].time
             if now is not None and then is not None and now - then > model.cache.lifetime:
                 prefix = 0
-        served = model.cache.served(prefix)
-        tokens = tape.counter.request(request.messages, tape.recording.tools)
-        rates = model.prices.at(tokens)
+        served = model.cache.cached_tokens(prefix)
+        tokens = prepared.counter.count_request(request.messages, prepared.recording.tools)
+        rates = model.prices.rates_for(tokens)
         written = rates.cache_write if tokens >= model.cache.minimum else rates.input
         cached.append(served)
         cost.append(served * rates.cache_read + (tokens - served) * written)
@@ -108,6 +113,7 @@ def naive(tape: Tape, sent: list[Sent], model: Model) -> tuple[list[float], list
     return cached, cost
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", MODELS)
 @given(
     messages=conversations(),
@@ -129,10 +135,10 @@ def test_cost_is_a_loop_over_the_requests(
     for message, gap in zip(messages, gaps * 99, strict=False):
         clock += gap or 0.0
         timed.append(message.replace(time=None if gap is None else clock))
-    tape = Tape(Recording("r", tuple(timed), tools), counter, model=MODELS[name])
-    trace, sent = run(tape, strategy, limit)
-    found = Cost().measure(tape, [trace, trace])
-    cached, cost = naive(tape, sent, MODELS[name])
+    prepared = PreparedRecording(Recording("r", tuple(timed), tools), counter, model=MODELS[name])
+    trace, sent = run(prepared, strategy, limit)
+    found = CostMetric().measure(prepared, [trace, trace])
+    cached, cost = naive(prepared, sent, MODELS[name])
     for row in range(2):
         assert found["cached"][row].tolist() == cached
         np.testing.assert_allclose(found["cost_usd"][row], cost, rtol=1e-12)
@@ -145,11 +151,11 @@ def test_a_window_that_cuts_rarely_is_served_more_than_one_that_slides(
     talk = [
         Message(role, f"{i} " + "word " * 30) for i in range(80) for role in ("user", "assistant")
     ]
-    tape = Tape(Recording("r", tuple(talk)), counter, model=MODELS["automatic"])
+    prepared = PreparedRecording(Recording("r", tuple(talk)), counter, model=MODELS["automatic"])
     share = []
     for strategy in (sliding_window(messages=20), chunked_window(20), full()):
-        trace = play(tape, strategy, tape.budget(10**6))
-        share.append(Cost().measure(tape, [trace])["cached"].sum() / sum(trace.tokens))
+        trace = replay_trace(prepared, strategy, prepared.make_budget(10**6))
+        share.append(CostMetric().measure(prepared, [trace])["cached"].sum() / sum(trace.tokens))
     assert share[0] < 0.2 < 0.7 < share[1] < share[2]
 
 
@@ -158,7 +164,7 @@ def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> 
         def __call__(self, context: Context) -> Context:
             said = Message("assistant", "a summary")
             for usage, usd in ((Billed(input=1000, output=10), 0.25), (Billed(output=5), 0.5)):
-                context.spend("small", Reply(said, usage, usd))
+                context.record_call("small", Reply(said, usage, usd))
             return context
 
     talk = [
@@ -167,12 +173,14 @@ def test_what_a_strategy_spends_itself_is_on_its_bill(counter: TokenCounter) -> 
         Message("user", "c"),
         Message("assistant", "d"),
     ]
-    tape = Tape(Recording("r", tuple(talk)), counter, model=MODELS["none"])
-    plain, spent = (play(tape, s, tape.budget(100)) for s in (full(), asks_a_model()))
-    figures = Cost().measure(tape, [plain, spent])
+    prepared = PreparedRecording(Recording("r", tuple(talk)), counter, model=MODELS["none"])
+    plain, spent = (
+        replay_trace(prepared, s, prepared.make_budget(100)) for s in (full(), asks_a_model())
+    )
+    figures = CostMetric().measure(prepared, [plain, spent])
     np.testing.assert_allclose(figures["cost_usd"][1] - figures["cost_usd"][0], 0.75)
     assert figures["strategy_usd"].tolist() == [[0, 0], [0.75, 0.75]]
-    assert Usage().measure(tape, [plain, spent])["strategy_tokens"].tolist() == [
+    assert UsageMetric().measure(prepared, [plain, spent])["strategy_tokens"].tolist() == [
         [0, 0],
         [1015, 1015],
     ]

@@ -19,19 +19,19 @@ from ctxlab.context.history import (
     Entry,
     Form,
 )
-from ctxlab.evaluation.answer_matching import contains
-from ctxlab.evaluation.bootstrap import FEW
+from ctxlab.evaluation.answer_matching import contains_answer
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
-    play_all,
+    PreparedRecording,
+    replay_trace,
+    replay_traces,
 )
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import (
     METRICS,
-    Probes,
+    ProbeMetric,
 )
-from ctxlab.evaluation.metrics.probes import found
+from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.replay import replay
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import load
@@ -42,14 +42,14 @@ from ctxlab.messages.types import (
     Probe,
     Recording,
     Usage,
-    text_of,
+    message_text,
 )
 from ctxlab.strategies import (
     Strategy,
-    parse,
+    parse_strategy,
 )
-from ctxlab.strategies.base import Base
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
 
 SAID = (
@@ -72,9 +72,11 @@ TALK = Recording("talk", SAID, probes=PROBES)
 
 def judged(spec: str | Strategy, limit: int = 10**6) -> dict[str, list[float]]:
     counter = TokenCounter("gpt-4o")
-    tape = Tape(TALK, counter)
-    strategy = parse(spec) if isinstance(spec, str) else spec
-    columns = Probes().measure(tape, [play(tape, strategy, tape.budget(limit))])
+    prepared = PreparedRecording(TALK, counter)
+    strategy = parse_strategy(spec) if isinstance(spec, str) else spec
+    columns = ProbeMetric().measure(
+        prepared, [replay_trace(prepared, strategy, prepared.make_budget(limit))]
+    )
     return {name: column[0].tolist() for name, column in columns.items()}
 
 
@@ -99,31 +101,33 @@ def probed(draw: st.DrawFn) -> Recording:
 def test_what_is_found_is_what_stands_in_the_request(
     recording: Recording, strategy: Strategy, limit: int, counter: TokenCounter
 ) -> None:
-    tape = Tape(recording, counter)
-    trace = play(tape, strategy, tape.budget(limit))
-    seen = found(tape, [trace])
-    for number, (probe, entries) in enumerate(zip(tape.probes, trace.asides, strict=True)):
+    prepared = PreparedRecording(recording, counter)
+    trace = replay_trace(prepared, strategy, prepared.make_budget(limit))
+    seen = measure_probe_visibility(prepared, [trace])
+    for number, (probe, entries) in enumerate(
+        zip(prepared.probes, trace.preview_entries, strict=True)
+    ):
         sent = [entry.message for entry in entries]
-        assert seen.tokens[0, number] == counter.request(sent)
-        place = tape.place(number)
+        assert seen.request_tokens[0, number] == counter.count_request(sent)
+        place = prepared.probe_position(number)
         others = [e for e in entries if not (e.start == place and e.stop > place)]
-        texts = [text_of(entry.message) for entry in others]
-        answered = any(contains(text, answer) for text in texts for answer in probe.answers)
-        assert seen.answer[0, number] == answered
+        texts = [message_text(entry.message) for entry in others]
+        answered = any(contains_answer(text, answer) for text in texts for answer in probe.answers)
+        assert seen.answer_in_view[0, number] == answered
         share = [in_view_by_eye(recording, probe, at, others) for at in probe.evidence]
-        assert seen.evidence[0, number] == (sum(share) / len(share) if share else 0)
+        assert seen.evidence_in_view[0, number] == (sum(share) / len(share) if share else 0)
         fetched = [
             not there and any(e.form.fetchable and e.start <= at < e.stop for e in others)
             for at, there in zip(probe.evidence, share, strict=True)
         ]
-        assert seen.pointer[0, number] == (sum(fetched) / len(fetched) if fetched else 0)
+        assert seen.evidence_fetchable[0, number] == (sum(fetched) / len(fetched) if fetched else 0)
 
 
 def in_view_by_eye(recording: Recording, probe: Probe, at: int, entries: list[Entry]) -> bool:
     original = recording.messages[at]
-    said = text_of(original).strip()
+    said = message_text(original).strip()
     for entry in entries:
-        text = text_of(entry.message)
+        text = message_text(entry.message)
         own = (entry.start, entry.stop) == (at, at + 1)
         if own and entry.form is Form.VERBATIM:
             return True
@@ -131,8 +135,8 @@ def in_view_by_eye(recording: Recording, probe: Probe, at: int, entries: list[En
         stands = entry.start <= at < entry.stop or entry.start == entry.stop
         if made and stands and said and said in text:
             return True
-        kept = [a for a in probe.answers if contains(text_of(original), a)]
-        if made and own and kept and any(contains(text, a) for a in probe.answers):
+        kept = [a for a in probe.answers if contains_answer(message_text(original), a)]
+        if made and own and kept and any(contains_answer(text, a) for a in probe.answers):
             return True
     return False
 
@@ -151,15 +155,17 @@ def test_full_history_holds_all_evidence_and_the_first_question_stands_where_it_
 
 def test_the_question_itself_is_no_answer(counter: TokenCounter) -> None:
     probe = Probe("q", "Is it Rome or Paris?", ("Paris",))
-    tape = Tape(
+    prepared = PreparedRecording(
         Recording("r", (Message("user", "hi"), Message("assistant", "")), probes=(probe,)), counter
     )
     for spec in ("full", "nothing", "retrieval()"):
-        assert not found(tape, [play(tape, parse(spec), tape.budget(99))]).answer.any()
+        assert not measure_probe_visibility(
+            prepared, [replay_trace(prepared, parse_strategy(spec), prepared.make_budget(99))]
+        ).answer_in_view.any()
 
 
 @dataclass(frozen=True, repr=False)
-class shows(Base):
+class shows(BaseStrategy):
     """Puts a text in the place of a message, in the form that is asked for."""
 
     text: str
@@ -168,7 +174,7 @@ class shows(Base):
     upto: int = 3
 
     def __call__(self, context: Context, /) -> Context:
-        if context.length > self.upto:
+        if context.history_length > self.upto:
             fork, message = context.fork(), Message("user", self.text)
             if self.upto > self.at + 1:
                 fork.fold(self.at, self.upto, message, Form(self.form))
@@ -192,13 +198,13 @@ class shows(Base):
 def test_evidence_is_in_view_as_the_docstring_says(
     text: str, form: str, upto: int, dog: float, counter: TokenCounter
 ) -> None:
-    tape = Tape(TALK, counter)
-    trace = play(tape, shows(text, form, 2, upto), tape.budget(10**6))
-    seen = found(tape, [trace])
-    assert seen.evidence[0, 1] == dog
-    assert seen.pointer[0, 1] == (1 - dog if form == "pointer" else 0)
+    prepared = PreparedRecording(TALK, counter)
+    trace = replay_trace(prepared, shows(text, form, 2, upto), prepared.make_budget(10**6))
+    seen = measure_probe_visibility(prepared, [trace])
+    assert seen.evidence_in_view[0, 1] == dog
+    assert seen.evidence_fetchable[0, 1] == (1 - dog if form == "pointer" else 0)
     # The reply says the name too, where it is not folded away with what it answers.
-    assert seen.answer[0, 1] == (upto == 3 or "Rex" in text)
+    assert seen.answer_in_view[0, 1] == (upto == 3 or "Rex" in text)
 
 
 def test_a_request_that_is_too_large_is_told() -> None:
@@ -212,7 +218,7 @@ def test_what_a_question_made_the_strategy_ask_is_a_column_of_its_own(
 ) -> None:
     reply = Reply(Message("assistant", "Rex."), Usage(input=100, output=5), 0.5)
     # Every request just does without a summary, and with a question more it does not.
-    limit = int(counter.request(SAID[:-1]) / 0.9) + 1
+    limit = int(counter.count_request(SAID[:-1]) / 0.9) + 1
     results = evaluate(
         [Recording("talk", SAID, probes=PROBES[:3])],
         "rolling_summary(0.9, 0.5, 1, model='gpt-4o-mini', tokens=9)",
@@ -278,9 +284,13 @@ def test_a_close_up_has_a_row_a_question() -> None:
 
 
 def test_budgets_that_share_a_replay_share_what_is_found(counter: TokenCounter) -> None:
-    tape = Tape(TALK, counter)
-    traces = play_all(tape, [parse("tool_stubs()")], [tape.budget(100), tape.budget(10**6)])
-    columns = Probes().measure(tape, traces)
+    prepared = PreparedRecording(TALK, counter)
+    traces = replay_traces(
+        prepared,
+        [parse_strategy("tool_stubs()")],
+        [prepared.make_budget(100), prepared.make_budget(10**6)],
+    )
+    columns = ProbeMetric().measure(prepared, traces)
     assert traces[0].context is traces[1].context
     assert columns["question_over"].tolist() == [[0, 1, 4], [0, 0, 0]]
     for name in set(columns) - {"question_over"}:
@@ -295,9 +305,12 @@ def on(folder: Path, limits: tuple[int, ...]) -> Results:
     if not folder.is_dir():
         pytest.skip(f"no recordings of {folder.name} beside the others")
     recordings = list(load(folder))
-    return evaluate(recordings, (*LINEUP, "retrieval()"), limits, metrics=("probes",), workers=1)
+    return evaluate(
+        recordings, (*DEFAULT_LINEUP, "retrieval()"), limits, metrics=("probes",), workers=1
+    )
 
 
+@pytest.mark.recordings
 @pytest.mark.parametrize("name", ["locomo", "longmemeval"])
 def test_on_real_questions_the_controls_bound_the_strategies(recorded: Path, name: str) -> None:
     results = on(recorded / name, (4000, 16_000))
@@ -315,7 +328,7 @@ def test_on_real_questions_the_controls_bound_the_strategies(recorded: Path, nam
     assert (fit["oracle()"] & fit["sliding_window()"] & fit["retrieval()"]).all()
     assert (evidence["retrieval()"] > evidence["sliding_window()"]).all()
     known = board["evidence_recall_low"].notna()
-    assert known.any() == (results.clusters >= FEW)
+    assert known.any() == (results.cluster_count >= MIN_CLUSTERS)
     if known.any():  # there is no interval only where all conversations are alike
         assert set(board["evidence_recall"][~known]) <= {0.0, 1.0}
     assert (board["evidence_recall_low"] <= board["evidence_recall"])[known].all()

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
 from replaying import SPECS, fetchable_by_eye, run, seen_by_eye, strategies
@@ -15,14 +15,14 @@ from replaying import SPECS, fetchable_by_eye, run, seen_by_eye, strategies
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.evaluation.metrics import (
-    FAR,
-    Recall,
+    FAR_TOKENS,
+    RecallMetric,
 )
-from ctxlab.evaluation.metrics.recall import tiers
+from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -30,7 +30,7 @@ from ctxlab.messages.types import (
 from ctxlab.strategies import (
     Strategy,
     as_strategy,
-    parse,
+    parse_strategy,
 )
 from ctxlab.tokens.counter import TokenCounter
 
@@ -39,27 +39,28 @@ def reads(path: str, id: str = "c1") -> Message:
     return Message("assistant", None, tool_calls=(ToolCall(id, "read", f'{{"path": "{path}"}}'),))
 
 
-def check(tape: Tape, strategy: Strategy, limit: int) -> None:
-    trace, sent = run(tape, strategy, limit)
-    found = tiers(tape.needs, [trace])
-    seen, fetchable = seen_by_eye(tape, sent), fetchable_by_eye(tape, sent)
-    assert found.seen[0].tolist() == seen.tolist()
-    assert found.pointer[0].tolist() == (fetchable & ~seen).tolist()
+def check(prepared: PreparedRecording, strategy: Strategy, limit: int) -> None:
+    trace, sent = run(prepared, strategy, limit)
+    found = measure_need_visibility(prepared.needs, [trace])
+    seen, fetchable = seen_by_eye(prepared, sent), fetchable_by_eye(prepared, sent)
+    assert found.in_view[0].tolist() == seen.tolist()
+    assert found.fetchable[0].tolist() == (fetchable & ~seen).tolist()
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=conversations(), limit=limits())
 def test_a_need_is_in_view_where_a_text_that_is_sent_holds_it(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    check(tape_of(messages, counter), parse(spec), limit)
+    check(prepare_messages(messages, counter), parse_strategy(spec), limit)
 
 
 @given(strange_conversations(), strategies(), limits())
 def test_the_same_holds_in_conversations_that_no_provider_accepts(
     counter: TokenCounter, messages: tuple[Message, ...], strategy: Strategy, limit: int
 ) -> None:
-    check(tape_of(messages, counter), strategy, limit)
+    check(prepare_messages(messages, counter), strategy, limit)
 
 
 KEEP = st.lists(st.integers(0, 40), unique=True, max_size=12)
@@ -81,19 +82,19 @@ def test_the_same_holds_for_plain_functions(
             old[i].replace(content="512") if i % 5 == 4 else old[i] for i in again if i < len(old)
         ]
 
-    tape = tape_of(messages, counter)
+    prepared = prepare_messages(messages, counter)
     for strategy in (
         as_strategy(pick),
         as_strategy(pick) | as_strategy(pick_again),
-        parse("panic") | pick,
+        parse_strategy("panic") | pick,
     ):
-        check(tape, strategy, limit)
+        check(prepared, strategy, limit)
 
 
 def test_a_summary_shows_what_it_says_in_a_request_that_panics_too(counter: TokenCounter) -> None:
     class summary_then_fork:
         def __call__(self, context: Context) -> Context:
-            if context.length == 5:
+            if context.history_length == 5:
                 context.fold(0, 3, Message("user", "earlier: src/io.py"))
             return context.fork()
 
@@ -102,10 +103,10 @@ def test_a_summary_shows_what_it_says_in_a_request_that_panics_too(counter: Toke
         Message("assistant", "yes"),
         Message("user", "so?"),
     ]
-    tape = tape_of(
+    prepared = prepare_messages(
         [*talk, Message("assistant", "hm"), Message("user", "go"), reads("src/io.py")], counter
     )
-    check(tape, summary_then_fork(), 10**6)
+    check(prepared, summary_then_fork(), 10**6)
 
 
 def test_nothing_is_fetchable_before_its_stub_stands_there(counter: TokenCounter) -> None:
@@ -115,8 +116,8 @@ def test_nothing_is_fetchable_before_its_stub_stands_there(counter: TokenCounter
         Message("tool", "a" * 99 + " src/io.py", tool_call_id="c1"),
     ]
     again = [reads("src/io.py"), Message("tool", "b" * 99, tool_call_id="c1"), reads("src/io.py")]
-    tape = tape_of([*talk, *again], counter)
-    check(tape, parse("tool_result_cap(chars=50) | observation_mask(keep=1)"), 10**6)
+    prepared = prepare_messages([*talk, *again], counter)
+    check(prepared, parse_strategy("tool_result_cap(chars=50) | observation_mask(keep=1)"), 10**6)
 
 
 def test_one_message_may_stand_for_several(counter: TokenCounter) -> None:
@@ -124,13 +125,13 @@ def test_one_message_may_stand_for_several(counter: TokenCounter) -> None:
 
     class same_for_all:
         def __call__(self, context: Context) -> Context:
-            for index in range(context.length - 1):
+            for index in range(context.history_length - 1):
                 if context.entries[index].form is Form.VERBATIM:
                     context.replace(index, both)
             return context
 
     talk = [Message("user", "see src/io.py"), Message("user", "fly HAT136"), Message("user", "go")]
-    check(tape_of([*talk, reads("HAT136")], counter), same_for_all(), 10**6)
+    check(prepare_messages([*talk, reads("HAT136")], counter), same_for_all(), 10**6)
 
 
 def test_an_inserted_message_outlives_an_edit_on_its_left(counter: TokenCounter) -> None:
@@ -142,31 +143,32 @@ def test_an_inserted_message_outlives_an_edit_on_its_left(counter: TokenCounter)
             return fork
 
     talk = [Message("user", "go"), Message("user", "fly HAT136"), Message("user", "now")]
-    check(tape_of([*talk, reads("HAT136")], counter), inserts_then_drops(), 10**6)
+    check(prepare_messages([*talk, reads("HAT136")], counter), inserts_then_drops(), 10**6)
 
 
-@given(messages=conversations(), far=st.sampled_from([0, 20, 100, FAR]), limit=limits())
+@given(messages=conversations(), far=st.sampled_from([0, 20, 100, FAR_TOKENS]), limit=limits())
 @example(messages=(), far=0, limit=1)
 def test_an_argument_is_averaged_first(
     messages: tuple[Message, ...], far: int, limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter, TOOLS)
+    prepared = prepare_messages(messages, counter, TOOLS)
     traces = [
-        play(tape, parse(s), tape.budget(limit)) for s in ("full", "sliding_window()", "nothing")
+        replay_trace(prepared, parse_strategy(s), prepared.make_budget(limit))
+        for s in ("full", "sliding_window()", "nothing")
     ]
-    needs, found = tape.needs, tiers(tape.needs, traces)
-    columns = Recall(far).measure(tape, traces)
+    needs, found = prepared.needs, measure_need_visibility(prepared.needs, traces)
+    columns = RecallMetric(far).measure(prepared, traces)
     for row in range(len(traces)):
         naive: dict[str, dict[int, float]] = {name: defaultdict(float) for name in columns}
         for suffix, wanted in (("", None), ("far_", True), ("near_", False)):
             by_argument: dict[int, list[int]] = defaultdict(list)
             for i in range(len(needs)):
-                if wanted is None or (needs.gap[i] > far) is np.bool_(wanted):
+                if wanted is None or (needs.gap_tokens[i] > far) is np.bool_(wanted):
                     by_argument[needs.argument[i]].append(i)
             for argument, members in by_argument.items():
                 request = needs.arguments[argument].request
-                seen = np.mean([found.seen[row, i] for i in members])
-                pointed = np.mean([found.pointer[row, i] for i in members])
+                seen = np.mean([found.in_view[row, i] for i in members])
+                pointed = np.mean([found.fetchable[row, i] for i in members])
                 parts = {
                     "arguments": 1.0,
                     "seen": seen,
@@ -177,7 +179,7 @@ def test_an_argument_is_averaged_first(
                     if suffix + name in naive:
                         naive[suffix + name][request] += value
         for name, values in naive.items():
-            expected = [values[r] for r in range(len(tape.requests))]
+            expected = [values[r] for r in range(len(prepared.request_positions))]
             np.testing.assert_allclose(columns[name][row], expected, atol=1e-9)
 
 
@@ -185,7 +187,7 @@ def test_an_argument_is_averaged_first(
 def test_full_history_recalls_everything_and_nothing_recalls_least_of_the_cuts(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
+    prepared = prepare_messages(messages, counter)
     specs = (
         "nothing",
         "sliding_window()",
@@ -193,8 +195,10 @@ def test_full_history_recalls_everything_and_nothing_recalls_least_of_the_cuts(
         "chunked_window(max_history=3)",
         "full",
     )
-    traces = [play(tape, parse(spec), tape.budget(limit)) for spec in specs]
-    seen = tiers(tape.needs, traces).seen
+    traces = [
+        replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit)) for spec in specs
+    ]
+    seen = measure_need_visibility(prepared.needs, traces).in_view
     assert seen[-1].all()
     assert all((seen[0] <= row).all() for row in seen)
 
@@ -208,12 +212,16 @@ LESS_TO_MORE = (
 )
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("specs", LESS_TO_MORE, ids=lambda specs: specs[0].split("(")[0])
 @given(messages=conversations())
 def test_keeping_more_never_recalls_less(
     specs: list[str], messages: tuple[Message, ...], counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    seen = tiers(tape.needs, [play(tape, parse(s), tape.budget(10**6)) for s in specs]).seen
+    prepared = prepare_messages(messages, counter)
+    seen = measure_need_visibility(
+        prepared.needs,
+        [replay_trace(prepared, parse_strategy(s), prepared.make_budget(10**6)) for s in specs],
+    ).in_view
     for less, more in pairwise(seen):
         assert (less <= more).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from generated import TOOLS, conversations, limits, strange_conversations, tape_of
+from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run, strategies
@@ -11,14 +11,14 @@ from replaying import run, strategies
 from ctxlab.context.context import Context
 from ctxlab.errors import ModelUnavailable
 from ctxlab.evaluation.engine import (
-    Tape,
-    play,
+    PreparedRecording,
+    replay_trace,
 )
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import (
     METRICS,
-    Usage,
-    Validity,
+    UsageMetric,
+    ValidityMetric,
 )
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
@@ -27,11 +27,11 @@ from ctxlab.messages.types import (
     Recording,
     ToolCall,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import (
     Strategy,
     full,
-    parse,
+    parse_strategy,
 )
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
@@ -52,17 +52,20 @@ def test_every_request_is_measured_as_it_was_sent_and_by_the_rules_of_its_provid
     model: str,
     counter: TokenCounter,
 ) -> None:
-    tape = Tape(Recording("r", messages, TOOLS), counter, model=find_model(model))
-    trace, requests = run(tape, strategy, tape.budget(limit, reserve))
-    usage, validity = Usage().measure(tape, [trace]), Validity().measure(tape, [trace])
+    prepared = PreparedRecording(Recording("r", messages, TOOLS), counter, model=find_model(model))
+    trace, requests = run(prepared, strategy, prepared.make_budget(limit, reserve))
+    usage, validity = (
+        UsageMetric().measure(prepared, [trace]),
+        ValidityMetric().measure(prepared, [trace]),
+    )
     for i, sent in enumerate(requests):
-        tokens = counter.request(sent.messages, TOOLS)
+        tokens = counter.count_request(sent.messages, TOOLS)
         assert usage["tokens"][0, i] == tokens
         assert usage["messages"][0, i] == len(sent.messages)
         assert usage["over"][0, i] == max(0, tokens - (limit - reserve))
         assert usage["overflow"][0, i] == (tokens > limit - reserve)
         assert usage["panicked"][0, i] == ((i, "panic") in trace.context.events)
-        assert validity["faults"][0, i] == len(check(sent.messages, tape.provider))
+        assert validity["faults"][0, i] == len(find_violations(sent.messages, prepared.provider))
         assert validity["invalid"][0, i] == bool(validity["faults"][0, i])
 
 
@@ -71,9 +74,9 @@ def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(
 ) -> None:
     class drops_the_first_call:
         def __call__(self, context: Context) -> Context:
-            if context.turn == 1:
+            if context.request_index == 1:
                 context.drop(1, 2)
-            if context.turn == 3:
+            if context.request_index == 3:
                 context.drop(1, 2)
             return context
 
@@ -81,19 +84,19 @@ def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(
     for i in range(5):
         talk.append(Message("assistant", None, tool_calls=(ToolCall(f"c{i}", "f"),)))
         talk.append(Message("tool", "42", tool_call_id=f"c{i}"))
-    tape = tape_of(talk, counter)
-    trace = play(tape, drops_the_first_call(), tape.budget(1000))
-    assert Validity().measure(tape, [trace])["invalid"].tolist() == [[0, 1, 1, 0, 0]]
+    prepared = prepare_messages(talk, counter)
+    trace = replay_trace(prepared, drops_the_first_call(), prepared.make_budget(1000))
+    assert ValidityMetric().measure(prepared, [trace])["invalid"].tolist() == [[0, 1, 1, 0, 0]]
 
 
 def test_columns_and_scores_explain_themselves_and_have_names_of_their_own(
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of((Message("user", "a"), Message("assistant", "b")), counter)
-    trace = play(tape, full(), tape.budget(9))
+    prepared = prepare_messages((Message("user", "a"), Message("assistant", "b")), counter)
+    trace = replay_trace(prepared, full(), prepared.make_budget(9))
     names: list[str] = []
     for metric in METRICS.values():
-        measured = metric.measure(tape, [trace, trace])
+        measured = metric.measure(prepared, [trace, trace])
         assert list(measured) == [column.name for column in metric.columns]
         assert all(np.shape(values) == (2, 1) for values in measured.values())
         names += measured
@@ -118,11 +121,11 @@ def busy(request: object) -> ModelUnavailable:
 
 
 def test_what_a_model_was_to_write_is_counted_by_whether_it_did(counter: TokenCounter) -> None:
-    spec = parse("rolling_summary(model='gpt-4o-mini') | panic()")
+    spec = parse_strategy("rolling_summary(model='gpt-4o-mini') | panic()")
     for answer, share in ((a_summary, 0), (busy, 1)):
-        tape = Tape(chat(), counter, ScriptedClient(answer))
-        trace = play(tape, spec, tape.budget(600))
-        found = Usage().measure(tape, [trace])
+        prepared = PreparedRecording(chat(), counter, ScriptedClient(answer))
+        trace = replay_trace(prepared, spec, prepared.make_budget(600))
+        found = UsageMetric().measure(prepared, [trace])
         summaries = sum(event == "summary" for _, event in trace.context.events)
         assert found["written"].sum() == summaries > 3
         assert found["fallbacks"].sum() == share * summaries
@@ -132,24 +135,26 @@ def test_what_a_model_was_to_write_is_counted_by_whether_it_did(counter: TokenCo
 def test_a_text_counts_once_however_many_of_its_parts_failed(counter: TokenCounter) -> None:
     class reports:
         def __call__(self, context: Context) -> Context:
-            if context.turn == 0:
+            if context.request_index == 0:
                 context.report("summary fallback: part 1 of 3: busy")
                 context.report("summary fallback: part 2 of 3: busy")
                 context.report("summary rejected: longer than what it stands for")
-            if context.turn == 1:
+            if context.request_index == 1:
                 context.report("contents fallback: busy")
-                context.spend("m", Reply(Message("assistant", "x")))
+                context.record_call("m", Reply(Message("assistant", "x")))
                 context.report("summary")
             if (
-                context.turn == 2
+                context.request_index == 2
             ):  # such as embeddings, of which nothing is reported where they come
-                context.spend("m", Reply(Message("assistant", "")))
-            if context.turn == 3:  # no model was asked
+                context.record_call("m", Reply(Message("assistant", "")))
+            if context.request_index == 3:  # no model was asked
                 context.report("summary")
             return context
 
-    tape = Tape(chat(4), counter)
-    found = Usage().measure(tape, [play(tape, reports(), tape.budget(10**6))])
+    prepared = PreparedRecording(chat(4), counter)
+    found = UsageMetric().measure(
+        prepared, [replay_trace(prepared, reports(), prepared.make_budget(10**6))]
+    )
     assert found["written"].tolist() == [[1, 2, 1, 0]]
     assert found["fallbacks"].tolist() == [[1, 1, 0, 0]]
 

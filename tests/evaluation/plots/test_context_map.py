@@ -13,10 +13,10 @@ from ctxlab.evaluation.plots import (
     colors as palette,
 )
 from ctxlab.evaluation.plots import (
-    context_map,
+    plot_context_map,
 )
 from ctxlab.evaluation.replay import (
-    STATES,
+    MESSAGE_STATES,
     replay,
 )
 from ctxlab.messages.types import (
@@ -47,22 +47,22 @@ def marks(ax: Axes, tier: str) -> set[tuple[int, int]]:
 
 def test_it_draws_on_the_axes_it_is_given_and_returns_them(recordings: list[Recording]) -> None:
     _, ax = plt.subplots()
-    assert context_map(replay(recordings[0], "panic", 0.5), ax=ax) is ax
+    assert plot_context_map(replay(recordings[0], "panic", 0.5), ax=ax) is ax
     assert ax.images
 
 
 def test_there_is_a_colour_for_every_state_and_no_two_are_alike() -> None:
-    assert set(palette.STATES) == set(STATES)
-    assert len(set(palette.STATES.values())) == len(STATES)
+    assert set(palette.STATE_COLORS) == set(MESSAGE_STATES)
+    assert len(set(palette.STATE_COLORS.values())) == len(MESSAGE_STATES)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_cell_has_the_colour_of_its_state(strategy: str, recordings: list[Recording]) -> None:
     close = replay(recordings[0], strategy, 0.4)
-    shown = np.asarray(context_map(close).images[0].get_array())
-    for code, state in enumerate(STATES):
+    shown = np.asarray(plot_context_map(close).images[0].get_array())
+    for code, state in enumerate(MESSAGE_STATES):
         cells = close.states[:, : shown.shape[1]] == code
-        assert np.allclose(shown[cells], to_rgb(palette.STATES[state]))
+        assert np.allclose(shown[cells], to_rgb(palette.STATE_COLORS[state]))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -70,9 +70,9 @@ def test_the_legend_holds_the_states_that_occur_and_no_others(
     strategy: str, recordings: list[Recording]
 ) -> None:
     close = replay(recordings[0], strategy, 0.4)
-    sent = close.states[:, : close.tape.requests[-1]]
-    occur = {STATES[code] for code in np.unique(sent)} - {"absent"}
-    assert {name for name in legend_of(context_map(close)) if name in STATES} == occur
+    sent = close.states[:, : close.prepared.request_positions[-1]]
+    occur = {MESSAGE_STATES[code] for code in np.unique(sent)} - {"absent"}
+    assert {name for name in legend_of(plot_context_map(close)) if name in MESSAGE_STATES} == occur
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -83,28 +83,28 @@ def test_every_need_that_was_not_in_view_is_marked_where_it_had_last_stood(
     close = replay(recordings[0], strategy, 0.4)
     needs = close.needs[close.needs["tier"] == tier]
     expected = set(zip(needs["last"].tolist(), needs["request"].tolist(), strict=True))
-    assert marks(context_map(close), tier) == expected
+    assert marks(plot_context_map(close), tier) == expected
 
 
 def test_the_recordings_made_here_do_lose_something(recordings: list[Recording]) -> None:
-    assert marks(context_map(replay(recordings[0], "panic", 0.4)), "lost")
+    assert marks(plot_context_map(replay(recordings[0], "panic", 0.4)), "lost")
     stubs = replay(recordings[0], "observation_mask(keep=3) | panic", 0.9)
-    assert marks(context_map(stubs), "pointer")
+    assert marks(plot_context_map(stubs), "pointer")
 
 
 def test_where_nothing_was_missed_nothing_is_marked(recordings: list[Recording]) -> None:
-    ax = context_map(replay(recordings[0], "full", 1.0))
+    ax = plot_context_map(replay(recordings[0], "full", 1.0))
     assert not ax.collections
     assert legend_of(ax) == ["verbatim"]
 
 
 def test_the_title_says_which_recording_strategy_and_limit(recordings: list[Recording]) -> None:
     close = replay(recordings[0], "observation_mask(keep=3) | panic", 3000)
-    title = context_map(close).get_title(loc="left")
+    title = plot_context_map(close).get_title(loc="left")
     assert title == "alpha\nobservation_mask(keep=3) | panic, 3,000 tokens"
 
 
 def test_a_recording_without_a_model_call_is_an_error() -> None:
     quiet = Recording("quiet", (Message("user", "hello?"),))
     with pytest.raises(SpecError, match="quiet"):
-        context_map(replay(quiet, "panic", 100))
+        plot_context_map(replay(quiet, "panic", 100))

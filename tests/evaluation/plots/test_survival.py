@@ -1,4 +1,4 @@
-"""The cliff draws what ``Survival.by`` says, and no interval that it does not have."""
+"""The plot draws what ``SurvivalResults.breakdown`` gives, and no interval that it does not have."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from ctxlab.errors import (
     SpecError,
     UnknownName,
 )
-from ctxlab.evaluation.plots import cliff
+from ctxlab.evaluation.plots import plot_survival
 from ctxlab.evaluation.survival import (
-    Survival,
-    survival_of,
+    SurvivalResults,
+    measure_survival,
 )
 from ctxlab.messages.types import Recording
 
 SPECS = ("full", "rolling_summary", "sliding_window", "observation_mask(keep=2)")
 
 
-def found(recordings: list[Recording], *limits: float) -> Survival:
-    return survival_of(recordings, SPECS, limits or (0.5,), workers=1)
+def found(recordings: list[Recording], *limits: float) -> SurvivalResults:
+    return measure_survival(recordings, SPECS, limits or (0.5,), workers=1)
 
 
+@pytest.mark.simulations(smoke=True)
 @pytest.mark.parametrize(
     ("by", "figure"), [("round", "survival"), ("distance", "survival"), ("depth", "survival_end")]
 )
@@ -30,8 +31,8 @@ def test_a_line_holds_the_shares_of_its_strategy(
     recordings: list[Recording], by: str, figure: str
 ) -> None:
     survival = found(recordings)
-    ax = cliff(survival, by)
-    board = survival.by(by)
+    ax = plot_survival(survival, by)
+    board = survival.breakdown(by)
     lines = {line.get_gid(): line for line in ax.get_lines() if line.get_gid()}
     assert set(lines) == set(board["strategy"])
     labels = [tick.get_text() for tick in ax.get_xticklabels()]
@@ -45,7 +46,7 @@ def test_a_line_holds_the_shares_of_its_strategy(
 def test_only_five_clusters_have_intervals_and_filled_points(recordings: list[Recording]) -> None:
     for several, filled in ((recordings, True), (recordings[:4], False)):
         survival = found(several)
-        ax = cliff(survival, "depth")
+        ax = plot_survival(survival, "depth")
         points = [line for line in ax.get_lines() if np.size(line.get_xdata()) == 1]
         assert any(point.get_markerfacecolor() == "white" for point in points) is not filled
         bars = [
@@ -58,7 +59,7 @@ def test_only_five_clusters_have_intervals_and_filled_points(recordings: list[Re
 
 
 def test_it_says_what_stands_behind_it(recordings: list[Recording]) -> None:
-    ax = cliff(found(recordings, 2000.0, 0.5), limit=2000)
+    ax = plot_survival(found(recordings, 2000.0, 0.5), limit=2000)
     assert ax.get_title("left").startswith("50 canaries, 5 clusters, within 2,000 tokens")
     assert "availability" in ax.get_ylabel()
     legend = ax.get_legend()
@@ -69,13 +70,15 @@ def test_it_says_what_stands_behind_it(recordings: list[Recording]) -> None:
 def test_a_limit_that_is_not_there_or_not_chosen_is_refused(recordings: list[Recording]) -> None:
     survival = found(recordings, 2000.0, 0.5)
     with pytest.raises(SpecError, match=r"choose one of 0\.5, 2000"):
-        cliff(survival)
+        plot_survival(survival)
     with pytest.raises(SpecError, match="choose one of"):
-        cliff(survival, limit=16000)
+        plot_survival(survival, limit=16000)
     with pytest.raises(UnknownName, match="axis of survival"):
-        cliff(survival, "kinds")
+        plot_survival(survival, "kinds")
 
 
 def test_results_are_refused_with_what_draws_them(recordings: list[Recording]) -> None:
-    with pytest.raises(SpecError, match=r"survival: .*not Results; ctxlab\.frontier draws results"):
-        cliff(found(recordings).results)  # type: ignore[arg-type]
+    with pytest.raises(
+        SpecError, match=r"survival: .*not Results; ctxlab\.plot_frontier draws results"
+    ):
+        plot_survival(found(recordings).results)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.evaluation.probing.call_matching import (
-    match,
+    match_calls,
     same_arguments,
 )
 from ctxlab.messages.types import ToolCall
@@ -49,7 +49,7 @@ def shuffled(value: Any, chance: random.Random) -> Any:
 
 @given(CALLS)
 def test_calls_agree_with_themselves(calls: list[ToolCall]) -> None:
-    found = match(calls, calls)
+    found = match_calls(calls, calls)
     assert found[:4] == (1, 1, 1, 1)
     assert math.isnan(found.entities) or found.entities == 1
 
@@ -58,7 +58,7 @@ def test_calls_agree_with_themselves(calls: list[ToolCall]) -> None:
 def test_the_order_of_calls_says_nothing(calls: list[ToolCall], chance: random.Random) -> None:
     other = calls.copy()
     chance.shuffle(other)
-    assert match(calls, other)[:4] == (1, 1, 1, 1)
+    assert match_calls(calls, other)[:4] == (1, 1, 1, 1)
 
 
 @given(ARGUMENTS, st.randoms(use_true_random=False), st.sampled_from([None, 2]))
@@ -73,7 +73,7 @@ def test_the_order_of_keys_and_the_white_space_of_json_say_nothing(
 def test_shares_keep_their_bounds_and_name_and_arguments_bound_both(
     recorded: list[ToolCall], said: list[ToolCall]
 ) -> None:
-    found = match(recorded, said)
+    found = match_calls(recorded, said)
     assert 0 <= found.both <= found.leaves + 1e-9
     assert found.leaves <= found.name + 1e-9 <= 1 + 2e-9
     assert found.both <= found.arguments <= 1
@@ -84,7 +84,7 @@ def test_shares_keep_their_bounds_and_name_and_arguments_bound_both(
 def test_who_is_compared_with_whom_says_nothing(
     recorded: list[ToolCall], said: list[ToolCall]
 ) -> None:
-    one, other = match(recorded, said), match(said, recorded)
+    one, other = match_calls(recorded, said), match_calls(said, recorded)
     assert one[:3] == other[:3]
 
 
@@ -93,8 +93,10 @@ def test_a_call_too_many_is_seen_and_so_is_one_that_is_missing(
     calls: list[ToolCall], more: ToolCall
 ) -> None:
     share = len(calls) / (len(calls) + 1)
-    assert match(calls, [*calls, more]).name == match([*calls, more], calls).name == share
-    assert match(calls, [*calls, more]).both == share
+    assert (
+        match_calls(calls, [*calls, more]).name == match_calls([*calls, more], calls).name == share
+    )
+    assert match_calls(calls, [*calls, more]).both == share
 
 
 @given(TEXTS, TEXTS, TEXTS)
@@ -139,7 +141,9 @@ def test_what_may_mean_another_thing_is_not_equal(one: str, other: str) -> None:
 
 
 def test_arguments_agree_whatever_the_tool_and_leaves_only_within_it() -> None:
-    found = match([ToolCall("a", "read", '{"p": "x"}')], [ToolCall("b", "open", '{"p": "x"}')])
+    found = match_calls(
+        [ToolCall("a", "read", '{"p": "x"}')], [ToolCall("b", "open", '{"p": "x"}')]
+    )
     assert found[:4] == (0, 1, 0, 0)
 
 
@@ -147,16 +151,16 @@ def test_the_call_of_the_same_name_that_is_most_alike_is_the_one_compared() -> N
     wanted = ToolCall("a", "read", '{"p": "x", "from": 1, "to": 9}')
     near = ToolCall("b", "read", '{"p": "x", "from": 1, "to": 8}')
     far = ToolCall("c", "read", '{"p": "y", "from": 2, "to": 8}')
-    assert match([wanted], [far, near]).leaves == pytest.approx(2 / 3 / 2)
-    assert match([wanted, wanted], [far, wanted]).leaves == pytest.approx((1 + 0) / 2)
+    assert match_calls([wanted], [far, near]).leaves == pytest.approx(2 / 3 / 2)
+    assert match_calls([wanted, wanted], [far, wanted]).leaves == pytest.approx((1 + 0) / 2)
 
 
 def test_an_entity_is_named_wherever_it_stands_in_the_arguments() -> None:
     recorded = [ToolCall("a", "bash", '{"command": "cat src/io.py | grep read_all"}')]
     said = [ToolCall("b", "edit", '{"path": "src/io.py", "old": "x"}')]
-    assert match(recorded, said).entities == 0.5
-    assert match(recorded, []).entities == 0
-    assert math.isnan(match([ToolCall("a", "bash", '{"command": "ls"}')], said).entities)
+    assert match_calls(recorded, said).entities == 0.5
+    assert match_calls(recorded, []).entities == 0
+    assert math.isnan(match_calls([ToolCall("a", "bash", '{"command": "ls"}')], said).entities)
 
 
 def test_arguments_nested_beyond_reach_are_compared_as_text() -> None:

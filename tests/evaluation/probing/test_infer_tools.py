@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.evaluation.probing.infer_tools import tools_seen
+from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -65,13 +65,13 @@ def said(*texts: str, name: str = "read") -> list[Message]:
 
 @given(ARGUMENTS)
 def test_every_call_is_admitted_by_the_definition_derived_from_it(given: list[Any]) -> None:
-    (tool,) = tools_seen(said(*map(json.dumps, given)))
+    (tool,) = infer_tool_definitions(said(*map(json.dumps, given)))
     assert all(admits(tool["function"]["parameters"], each) for each in given)
 
 
 @given(ARGUMENTS)
 def test_what_is_required_is_what_every_call_has(given: list[Any]) -> None:
-    (tool,) = tools_seen(said(*map(json.dumps, given)))
+    (tool,) = infer_tool_definitions(said(*map(json.dumps, given)))
     parameters = tool["function"]["parameters"]
     assert set(parameters["required"]) == set.intersection(*(set(each) for each in given))
     assert set(parameters["properties"]) == set().union(*given)
@@ -84,7 +84,7 @@ def test_every_array_says_what_is_in_it(given: list[Any]) -> None:
         inner = [*schema.get("properties", {}).values(), *filter(None, [schema.get("items")])]
         return ("array" not in types or "items" in schema) and all(map(arrays, inner))
 
-    (tool,) = tools_seen(said(*map(json.dumps, given)))
+    (tool,) = infer_tool_definitions(said(*map(json.dumps, given)))
     assert arrays(tool["function"]["parameters"])
     json.dumps(tool)
     assert "type read = " in render_tools([tool])
@@ -97,11 +97,13 @@ def test_tools_stand_in_the_order_of_their_first_calls() -> None:
         *said("{}", "{}", name="a"),
         *said("", name="b"),
     ]
-    assert [tool["function"]["name"] for tool in tools_seen(messages)] == ["b", "a"]
+    assert [tool["function"]["name"] for tool in infer_tool_definitions(messages)] == ["b", "a"]
 
 
 def test_types_that_were_seen_are_joined_and_whole_numbers_are_numbers() -> None:
-    (tool,) = tools_seen(said('{"a": 1, "b": 1, "c": true}', '{"a": 1.5, "b": "x", "c": false}'))
+    (tool,) = infer_tool_definitions(
+        said('{"a": 1, "b": 1, "c": true}', '{"a": 1.5, "b": "x", "c": false}')
+    )
     assert tool["function"]["parameters"]["properties"] == {
         "a": {"type": "number"},
         "b": {"type": ["integer", "string"]},
@@ -111,12 +113,12 @@ def test_types_that_were_seen_are_joined_and_whole_numbers_are_numbers() -> None
 
 def test_an_object_of_many_keys_is_data_and_not_spelt_out() -> None:
     many = json.dumps({"map": {f"key{i}": i for i in range(40)}})
-    (tool,) = tools_seen(said(many))
+    (tool,) = infer_tool_definitions(said(many))
     assert tool["function"]["parameters"]["properties"]["map"] == {"type": "object"}
 
 
 def test_calls_that_are_no_json_object_show_the_name_alone() -> None:
-    (tool,) = tools_seen(said("{broken", "[1]"))
+    (tool,) = infer_tool_definitions(said("{broken", "[1]"))
     assert tool["function"] == {
         "name": "read",
         "parameters": {"type": "object", "properties": {}, "required": []},

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from running import a_recording
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.comparison.paired import compare
-from ctxlab.evaluation.probing.next_action_plan import drawn
-from ctxlab.evaluation.probing.next_action_results import Agreement
+from ctxlab.evaluation.comparison.paired import compare_strategies
+from ctxlab.evaluation.probing.next_action_plan import sample_stretches
+from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Request
@@ -29,8 +29,8 @@ from ctxlab.messages.types import (
     Recording,
     ToolCall,
 )
-from ctxlab.messages.validation import check
-from ctxlab.strategies.registry import LINEUP
+from ctxlab.messages.validation import find_violations
+from ctxlab.strategies.registry import DEFAULT_LINEUP
 
 # --- what comes out ---------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def test_shares_are_counts_of_what_agrees_with_the_recorded_calls() -> None:
         hits += said[0] == call.name and json.loads(said[1][:-1]) == json.loads(call.arguments)
         total += 1
         texts += not row.said
-    assert total == sum(len(each.requests) - 1 for each in RECORDINGS)
+    assert total == sum(len(each.request_positions) - 1 for each in RECORDINGS)
     assert board(found)["agrees_both"][WINDOW] == pytest.approx(hits / total)
     assert board(found)["agrees_name"][WINDOW] == pytest.approx(hits / total)
 
@@ -74,7 +74,7 @@ def test_late_requests_are_among_those_that_are_drawn() -> None:
     frame = asked(requests=5).answers
     for _, positions in frame.groupby("recording")["position"]:
         chosen = sorted(set(positions))
-        last = RECORDINGS[0].requests[-2]
+        last = RECORDINGS[0].request_positions[-2]
         assert len(chosen) == 5
         assert chosen[0] <= last / 5 + 2
         assert chosen[-1] >= last * 4 / 5 - 2
@@ -83,7 +83,7 @@ def test_late_requests_are_among_those_that_are_drawn() -> None:
 @given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 3))
 def test_one_of_each_stretch_is_drawn(size: int, count: int, seed: int) -> None:
     among = [3 * i for i in range(size)]
-    picked = drawn(among, count, (seed,))
+    picked = sample_stretches(among, count, (seed,))
     assert len(picked) == (size if not 0 < count < size else count)
     assert list(picked) == sorted(set(picked) & set(among))
     if 0 < count < size:
@@ -102,6 +102,7 @@ def test_the_same_seed_draws_the_same_whatever_else_is_read() -> None:
     )
 
 
+@pytest.mark.e2e
 def test_differing_draws_only_where_something_is_left_out() -> None:
     all_of_them, found = asked(strategies=WINDOW), asked(strategies=WINDOW, differing=True)
     assert 0 < board(all_of_them)["differs_rate"][WINDOW] < 1
@@ -111,6 +112,7 @@ def test_differing_draws_only_where_something_is_left_out() -> None:
         asked(strategies="full", differing=True)
 
 
+@pytest.mark.e2e
 def test_turns_without_a_call_are_asked_only_when_they_are_wanted() -> None:
     def chatty(request: Request) -> Message:
         return (
@@ -164,8 +166,8 @@ def test_results_are_sums_of_the_frame() -> None:
 def test_equal_requests_are_asked_once() -> None:
     client = scripted()
     found = asked(client, ["full", "panic", "full | panic", WINDOW], limits=[50_000, 100_000])
-    contexts = {tuple(map(repr, request.messages)) for request in client.asked}
-    assert len(client.asked) == len(contexts)
+    contexts = {tuple(map(repr, request.messages)) for request in client.requests}
+    assert len(client.requests) == len(contexts)
     assert len(found.answers) == 6 * 12 * 4 * 2
     same = found.answers[found.answers["strategy"] != WINDOW]
     assert same.groupby(["recording", "position"])["said"].nunique().max() == 1
@@ -174,9 +176,9 @@ def test_equal_requests_are_asked_once() -> None:
 def test_what_is_sent_is_what_the_replay_sends_and_nothing_later() -> None:
     client = scripted()
     asked(client, "full", requests=0, recordings=RECORDINGS[:1])
-    sent = [request.messages for request in client.asked]
+    sent = [request.messages for request in client.requests]
     messages = RECORDINGS[0].messages
-    assert sent == [messages[:position] for position in RECORDINGS[0].requests[:-1]]
+    assert sent == [messages[:position] for position in RECORDINGS[0].request_positions[:-1]]
 
 
 def test_definitions_are_the_recorded_ones_else_those_that_the_calls_show() -> None:
@@ -190,7 +192,7 @@ def test_definitions_are_the_recorded_ones_else_those_that_the_calls_show() -> N
         client = scripted()
         found = asked(client, "full", recordings=[recorded], tools=given_)
         (described,) = found.manifest["recordings"]
-        names = [t["function"]["name"] for t in client.asked[0].tools]
+        names = [t["function"]["name"] for t in client.requests[0].tools]
         assert described["tools"] == origin
         assert names == ["read_file"] * (2 if given_ else 1)
         assert (described["tool_tokens"] > 0) == (origin != "recorded")
@@ -222,7 +224,7 @@ def test_what_a_provider_would_refuse_is_not_asked_and_counted() -> None:
 
     client = scripted()
     found = asked(client, ["full", orphans], requests=0, recordings=RECORDINGS[:1])
-    assert all(not check(request.messages, "openai") for request in client.asked)
+    assert all(not find_violations(request.messages, "openai") for request in client.requests)
     refused = found.answers[found.answers["why"] != ""]
     assert set(refused["strategy"]) == {"orphans"}
     assert len(refused) == 29  # before the first call there is none to leave out
@@ -237,7 +239,7 @@ def test_a_strategy_that_sends_nothing_at_all_is_not_asked_with_full_history() -
 
     client = scripted()
     found = asked(client, emptied)
-    assert client.asked == []
+    assert client.requests == []
     assert found.answers["outcome"].eq("invalid").all()
 
 
@@ -278,20 +280,20 @@ def test_what_makes_no_sense_is_said(wrong: dict[str, Any], said: str) -> None:
         asked(**wrong)
 
 
-@pytest.mark.parametrize("spec", [spec for spec in LINEUP if spec not in ("oracle",)])
+@pytest.mark.parametrize("spec", [spec for spec in DEFAULT_LINEUP if spec not in ("oracle",)])
 def test_requests_of_a_valid_strategy_are_valid_for_a_provider(spec: str) -> None:
     client = ScriptedClient(lambda request: "Well.")
     recordings = [a_recording(0), RECORDINGS[0]]
     found = asked(client, [spec], limits=[2000, 0.5], recordings=recordings)
-    assert client.asked
+    assert client.requests
     assert found.answers["why"].eq("").all()
-    assert all(not check(request.messages, "openai") for request in client.asked)
+    assert all(not find_violations(request.messages, "openai") for request in client.requests)
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     found = asked()
     found.save(tmp_path / "run")
-    assert Agreement.load(tmp_path / "run").equals(found)
+    assert NextActionResults.load(tmp_path / "run").equals(found)
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "run" / "answers.parquet"), found.answers
     )
@@ -299,14 +301,14 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
 
 def test_an_agreement_is_compared_as_any_results_are() -> None:
     found = asked(requests=0)
-    beside = found.beside_full().set_index("strategy")
-    table = compare(found, WINDOW, "nothing()", scores=["agrees_both"]).table
+    beside = found.difference_to_full().set_index("strategy")
+    table = compare_strategies(found, WINDOW, "nothing()", scores=["agrees_both"]).table
     assert 0 > beside["difference"][WINDOW] > beside["difference"]["nothing()"]
     assert not beside["high"]["nothing()"] >= 0  # it is the same in every recording, or clear
     assert table["difference"][0] == pytest.approx(
         beside["difference"][WINDOW] - beside["difference"]["nothing()"]
     )
-    assert asked(strategies=[WINDOW]).beside_full().empty
+    assert asked(strategies=[WINDOW]).difference_to_full().empty
 
 
 def test_an_empty_recording_is_listed_and_asked_nothing() -> None:
@@ -317,6 +319,7 @@ def test_an_empty_recording_is_listed_and_asked_nothing() -> None:
 # --- real recordings --------------------------------------------------------------------------------
 
 
+@pytest.mark.recordings
 @pytest.mark.parametrize(
     "name", ["claude-code-entireio", "mini-swe-agent", "tau-bench", "openhands"]
 )
@@ -326,15 +329,15 @@ def test_real_recordings_give_requests_that_are_valid(recorded: Path, name: str)
         pytest.skip(f"no recordings of {name} beside the others")
     recordings = list(islice(load(folder, on_error="skip"), 4))
     said: dict[tuple[Message, ...], Message] = {
-        each.messages[:p]: each.messages[p] for each in recordings for p in each.requests
+        each.messages[:p]: each.messages[p] for each in recordings for p in each.request_positions
     }
     client = ScriptedClient(
         lambda request: said.get(request.messages, Message("assistant", "I do not know."))
     )
     strategies = ["full", "observation_mask(keep=3) | sliding_window() | panic()", "nothing"]
     found = asked(client, strategies, limits=0.25, requests=6, recordings=recordings)
-    assert all(not check(request.messages, "openai") for request in client.asked)
-    assert all(request.tools for request in client.asked)
+    assert all(not find_violations(request.messages, "openai") for request in client.requests)
+    assert all(request.tools for request in client.requests)
     assert board(found)["agrees_both"]["full()"] == 1
     assert board(found)["agrees_both"]["nothing()"] < 1
     assert found.answers["outcome"].eq("answered").all()

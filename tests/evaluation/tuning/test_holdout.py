@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.tuning.holdout import (
-    cluster_of,
-    split,
+    cluster_name,
+    split_holdout,
 )
 from ctxlab.messages.types import (
     Message,
@@ -36,7 +36,7 @@ def recordings(clusters: list[tuple[str, int, int]]) -> list[Recording]:
 
 
 def clusters_of(some: list[Recording]) -> set[str]:
-    return {cluster_of(recording) for recording in some}
+    return {cluster_name(recording) for recording in some}
 
 
 @given(CLUSTERS, st.integers(0, 50), st.sampled_from([0.0, 0.3, 0.5, 0.6, 0.8]))
@@ -45,7 +45,7 @@ def test_no_cluster_stands_in_both_parts_and_nothing_is_lost(
 ) -> None:
     given_ = recordings(clusters)
     try:
-        tuned, held = split(given_, share, seed)
+        tuned, held = split_holdout(given_, share, seed)
     except SpecError:
         return
     assert not clusters_of(tuned) & clusters_of(held)
@@ -59,7 +59,7 @@ def test_every_kind_that_can_be_is_in_both_parts_in_proportion(
     clusters: list[tuple[str, int, int]], seed: int, share: float
 ) -> None:
     try:
-        tuned, held = split(recordings(clusters), share, seed)
+        tuned, held = split_holdout(recordings(clusters), share, seed)
     except SpecError:
         return
     for kind, count in Counter(kind for kind, _, _ in clusters).items():
@@ -77,16 +77,16 @@ def test_a_split_is_the_same_for_the_same_seed_whatever_is_said_in_the_recording
     others = [Recording(r.id, (Message("user", "other"),) * len(r.messages), format=r.format,
                         cluster=r.cluster) for r in given_]  # fmt: skip
     try:
-        parts = split(given_, 0.6, seed)
+        parts = split_holdout(given_, 0.6, seed)
     except SpecError:
         return
-    again = split(others, 0.6, seed)
+    again = split_holdout(others, 0.6, seed)
     assert [[r.id for r in part] for part in parts] == [[r.id for r in part] for part in again]
 
 
 def test_both_parts_are_alike_in_length_and_every_cluster_may_be_held_out() -> None:
     given_ = recordings([("a", 1, 2**number) for number in range(12)])
-    held = [frozenset(clusters_of(split(given_, 0.5, seed)[1])) for seed in range(60)]
+    held = [frozenset(clusters_of(split_holdout(given_, 0.5, seed)[1])) for seed in range(60)]
     assert len(set(held)) > 20
     assert set().union(*held) == clusters_of(given_)
     for some in held:
@@ -108,15 +108,15 @@ def test_too_few_clusters_are_refused_with_a_remedy_that_helps(
 ) -> None:
     given_ = recordings([("a", 2, 5)] * count)
     with pytest.raises(SpecError, match=r"interval needs 5.*a holdout of 0 reports") as error:
-        split(given_, share)
+        split_holdout(given_, share)
     assert remedy in str(error.value)
     if "is enough" in remedy:
-        _, held = split(given_, float(remedy.split("of ")[1].split()[0]))
+        _, held = split_holdout(given_, float(remedy.split("of ")[1].split()[0]))
         assert len(clusters_of(held)) == 5
-    assert split(given_, 0)[1] == []
+    assert split_holdout(given_, 0)[1] == []
 
 
 @pytest.mark.parametrize("share", [-0.1, 1, 2])
 def test_a_share_is_a_share(share: float) -> None:
     with pytest.raises(SpecError, match="from 0 to below 1"):
-        split(recordings([("a", 1, 5)] * 20), share)
+        split_holdout(recordings([("a", 1, 5)] * 20), share)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.evaluation.tuning.pareto import (
-    front,
-    ranks,
+    pareto_front,
+    pareto_ranks,
 )
 
 FEW = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, float("nan")])
@@ -31,12 +31,12 @@ def by_hand(points: list[tuple[float, float]]) -> list[bool]:
 @given(POINTS)
 def test_the_front_is_what_no_other_point_beats(points: list[tuple[float, float]]) -> None:
     cost, kept = [p[0] for p in points], [p[1] for p in points]
-    assert front(cost, kept).tolist() == by_hand(points)
+    assert pareto_front(cost, kept).tolist() == by_hand(points)
 
 
 @given(POINTS)
 def test_each_front_is_the_front_of_what_is_left(points: list[tuple[float, float]]) -> None:
-    of = ranks([p[0] for p in points], [p[1] for p in points]).tolist()
+    of = pareto_ranks([p[0] for p in points], [p[1] for p in points]).tolist()
     for number in range(max(of, default=-1) + 1):
         left = [p for p, rank in zip(points, of, strict=True) if rank >= number]
         assert by_hand(left) == [rank == number for rank in of if rank >= number]
@@ -49,6 +49,6 @@ def test_the_order_of_the_points_does_not_matter(
 ) -> None:
     mixed = list(range(len(points)))
     chance.shuffle(mixed)  # type: ignore[attr-defined]
-    there = ranks([points[i][0] for i in mixed], [points[i][1] for i in mixed])
-    here = ranks([p[0] for p in points], [p[1] for p in points])
+    there = pareto_ranks([points[i][0] for i in mixed], [points[i][1] for i in mixed])
+    here = pareto_ranks([p[0] for p in points], [p[1] for p in points])
     assert there.tolist() == [here[i] for i in mixed]

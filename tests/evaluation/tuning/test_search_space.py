@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.recommendation import control_in
+from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.tuning.search_space import (
-    SPACES,
-    Space,
-    as_spaces,
-    draw,
+    DEFAULT_SPACES,
+    SearchSpace,
+    parse_spaces,
+    sample_configurations,
 )
 from ctxlab.strategies import (
-    models_asked,
-    parse,
+    models_used,
+    parse_strategy,
 )
 
 NUMBERS = st.lists(st.integers(0, 50), min_size=1, max_size=4)
@@ -30,8 +30,10 @@ def test_a_space_holds_every_combination_in_the_order_of_an_odometer(
     keep: list[int], last: list[int], trigger: list[float]
 ) -> None:
     text = "hysteresis(observation_mask(keep={}), trigger={}) | first_and_last(last={}) | panic"
-    space = Space(text.format(keep, trigger, last))
-    assert list(space) == [parse(text.format(*each)) for each in product(keep, trigger, last)]
+    space = SearchSpace(text.format(keep, trigger, last))
+    assert list(space) == [
+        parse_strategy(text.format(*each)) for each in product(keep, trigger, last)
+    ]
     assert len(space) == len(list(space))
 
 
@@ -42,13 +44,15 @@ def test_a_range_is_the_list_of_its_numbers(start: int, stop: int, step: int) ->
     written = text.format(f"range({start}, {stop}, {step})")
     if not numbers:
         with pytest.raises(SpecError, match="holds no whole numbers, at character 23"):
-            Space(written)
+            SearchSpace(written)
         return
-    assert list(Space(written)) == list(Space(text.format(numbers)))
+    assert list(SearchSpace(written)) == list(SearchSpace(text.format(numbers)))
 
 
 def test_alternatives_of_a_step_are_added_and_those_of_steps_are_multiplied() -> None:
-    space = Space("[tool_stubs(keep=[1, 2]), sliding_window] | [panic, panic(protect=[8, 16])]")
+    space = SearchSpace(
+        "[tool_stubs(keep=[1, 2]), sliding_window] | [panic, panic(protect=[8, 16])]"
+    )
     assert [repr(strategy) for strategy in space] == [
         f"{one} | {other}"
         for one in ("tool_stubs(keep=1)", "tool_stubs(keep=2)", "sliding_window()")
@@ -58,7 +62,7 @@ def test_alternatives_of_a_step_are_added_and_those_of_steps_are_multiplied() ->
 
 def test_a_text_without_alternatives_is_the_one_strategy() -> None:
     text = "shorten_arguments(0, 0, 3, ('read', 'write'), '[x]') | panic"
-    assert list(Space(text)) == [parse(text)]
+    assert list(SearchSpace(text)) == [parse_strategy(text)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_a_text_without_alternatives_is_the_one_strategy() -> None:
 )
 def test_what_is_written_wrongly_is_named_with_its_place(text: str, said: str) -> None:
     with pytest.raises(SpecError) as error:
-        list(Space(text))
+        list(SearchSpace(text))
     assert said in str(error.value)
 
 
@@ -96,21 +100,21 @@ def test_nothing_in_a_text_is_run(tmp_path: object) -> None:
         f"tool_stubs(keep=range(__import__('os').mkdir({str(tmp_path) + '/made'!r})))",
     ):
         with pytest.raises(SpecError):
-            list(Space(text))
+            list(SearchSpace(text))
     assert not list(tmp_path.iterdir())  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", DEFAULT_SPACES)
 def test_the_spaces_that_are_searched_by_default_fit_ask_nobody_and_are_no_controls(
     name: str,
 ) -> None:
-    (space,) = as_spaces(name)
+    (space,) = parse_spaces(name)
     assert len(space) > 1
     for strategy in space:
         assert repr(strategy).endswith("| panic()")
-        assert not models_asked(strategy)
-        assert not control_in(repr(strategy))
-        assert parse(repr(strategy)) == strategy
+        assert not models_used(strategy)
+        assert not control_name(repr(strategy))
+        assert parse_strategy(repr(strategy)) == strategy
 
 
 @given(
@@ -124,33 +128,34 @@ def test_a_draw_is_of_so_many_each_once_and_the_same_for_the_same_seed(
 ) -> None:
     limits = [1000, 2000, 0.5][:bounds]
     spaces = [
-        Space(f"panic(protect={place}, large=range({size}))") for place, size in enumerate(sizes)
+        SearchSpace(f"panic(protect={place}, large=range({size}))")
+        for place, size in enumerate(sizes)
     ]
-    every = draw(spaces, limits)
-    drawn = draw(spaces, limits, trials, seed)
+    every = sample_configurations(spaces, limits)
+    drawn = sample_configurations(spaces, limits, trials, seed)
     assert len(every) == len(set(every)) == sum(sizes) * bounds
     assert len(drawn) == len(set(drawn)) == min(trials, len(every))
     assert set(drawn) <= set(every)
-    assert drawn == draw(spaces, limits, trials, seed)
+    assert drawn == sample_configurations(spaces, limits, trials, seed)
     counts = [sum(s.protect == place for s, _ in drawn) for place in range(len(sizes))]  # type: ignore[attr-defined]
     short = [count for count, size in zip(counts, sizes, strict=True) if count < size * bounds]
     assert not short or max(counts) - min(short) <= 1
 
 
 def test_a_space_of_any_size_can_be_drawn_from_and_is_not_searched_whole() -> None:
-    space = Space("observation_mask(keep=range(100000)) | panic(large=range(100000))")
+    space = SearchSpace("observation_mask(keep=range(100000)) | panic(large=range(100000))")
     assert len(space) == 10**10
-    assert len(draw([space], [1000], trials=5)) == 5
+    assert len(sample_configurations([space], [1000], trials=5)) == 5
     with pytest.raises(SpecError, match="10,000,000,000 configurations: say how many trials"):
-        draw([space], [1000])
+        sample_configurations([space], [1000])
     with pytest.raises(SpecError, match="at least one configuration, not 0"):
-        draw([space], [1000], trials=0)
+        sample_configurations([space], [1000], trials=0)
 
 
 def test_what_two_spaces_share_is_tried_once() -> None:
-    both = as_spaces(["panic(protect=[2, 4])", "panic(protect=[4, 8])", "panic(protect=[2, 4])"])
+    both = parse_spaces(["panic(protect=[2, 4])", "panic(protect=[4, 8])", "panic(protect=[2, 4])"])
     assert len(both) == 2
-    assert [repr(s) for s, _ in draw(both, [1000])] == [
+    assert [repr(s) for s, _ in sample_configurations(both, [1000])] == [
         "panic(protect=2)",
         "panic()",
         "panic(protect=8)",
@@ -158,11 +163,13 @@ def test_what_two_spaces_share_is_tried_once() -> None:
 
 
 def test_a_draw_differs_by_seed() -> None:
-    space = Space("panic(large=range(1000))")
-    assert draw([space], [1000], 20, seed=1) != draw([space], [1000], 20, seed=2)
+    space = SearchSpace("panic(large=range(1000))")
+    assert sample_configurations([space], [1000], 20, seed=1) != sample_configurations(
+        [space], [1000], 20, seed=2
+    )
 
 
 @pytest.mark.parametrize("given", [print, [print], 7, [None]])
 def test_a_space_that_is_no_text_is_refused_with_the_way_to_write_it(given: object) -> None:
     with pytest.raises(SpecError, match=r"spaces: a space is text.*dotted path"):
-        as_spaces(given)  # type: ignore[arg-type]
+        parse_spaces(given)  # type: ignore[arg-type]

@@ -19,9 +19,9 @@ from ctxlab.errors import (
 )
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.tuning.holdout import cluster_of
-from ctxlab.evaluation.tuning.results import Tuning
-from ctxlab.evaluation.tuning.search_space import Space
+from ctxlab.evaluation.tuning.holdout import cluster_name
+from ctxlab.evaluation.tuning.results import TuningResults
+from ctxlab.evaluation.tuning.search_space import SearchSpace
 from ctxlab.evaluation.tuning.tune import tune
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient
@@ -41,43 +41,45 @@ LIMITS = (4000, 8000)
 FIGURES = ["cost_usd", "recall_far", "overflow_rate", "invalid_rate", "tokens_mean"]
 
 
-def tuned(recordings: list[Recording], **options: Any) -> Tuning:
+def tuned(recordings: list[Recording], **options: Any) -> TuningResults:
     options = {"spaces": SPACES, "limits": LIMITS, "model": "gpt-4o", "workers": 1, **options}
     return tune(recordings, progress=False, **options)
 
 
 @cache
-def usual(**options: Any) -> Tuning:
+def usual(**options: Any) -> TuningResults:
     return tuned(trips(16), **options)
 
 
-def pairs(found: Tuning) -> list[tuple[str, float]]:
-    return [(repr(strategy), limit) for strategy, limit in found.found.frontier]
+def pairs(found: TuningResults) -> list[tuple[str, float]]:
+    return [(repr(strategy), limit) for strategy, limit in found.trial_sums.frontier]
 
 
-def points(found: Tuning) -> list[tuple[float, float]]:
+def points(found: TuningResults) -> list[tuple[float, float]]:
     best = found.trials[found.trials["left"] == ""]
     return list(zip(best["cost_usd"], best["recall_far"], strict=True))
 
 
+@pytest.mark.simulations
 def test_no_cluster_is_tuned_on_and_held_out() -> None:
     found = tuned(trips(12, each=2))
-    assert len(found.held_out) == len(found.tuned_on) == 6
-    assert not set(found.held_out) & set(found.tuned_on)
-    assert set(found.results.requests["cluster"]) == set(found.held_out)
+    assert len(found.heldout_clusters) == len(found.tuning_clusters) == 6
+    assert not set(found.heldout_clusters) & set(found.tuning_clusters)
+    assert set(found.results.requests["cluster"]) == set(found.heldout_clusters)
 
 
+@pytest.mark.simulations
 def test_what_is_held_out_has_no_part_in_what_is_chosen() -> None:
     found = usual()
-    seen = [r for r in trips(16) if cluster_of(r) in found.tuned_on]
+    seen = [r for r in trips(16) if cluster_name(r) in found.tuning_clusters]
     changed = []
     for number, recording in enumerate(trips(16)):
-        if cluster_of(recording) in found.held_out:
+        if cluster_name(recording) in found.heldout_clusters:
             other = trip(100 + number, steps=(len(recording.messages) - 3) // 2)
             recording = msgspec.structs.replace(recording, messages=other.messages)
         changed.append(recording)
     again = tuned(changed)
-    assert again.held_out == found.held_out
+    assert again.heldout_clusters == found.heldout_clusters
     assert pairs(again) == pairs(found)
     pd.testing.assert_frame_equal(again.trials, found.trials)
     assert not again.frontier["recall_far"].equals(found.frontier["recall_far"])
@@ -86,12 +88,13 @@ def test_what_is_held_out_has_no_part_in_what_is_chosen() -> None:
     assert any(pairs(usual(seed=seed)) != pairs(found) for seed in (1, 2, 3))
 
 
+@pytest.mark.simulations
 def test_the_figures_are_those_of_an_evaluation() -> None:
     found = usual(rounds=3)
     best = found.trials[found.trials["left"] == ""]
     keys = list(zip(best["strategy"], best["limit"], strict=True))
-    for clusters, mine in ((found.tuned_on, best), (found.held_out, found.frontier)):
-        some = [r for r in trips(16) if cluster_of(r) in clusters]
+    for clusters, mine in ((found.tuning_clusters, best), (found.heldout_clusters, found.frontier)):
+        some = [r for r in trips(16) if cluster_name(r) in clusters]
         board = evaluate(
             some, ["full", *best["strategy"].unique()], LIMITS, "gpt-4o", workers=1, progress=False
         ).leaderboard()
@@ -123,6 +126,7 @@ def test_the_frontier_is_what_no_other_trial_that_fits_beats() -> None:
     assert (trials["overflow_rate"] > 0).any()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("rounds", "seed"), [(2, 0), (3, 1), (None, 2)])
 def test_halving_finds_what_trying_everything_finds_and_replays_less(
     rounds: int | None, seed: int
@@ -137,23 +141,25 @@ def test_halving_finds_what_trying_everything_finds_and_replays_less(
     assert (halved.trials.loc[halved.trials["left"] == "", "rounds"] == last).all()
 
 
+@pytest.mark.recordings
 def test_halving_loses_little_on_real_recordings(recorded: Path) -> None:
     folder = recorded / "openhands"
     if not folder.is_dir():
         pytest.skip("no recordings of openhands beside the others")
-    some = [recording for recording in load(folder, on_error="skip") if recording.requests]
+    some = [recording for recording in load(folder, on_error="skip") if recording.request_positions]
     options: dict[str, Any] = {"limits": (10_000, 20_000), "holdout": 0}
     whole, halved = tuned(some, rounds=1, **options), tuned(some, rounds=3, **options)
     worst = whole.trials["cost_usd"][0]
     assert hypervolume(points(halved), worst) >= 0.95 * hypervolume(points(whole), worst)
 
 
+@pytest.mark.simulations
 def test_it_is_the_same_for_the_same_seed_and_any_number_of_workers() -> None:
     one, two = tuned(trips(12), seed=3), tuned(trips(12), seed=3, workers=2)
     pd.testing.assert_frame_equal(one.trials, two.trials)
     pd.testing.assert_frame_equal(one.frontier, two.frontier)
     assert one.results.equals(two.results)
-    assert tuned(trips(12), seed=4).held_out != one.held_out
+    assert tuned(trips(12), seed=4).heldout_clusters != one.heldout_clusters
 
 
 def test_fewer_trials_are_drawn_of_the_same_configurations() -> None:
@@ -179,9 +185,10 @@ def test_optimism_is_what_it_lost_where_it_had_not_been_seen() -> None:
     assert both["low"] <= both["tuned"] - both["held_out"] <= both["high"]
 
 
+@pytest.mark.simulations
 def test_a_difference_without_an_interval_is_not_shown() -> None:
     found = tuned(trips(9), holdout=0.6)  # five are held out, and four are too few for an interval
-    assert len(found.tuned_on) == 4
+    assert len(found.tuning_clusters) == 4
     assert found.frontier["recall_far_low"].notna().any()
     assert found.frontier["tuned_recall_far"].notna().all()
     assert found.frontier["recall_far_optimism"].isna().all()
@@ -217,10 +224,11 @@ def test_the_verdict_says_what_the_tuned_part_alone_would_have_chosen() -> None:
     assert 0 < len(others) < len(said)
 
 
+@pytest.mark.simulations
 def test_holding_nothing_out_is_said_loudly() -> None:
     found = tuned(trips(6), holdout=0)
-    assert found.held_out == ()
-    assert len(found.tuned_on) == 6
+    assert found.heldout_clusters == ()
+    assert len(found.tuning_clusters) == 6
     assert found.verdict().startswith(
         "Nothing was held out, so these figures flatter what they chose."
     )
@@ -279,6 +287,7 @@ def test_a_model_without_a_price_says_what_to_search_by() -> None:
     assert found.winner() is None
 
 
+@pytest.mark.simulations
 def test_recordings_that_call_no_model_are_left_aside() -> None:
     mute = Recording("mute", (Message("user", "hi"),))
     assert pairs(tuned([mute, *trips(12)])) == pairs(tuned(trips(12)))
@@ -291,7 +300,7 @@ def test_a_saved_tuning_is_a_run_with_its_trials_beside_it(tmp_path: Path) -> No
     folder = found.save(tmp_path / "run")
     again = Results.load(folder)
     assert again.equals(found.results)
-    assert again.manifest["tuning"]["held_out"] == list(found.held_out)
+    assert again.manifest["tuning"]["held_out"] == list(found.heldout_clusters)
     assert again.manifest["tuning"]["spaces"] == list(SPACES)
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "trials.parquet"), found.trials)
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "frontier.parquet"), found.frontier)
@@ -305,5 +314,5 @@ def test_it_shows_itself_as_the_frontier_and_the_verdict() -> None:
 
 
 def test_a_space_is_a_text_or_itself() -> None:
-    one = tuned(trips(12), spaces=Space(SPACES[1]))
+    one = tuned(trips(12), spaces=SearchSpace(SPACES[1]))
     assert pairs(one) == pairs(tuned(trips(12), spaces=SPACES[1]))

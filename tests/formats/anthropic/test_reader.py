@@ -13,8 +13,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
     write,
 )
 from ctxlab.messages.types import (
@@ -38,7 +38,7 @@ def response(*content: dict[str, Any]) -> dict[str, Any]:
 
 
 def name_of(path: Path) -> str | None:
-    known = sniff(path)
+    known = detect_format(path)
     return known and known.name
 
 

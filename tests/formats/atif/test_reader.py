@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
     FORMATS,
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.formats.atif.reader import dump
 from ctxlab.messages.types import (
@@ -60,7 +60,7 @@ def again(recording: Recording) -> tuple[Recording, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         path.write_text(written, encoding="utf-8")
-        known = sniff(path)
+        known = detect_format(path)
         assert known is not None
         assert known.name == "atif"
         (back,) = load(path)
@@ -297,8 +297,10 @@ def test_what_is_read_again_counts_the_same_tokens(
     counter: TokenCounter, recording: Recording
 ) -> None:
     back, _ = again(recording)
-    assert [*map(counter.message, back.messages)] == [*map(counter.message, recording.messages)]
-    assert counter.tools(back.tools) == counter.tools(recording.tools)
+    assert [*map(counter.count_message, back.messages)] == [
+        *map(counter.count_message, recording.messages)
+    ]
+    assert counter.count_tools(back.tools) == counter.count_tools(recording.tools)
 
 
 def test_nothing_of_an_ordinary_conversation_is_lost_and_other_tools_read_it() -> None:
@@ -356,4 +358,4 @@ def test_the_models_are_loaded_by_who_writes_alone() -> None:
         "import sys, ctxlab.formats; sys.exit('atif' in sys.modules or 'pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert FORMATS["atif"].single
+    assert FORMATS["atif"].single_recording

@@ -242,8 +242,8 @@ def test_the_real_sessions_are_merged_paired_and_marked(data: Path) -> None:
     marks = Counter(mark.kind for recording in recordings for mark in recording.compactions)
     assert marks == {"summary": 6, "clear": 2}
     for recording in recordings:
-        answers = [recording.messages[i] for i in recording.requests]
-        assert all(answer.usage is not None and answer.usage.prompt > 0 for answer in answers)
+        answers = [recording.messages[i] for i in recording.request_positions]
+        assert all(answer.usage is not None and answer.usage.total_input > 0 for answer in answers)
         assert all(message.time is not None for message in recording.messages)
         assert all(mark.tokens_before for mark in recording.compactions)
         assert all(mark.summary for mark in recording.compactions if mark.kind == "summary")

@@ -12,8 +12,8 @@ from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -235,7 +235,7 @@ def test_older_files_hold_bare_items(read: Read, write_lines: Callable[..., Path
     meta = {"id": "s1", "timestamp": "1970-01-01T00:00:01Z", "instructions": None, "git": {}}
     bare = [each["payload"] for each in (user("hi"), call("c1"), output("c1"), answer("a"))]
     rows = [meta, {"record_type": "state"}, *bare]
-    known = sniff(write_lines(*rows))
+    known = detect_format(write_lines(*rows))
     assert known is not None
     assert known.name == "codex"
     recording = read(*rows)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ctxlab.formats.common.api_calls import (
-    answers_of,
-    messages_of,
+    parse_request_messages,
+    parse_response_messages,
 )
-from ctxlab.formats.common.api_messages import LEFT_OUT
-from ctxlab.formats.common.api_tools import tools_of
+from ctxlab.formats.common.api_messages import SKIPPED_KEY
+from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.messages.types import (
     Message,
     ToolCall,
@@ -97,7 +97,7 @@ BEDROCK = [
 
 
 def sent(value: Any) -> list[Message]:
-    return messages_of(value, lambda reason: pytest.fail(reason))
+    return parse_request_messages(value, lambda reason: pytest.fail(reason))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_message_says_what_was_left_out_of_it() -> None:
     (message,) = sent(
         [{"role": "user", "content": [{"type": "audio"}, {"type": "text", "text": "q"}]}]
     )
-    assert message == Message("user", "q", extra={LEFT_OUT: ["block of type audio"]})
+    assert message == Message("user", "q", extra={SKIPPED_KEY: ["block of type audio"]})
 
 
 ANSWER = {"role": "assistant", "content": "a"}
@@ -191,12 +191,14 @@ ANSWER = {"role": "assistant", "content": "a"}
     ],
 )
 def test_an_answer_is_found_in_every_response(logged: Any) -> None:
-    assert answers_of(logged, lambda reason: pytest.fail(reason)) == [Message("assistant", "a")]
+    assert parse_response_messages(logged, lambda reason: pytest.fail(reason)) == [
+        Message("assistant", "a")
+    ]
 
 
 @pytest.mark.parametrize("nothing", [None, "", {}, [], {"output": None}, {"choices": []}])
 def test_a_call_that_failed_has_no_answer(nothing: Any) -> None:
-    found = answers_of(nothing, lambda reason: pytest.fail(reason))
+    found = parse_response_messages(nothing, lambda reason: pytest.fail(reason))
     assert found == []
 
 
@@ -204,13 +206,13 @@ def test_further_choices_are_counted() -> None:
     lost: Counter[str] = Counter()
     choices = [{"message": ANSWER}, {"message": {"role": "assistant", "content": "b"}}]
     for logged in ({"choices": choices}, {"generations": [choices]}, [ANSWER, ANSWER]):
-        (answer,) = answers_of(logged, lambda reason: lost.update([reason]))
+        (answer,) = parse_response_messages(logged, lambda reason: lost.update([reason]))
         assert answer.content == "a"
     assert lost == {"further choice": 3}
 
 
 def test_json_of_another_shape_is_what_the_model_wrote() -> None:
-    (answer,) = answers_of({"city": "Paris"}, print)
+    (answer,) = parse_response_messages({"city": "Paris"}, print)
     assert answer.content == '{"city":"Paris"}'
 
 
@@ -228,9 +230,9 @@ def test_json_of_another_shape_is_what_the_model_wrote() -> None:
 )
 def test_every_definition_of_a_tool_is_openais(definition: Any) -> None:
     function = {"name": "ls", "parameters": {"type": "object"}}
-    assert tools_of([definition], print) == ({"type": "function", "function": function},)
+    assert parse_tools([definition], print) == ({"type": "function", "function": function},)
 
 
 def test_a_tool_of_the_providers_own_stays() -> None:
     own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    assert tools_of([own, {"type": "web_search"}], print) == (own, {"type": "web_search"})
+    assert parse_tools([own, {"type": "web_search"}], print) == (own, {"type": "web_search"})

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.formats.common.stitch import (
-    Request,
-    stitch,
+    LoggedRequest,
+    stitch_requests,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -41,9 +41,9 @@ def result(id: str, text: str = "ok") -> Message:
     return Message("tool", text, tool_call_id=id)
 
 
-def joined(*requests: Request) -> tuple[list[Recording], Counter[str]]:
+def joined(*requests: LoggedRequest) -> tuple[list[Recording], Counter[str]]:
     left_out: Counter[str] = Counter()
-    return list(stitch(requests, "log", lambda why: left_out.update([why]))), left_out
+    return list(stitch_requests(requests, "log", lambda why: left_out.update([why]))), left_out
 
 
 WHOLE = (
@@ -57,9 +57,9 @@ WHOLE = (
 )
 
 
-def requests_of(messages: tuple[Message, ...]) -> list[Request]:
+def requests_of(messages: tuple[Message, ...]) -> list[LoggedRequest]:
     places = [i for i, message in enumerate(messages) if message.role == "assistant"]
-    return [Request(messages[:i], messages[i]) for i in places]
+    return [LoggedRequest(messages[:i], messages[i]) for i in places]
 
 
 @given(st.lists(st.sampled_from("uatt"), min_size=1, max_size=20))
@@ -81,7 +81,7 @@ def test_a_conversation_comes_back_from_the_requests_that_it_made(kinds: list[st
 
 def test_messages_that_were_dropped_are_a_compaction_and_stay() -> None:
     requests = requests_of(WHOLE)
-    requests[2] = Request((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
+    requests[2] = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
     (recording,), _ = joined(*requests)
     assert recording.messages == WHOLE
     assert recording.compactions == (Compaction(5, "summary", None, (0, 1, 4)),)
@@ -89,8 +89,8 @@ def test_messages_that_were_dropped_are_a_compaction_and_stay() -> None:
 
 def test_what_stands_in_their_place_is_the_summary_and_no_message() -> None:
     requests = requests_of(WHOLE)
-    requests[2] = Request((WHOLE[0], user("so far"), *WHOLE[4:6]), WHOLE[6])
-    more = Request((*requests[2].messages, WHOLE[6], user("and?")), said("so"))
+    requests[2] = LoggedRequest((WHOLE[0], user("so far"), *WHOLE[4:6]), WHOLE[6])
+    more = LoggedRequest((*requests[2].messages, WHOLE[6], user("and?")), said("so"))
     (recording,), _ = joined(*requests, more)
     assert recording.messages == (*WHOLE, user("and?"), said("so"))
     assert recording.compactions == (Compaction(5, "summary", "so far", (0, 4)),)
@@ -99,18 +99,18 @@ def test_what_stands_in_their_place_is_the_summary_and_no_message() -> None:
 def test_results_that_were_emptied_are_cleared_once() -> None:
     requests = requests_of(WHOLE)
     emptied = (*WHOLE[:3], result("1", "[cleared]"), *WHOLE[4:])
-    requests[2] = Request(emptied[:6], WHOLE[6])
-    more = Request((*emptied, user("and?")), said("so"))
+    requests[2] = LoggedRequest(emptied[:6], WHOLE[6])
+    more = LoggedRequest((*emptied, user("and?")), said("so"))
     (recording,), _ = joined(*requests, more)
     assert recording.messages[:7] == WHOLE
     assert recording.compactions == (Compaction(5, "clear", cleared=("1",)),)
 
 
 def test_a_request_made_again_counts_once_and_its_later_answer_stands() -> None:
-    first = Request((user("q"),), said("a"))
-    again = Request((user("q"),), said("b"))
+    first = LoggedRequest((user("q"),), said("a"))
+    again = LoggedRequest((user("q"),), said("b"))
     (recording,), left_out = joined(
-        first, again, Request((user("q"), said("b"), user("r")), said("c"))
+        first, again, LoggedRequest((user("q"), said("b"), user("r")), said("c"))
     )
     assert [m.text for m in recording.messages] == ["q", "b", "r", "c"]
     assert left_out == {"request made again": 1}
@@ -118,8 +118,8 @@ def test_a_request_made_again_counts_once_and_its_later_answer_stands() -> None:
 
 def test_an_answer_that_comes_back_in_other_words_is_the_same_message() -> None:
     requests = [
-        Request((user("q"),), said("a")),
-        Request((user("q"), said("A!"), user("r")), said("b")),
+        LoggedRequest((user("q"),), said("a")),
+        LoggedRequest((user("q"), said("A!"), user("r")), said("b")),
     ]
     (recording,), _ = joined(*requests)
     assert [m.text for m in recording.messages] == ["q", "a", "r", "b"]
@@ -127,7 +127,7 @@ def test_an_answer_that_comes_back_in_other_words_is_the_same_message() -> None:
 
 def test_other_conversations_in_between_stand_apart_in_one_cluster() -> None:
     requests = requests_of(WHOLE)
-    title = Request((Message("system", "name it"), user("q")), said("A title"))
+    title = LoggedRequest((Message("system", "name it"), user("q")), said("A title"))
     recordings, _ = joined(requests[0], title, *requests[1:])
     assert [r.id for r in recordings] == ["log", "log/2"]
     assert [r.cluster for r in recordings] == ["log", "log"]
@@ -138,7 +138,7 @@ def test_other_conversations_in_between_stand_apart_in_one_cluster() -> None:
 def test_a_turn_that_was_taken_back_begins_a_conversation_of_its_own() -> None:
     first, *_ = requests = requests_of((user("q"), said("a"), user("r"), said("b")))
     assert first.messages == (user("q"),)
-    taken_back = Request((user("q"), said("a"), user("other")), said("c"))
+    taken_back = LoggedRequest((user("q"), said("a"), user("other")), said("c"))
     recordings, _ = joined(*requests, taken_back)
     assert [len(r.messages) for r in recordings] == [4, 4]
 
@@ -156,7 +156,7 @@ def test_conversations_that_take_turns_and_say_the_same_stay_apart() -> None:
 
 def test_the_last_calls_of_several_conversations_stay_apart() -> None:
     ends = [user("go on"), said("done")]
-    one, two = (Request((user(q), said(f"{q}?"), ends[0]), ends[1]) for q in "ab")
+    one, two = (LoggedRequest((user(q), said(f"{q}?"), ends[0]), ends[1]) for q in "ab")
     recordings, _ = joined(one, two)
     assert [len(r.messages) for r in recordings] == [4, 4]
 
@@ -164,11 +164,11 @@ def test_the_last_calls_of_several_conversations_stay_apart() -> None:
 def test_answers_in_other_words_keep_conversations_apart_that_take_turns() -> None:
     """Every answer loses its last word, and both conversations hear the same."""
 
-    def requests(name: str) -> list[Request]:
+    def requests(name: str) -> list[LoggedRequest]:
         turns = [user(name)]
         made = []
         for number in range(4):
-            made.append(Request(tuple(turns), said(f"{name}{number}")))
+            made.append(LoggedRequest(tuple(turns), said(f"{name}{number}")))
             turns += [said(f"{name}{number} end"), user("fine")]
         return made
 
@@ -179,7 +179,7 @@ def test_answers_in_other_words_keep_conversations_apart_that_take_turns() -> No
 
 
 def test_a_request_without_messages_is_counted() -> None:
-    assert joined(Request(())) == ([], {"request without messages": 1})
+    assert joined(LoggedRequest(())) == ([], {"request without messages": 1})
 
 
 def the_same_calls(task: str, results: Sequence[str], id: str = "read") -> tuple[Message, ...]:
@@ -210,22 +210,24 @@ def test_a_log_that_begins_late_is_no_compaction_of_another_conversation() -> No
 def test_of_two_answers_the_one_that_was_sent_back_stands_with_its_usage() -> None:
     first, second = (Message("assistant", text, usage=Usage(input=7)) for text in ("one", "two"))
     asked = user("q")
-    more = Request((asked, said("one"), user("r")), said("b"))
-    (recording,), left_out = joined(Request((asked,), first), Request((asked,), second), more)
+    more = LoggedRequest((asked, said("one"), user("r")), said("b"))
+    (recording,), left_out = joined(
+        LoggedRequest((asked,), first), LoggedRequest((asked,), second), more
+    )
     assert recording.messages == (asked, first, user("r"), said("b"))
     assert left_out == {"request made again": 1}
 
 
 def test_an_answer_that_the_log_does_not_hold_has_no_usage() -> None:
     logged = Message("assistant", "one", usage=Usage(input=7))
-    more = Request((user("q"), call("1"), result("1")), said("b"))
-    (recording,), _ = joined(Request((user("q"),), logged), more)
+    more = LoggedRequest((user("q"), call("1"), result("1")), said("b"))
+    (recording,), _ = joined(LoggedRequest((user("q"),), logged), more)
     assert recording.messages == (user("q"), call("1"), result("1"), said("b"))
 
 
 def test_a_request_that_is_made_again_with_less_has_one_answer() -> None:
     *_, last = requests = requests_of(WHOLE)
-    shorter = Request((*WHOLE[:2], *WHOLE[4:6]), said("later"))
+    shorter = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), said("later"))
     (recording,), left_out = joined(*requests, shorter)
     assert recording.messages == (*last.messages, said("later"))
     assert recording.compactions == (Compaction(6, "summary", None, (0, 1, 4, 5)),)
@@ -278,9 +280,9 @@ def summed_up_again(messages: Sequence[Message]) -> tuple[Message, ...]:
 SYSTEMS = [masked, reminded, beside_a_reminder, windowed, above_a_window, summed_up_again]
 
 
-def managed(messages: tuple[Message, ...], system: object) -> list[Request]:
+def managed(messages: tuple[Message, ...], system: object) -> list[LoggedRequest]:
     assert callable(system)
-    return [Request(system(r.messages), r.answer) for r in requests_of(messages)]
+    return [LoggedRequest(system(r.messages), r.answer) for r in requests_of(messages)]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -303,21 +305,21 @@ def test_the_recorded_strategy_sends_what_the_log_did(
     """Several messages that stood in place of others may be one."""
     requests = managed(messages, system)
     (recording,), _ = joined(*requests)
-    replayed = run(Tape(recording, counter), "recorded", 10_000)[1]
+    replayed = run(PreparedRecording(recording, counter), "recorded", 10_000)[1]
     assert len(replayed) == len(requests)
     for again, request in zip(replayed, requests, strict=True):
         texts = [text for m in again.messages for text in m.text.split("\n\n")]
         assert sorted(texts) == sorted(m.text for m in request.messages)
 
 
-def distinct(requests: Sequence[Request]) -> set[object]:
+def distinct(requests: Sequence[LoggedRequest]) -> set[object]:
     every = [m for r in requests for m in (*r.messages, *([r.answer] if r.answer else []))]
     return {(m.role, m.text, m.tool_call_id, m.tool_calls) for m in every}
 
 
 def test_messages_that_come_back_are_kept_again_at_their_old_place() -> None:
     requests = requests_of((*WHOLE, user("r"), said("!")))
-    requests[2] = Request((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
+    requests[2] = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
     (recording,), _ = joined(*requests)
     assert recording.messages == (*WHOLE, user("r"), said("!"))
     assert recording.compactions == (
@@ -375,7 +377,7 @@ def test_nothing_is_doubled_whatever_the_system_leaves_out(kinds: str, data: st.
         tail = max(1, len(request.messages) - 3)
         chosen = [m for m in request.messages[1:tail] if data.draw(st.booleans())]
         sent = (messages[0], *chosen, *request.messages[tail:])
-        requests.append(Request(sent, request.answer))
+        requests.append(LoggedRequest(sent, request.answer))
     recordings, _ = joined(*requests)
     assert sum(len(r.messages) for r in recordings) == len(distinct(requests))
     assert recordings[0].messages == (*messages, said("end"))

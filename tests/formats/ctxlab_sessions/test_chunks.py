@@ -12,11 +12,11 @@ import pytest
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
 from ctxlab.messages.types import Message
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 
-def filled(folder: Path, *ids: str, count: int = 12) -> ChunkedStore:
-    store = ChunkedStore(folder, max_history=1, fsync="never")
+def filled(folder: Path, *ids: str, count: int = 12) -> JsonlStore:
+    store = JsonlStore(folder, max_history=1, fsync="never")
     for id in ids:
         store.create(id=id)
         for number in range(count):

@@ -12,8 +12,8 @@ from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -69,7 +69,7 @@ def test_an_object_in_a_jsonl_is_known_and_read_like_the_lines(
         json.dumps(HEADER | {"messages": rows}),
     ):
         path.write_text(text)
-        known = sniff(path)
+        known = detect_format(path)
         assert known is not None
         assert known.name == "gemini-cli"
         (recording,) = load(path)
@@ -298,7 +298,7 @@ def test_the_real_session_reads_as_it_happened(data: Path) -> None:
     for before, message in zip(recording.messages, recording.messages[1:], strict=False):
         if message.role == "tool":
             assert [call.id for call in before.tool_calls] == [message.tool_call_id]
-    answers = [recording.messages[i] for i in recording.requests]
-    assert all(a.usage and a.usage.prompt > 12_000 and a.usage.reasoning for a in answers)
+    answers = [recording.messages[i] for i in recording.request_positions]
+    assert all(a.usage and a.usage.total_input > 12_000 and a.usage.reasoning for a in answers)
     assert all(a.reasoning and a.time for a in answers)
     assert recording.skipped == {"message of type info": 1}

@@ -21,7 +21,7 @@ from ctxlab.errors import (
 from ctxlab.evaluation.spec import (
     Spec,
     read_spec,
-    run,
+    run_experiment,
 )
 from ctxlab.formats import (
     load,
@@ -29,18 +29,18 @@ from ctxlab.formats import (
 )
 from ctxlab.formats.io.datasets import (
     Dataset,
-    File,
+    DatasetFile,
+    data_dirs,
+    dataset_path,
     datasets,
     find_dataset,
-    homes,
-    place,
-    whereabouts,
+    local_dataset_dir,
 )
 from ctxlab.formats.io.download import (
-    fetch,
-    wanted,
+    fetch_dataset,
+    files_to_fetch,
 )
-from ctxlab.formats.io.files import find
+from ctxlab.formats.io.files import find_files
 
 BODY = bytes(range(256)) * 2000
 "more than the server and the client pass on at once"
@@ -55,7 +55,7 @@ def alone(home: Path) -> None:
 def a_dataset(*bodies: bytes, sha256: str | None = "") -> Dataset:
     """A data set of files ``0.jsonl``, … ; ``sha256`` takes the place of the true hashes."""
     files = tuple(
-        File(
+        DatasetFile(
             name=f"{number}.jsonl",
             address=f"https://published.example/owner/set/commit/{number}.jsonl",
             bytes=len(body),
@@ -106,7 +106,7 @@ def test_every_data_set_says_what_its_licence_asks() -> None:
 @pytest.mark.parametrize("name", datasets())
 def test_a_local_copy_is_what_the_table_says(name: str, recorded: Path) -> None:
     dataset = find_dataset(name)
-    here = [file for file in dataset.pinned if (recorded / name / file.name).is_file()]
+    here = [file for file in dataset.pinned_files if (recorded / name / file.name).is_file()]
     if not here:
         pytest.skip(f"no published file of {name} beside the others")
     for file in here:
@@ -127,7 +127,7 @@ def test_what_is_fetched_is_what_was_published_with_its_licence_and_source(
 ) -> None:
     dataset = a_dataset(b"one\n", BODY)
     serve(server, dataset, b"one\n", BODY)
-    folder = fetch(dataset, home)
+    folder = fetch_dataset(dataset, home)
     assert folder == home / "tiny"
     assert left(folder) == ["0.jsonl", "1.jsonl", "LICENSE.txt", "SOURCE.md"]
     assert (folder / "1.jsonl").read_bytes() == BODY
@@ -146,7 +146,7 @@ def test_the_bar_goes_to_standard_error(
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then draws as on a terminal
     dataset = a_dataset(b"one\n", BODY)
     serve(server, dataset, b"one\n", BODY)
-    fetch(dataset, home, progress=True)
+    fetch_dataset(dataset, home, progress=True)
     said = capsys.readouterr()
     assert said.out == ""
     assert "2/2 1.jsonl" in said.err
@@ -155,10 +155,10 @@ def test_the_bar_goes_to_standard_error(
 def test_what_is_there_is_not_fetched_again(server: Server, home: Path) -> None:
     dataset = a_dataset(b"one\n", b"two\n")
     serve(server, dataset, b"one\n", b"two\n")
-    fetch(dataset, home)
+    fetch_dataset(dataset, home)
     (home / "tiny" / "1.jsonl").unlink()
-    fetch(dataset, home)
-    fetch(dataset, home)
+    fetch_dataset(dataset, home)
+    fetch_dataset(dataset, home)
     assert [asked.path[-7:] for asked in server.asked] == ["0.jsonl", "1.jsonl", "1.jsonl"]
 
 
@@ -168,7 +168,7 @@ def test_a_file_of_ones_own_is_not_written_over(server: Server, home: Path) -> N
     (home / "tiny").mkdir(parents=True)
     (home / "tiny" / "0.jsonl").write_bytes(b"mine\n")
     with pytest.raises(DataMissing, match="move it away"):
-        fetch(dataset, home)
+        fetch_dataset(dataset, home)
     assert server.asked == []
     assert (home / "tiny" / "0.jsonl").read_bytes() == b"mine\n"
 
@@ -177,7 +177,7 @@ def test_a_wrong_hash_is_refused_and_nothing_is_kept(server: Server, home: Path)
     dataset = a_dataset(b"as published")
     serve(server, dataset, b"as tampered!")
     with pytest.raises(DataMissing) as error:
-        fetch(dataset, home)
+        fetch_dataset(dataset, home)
     for body in (b"as published", b"as tampered!"):
         assert hashlib.sha256(body).hexdigest() in str(error.value)
     assert "etch it again" in str(error.value)
@@ -189,13 +189,13 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, home: Path) 
     serve(server, dataset, BODY)
     server.cut = 300_000
     with pytest.raises(DataMissing, match="goes on from there") as error:
-        fetch(dataset, home)
+        fetch_dataset(dataset, home)
     assert not PLAIN.search(str(error.value))
     kept = (home / "tiny" / "0.jsonl.part").stat().st_size
     assert 0 < kept <= 300_000
     assert left(home) == ["tiny/0.jsonl.part"]
     server.cut = None
-    fetch(dataset, home)
+    fetch_dataset(dataset, home)
     assert server.asked[1] == Asked(server.asked[0].path, f"bytes={kept}-", len(BODY) - kept)
     assert (home / "tiny" / "0.jsonl").read_bytes() == BODY
     assert not (home / "tiny" / "0.jsonl.part").exists()
@@ -206,9 +206,9 @@ def test_a_server_that_knows_no_ranges_begins_anew(server: Server, home: Path) -
     serve(server, dataset, BODY)
     server.ranges, server.cut = False, 300_000
     with pytest.raises(DataMissing):
-        fetch(dataset, home)
+        fetch_dataset(dataset, home)
     server.cut = None
-    fetch(dataset, home)
+    fetch_dataset(dataset, home)
     assert server.asked[1].sent == len(BODY)
     assert (home / "tiny" / "0.jsonl").read_bytes() == BODY
 
@@ -217,7 +217,7 @@ def test_a_part_that_is_whole_is_only_checked(server: Server, home: Path) -> Non
     dataset = a_dataset(BODY)
     (home / "tiny").mkdir(parents=True)
     (home / "tiny" / "0.jsonl.part").write_bytes(BODY)
-    fetch(dataset, home)
+    fetch_dataset(dataset, home)
     assert server.asked == []
     assert (home / "tiny" / "0.jsonl").read_bytes() == BODY
 
@@ -230,14 +230,14 @@ def test_a_part_that_belongs_to_nothing_does_not_stand_in_the_way(
     (home / "tiny").mkdir(parents=True)
     (home / "tiny" / "0.jsonl.part").write_bytes(BODY + b"and more")
     with pytest.raises(DataMissing, match="416"):
-        fetch(dataset, home)
-    fetch(dataset, home)
+        fetch_dataset(dataset, home)
+    fetch_dataset(dataset, home)
     assert (home / "tiny" / "0.jsonl").read_bytes() == BODY
 
 
 def test_what_is_not_there_is_said_plainly(server: Server, home: Path) -> None:
     with pytest.raises(DataMissing, match=r"0\.jsonl: the server answers 404 Not Found$"):
-        fetch(a_dataset(BODY), home)
+        fetch_dataset(a_dataset(BODY), home)
     assert left(home) == []
 
 
@@ -248,7 +248,7 @@ def test_a_server_that_cannot_be_reached_is_said_plainly(
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("CTXLAB_MIRROR", f"http://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(DataMissing, match=r"(?i)0\.jsonl: .*refused") as error:
-            fetch(a_dataset(BODY), home)
+            fetch_dataset(a_dataset(BODY), home)
     assert not PLAIN.search(str(error.value))
 
 
@@ -258,19 +258,19 @@ def test_what_has_no_known_hash_is_fetched_only_for_who_brings_one(
     dataset = a_dataset(BODY, sha256=None)
     serve(server, dataset, BODY)
     with pytest.raises(DataMissing, match="--sha256"):
-        fetch(dataset, home)
+        fetch_dataset(dataset, home)
     with pytest.raises(SpecError, match="64"):
-        fetch(dataset, home, sha256="abc")
+        fetch_dataset(dataset, home, sha256="abc")
     with pytest.raises(DataMissing, match="expected 0000"):
-        fetch(dataset, home, sha256="0" * 64)
+        fetch_dataset(dataset, home, sha256="0" * 64)
     assert left(home) == []
-    fetch(dataset, home, sha256=hashlib.sha256(BODY).hexdigest().upper())
+    fetch_dataset(dataset, home, sha256=hashlib.sha256(BODY).hexdigest().upper())
     assert (home / "tiny" / "0.jsonl").read_bytes() == BODY
 
 
 def test_a_hash_for_a_file_that_needs_none_is_refused() -> None:
     with pytest.raises(SpecError, match="0 files without"):
-        wanted(a_dataset(BODY), "0" * 64)
+        files_to_fetch(a_dataset(BODY), "0" * 64)
 
 
 # finding
@@ -280,40 +280,40 @@ def test_it_is_looked_for_in_ctxlab_data_and_then_in_the_cache(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = find_dataset("locomo")
-    named, cache = homes()
+    named, cache = data_dirs()
     assert named == home
-    assert whereabouts(dataset) is None
+    assert local_dataset_dir(dataset) is None
     (cache / "locomo").mkdir(parents=True)
     (cache / "locomo" / "locomo10.json").write_text("[]")
-    assert whereabouts(dataset) == cache / "locomo"
-    assert whereabouts(dataset, home) is None
+    assert local_dataset_dir(dataset) == cache / "locomo"
+    assert local_dataset_dir(dataset, home) is None
     monkeypatch.delenv("CTXLAB_DATA")
-    assert homes() == (cache,)
+    assert data_dirs() == (cache,)
 
 
 def test_what_is_half_fetched_is_not_here(home: Path) -> None:
     dataset = find_dataset("tau2-bench")
     (home / "tau2-bench").mkdir(parents=True)
     (home / "tau2-bench" / f"{dataset.files[0].name}").write_text("{}")
-    assert whereabouts(dataset) is None
+    assert local_dataset_dir(dataset) is None
     (home / "locomo").mkdir()
     (home / "locomo" / "locomo10.json.part").write_text("[")
-    assert whereabouts(find_dataset("locomo")) is None
+    assert local_dataset_dir(find_dataset("locomo")) is None
 
 
 def test_a_part_of_it_is_taken_as_it_is_and_never_counts_beside_the_whole(home: Path) -> None:
     (home / "locomo").mkdir(parents=True)
     (home / "locomo" / "locomo10.first7.json").write_text("[]")
-    assert list(home.glob(str(place("locomo").relative_to(home)))) == [
+    assert list(home.glob(str(dataset_path("locomo").relative_to(home)))) == [
         home / "locomo" / "locomo10.first7.json"
     ]
     (home / "locomo" / "locomo10.json").write_text("[]")
-    assert place("locomo") == home / "locomo" / "locomo10.json"
+    assert dataset_path("locomo") == home / "locomo" / "locomo10.json"
 
 
 def test_what_is_missing_says_how_to_get_it() -> None:
     with pytest.raises(DataMissing, match=r"ctxlab datasets fetch locomo .*non-commercial"):
-        place("locomo")
+        dataset_path("locomo")
 
 
 @pytest.mark.parametrize("name", datasets())
@@ -322,8 +322,8 @@ def test_its_recordings_are_read_and_its_papers_are_not(name: str, home: Path) -
     for each in (*names, "LICENSE.txt", "SOURCE.md"):
         (home / name / each).parent.mkdir(parents=True, exist_ok=True)
         (home / name / each).write_text("{}")
-    found = find(place(name))
-    assert {each.place for each in found} == {home / name / each for each in names}
+    found = find_files(dataset_path(name))
+    assert {each.path for each in found} == {home / name / each for each in names}
 
 
 def test_a_named_data_set_is_data_of_an_experiment_and_a_saved_run_names_it(
@@ -333,7 +333,7 @@ def test_a_named_data_set_is_data_of_an_experiment_and_a_saved_run_names_it(
     folder.mkdir(parents=True)
     write([a_recording(0), a_recording(1)], folder / "mine.jsonl")
     spec = Spec(data=("dataset:codex-format-samples",), strategies=("full",), limits=(4000,))
-    results = run(spec, progress=False)
+    results = run_experiment(spec, progress=False)
     assert {r["source"] for r in results.manifest["recordings"]} == {
         "dataset:codex-format-samples/mine.jsonl"
     }

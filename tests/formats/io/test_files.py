@@ -21,10 +21,10 @@ from ctxlab.errors import (
     UnknownName,
 )
 from ctxlab.formats import load
-from ctxlab.formats.io.datasets import bundled
+from ctxlab.formats.io.datasets import bundled_path
 from ctxlab.formats.io.files import (
-    find,
-    opened,
+    find_files,
+    open_file,
 )
 
 CHAT = b'{"role":"user","content":"hi"}\n{"role":"assistant","content":"ho"}\n'
@@ -124,11 +124,11 @@ def test_files_of_one_folder_stand_together(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(CHAT)
-    assert [found.name for found in find(tmp_path)] == ["a/2", "a/z", "a/b/1", "a/c/3"]
+    assert [found.name for found in find_files(tmp_path)] == ["a/2", "a/z", "a/b/1", "a/c/3"]
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match="gone: No such file"), opened(tmp_path / "gone"):
+    with pytest.raises(ReadError, match="gone: No such file"), open_file(tmp_path / "gone"):
         pass
 
 
@@ -139,7 +139,7 @@ def test_an_empty_path_is_refused_and_not_the_current_folder() -> None:
 
 def test_a_bundled_data_set_is_loaded_by_its_name() -> None:
     try:
-        folder = bundled("datasets/coding-agent")
+        folder = bundled_path("datasets/coding-agent")
     except DataMissing:
         pytest.skip("the bundled recordings are not there")
     assert list(load("bundled:coding-agent")) == list(load(folder))

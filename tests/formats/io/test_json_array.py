@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.formats.io.json_array import elements
+from ctxlab.formats.io.json_array import iter_array_elements
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('ab"\\[]{},:\n é', max_size=8),
@@ -26,7 +26,7 @@ def test_every_element_comes_out_as_it_is(
     values: list[Any], chunk: int, indent: int | None, ascii: bool
 ) -> None:
     text = json.dumps(values, indent=indent, ensure_ascii=ascii).encode()
-    assert [json.loads(each) for each in elements(io.BytesIO(text), chunk)] == values
+    assert [json.loads(each) for each in iter_array_elements(io.BytesIO(text), chunk)] == values
 
 
 @given(st.lists(json_values, min_size=1), st.integers(1, 40), st.data())
@@ -37,7 +37,7 @@ def test_of_a_list_that_is_cut_off_the_whole_elements_come_out(
     cut = data.draw(st.integers(1, len(text) - 1))
     found: list[Any] = []
     with pytest.raises(ValueError, match="does not end"):
-        found.extend(map(json.loads, elements(io.BytesIO(text[:cut]), chunk)))
+        found.extend(map(json.loads, iter_array_elements(io.BytesIO(text[:cut]), chunk)))
     whole = [json.dumps(value) for value in values]
     ends = [len(", ".join(whole[: n + 1])) + 1 for n in range(len(values))]
     assert found == values[: sum(end < cut for end in ends)]
@@ -46,19 +46,20 @@ def test_of_a_list_that_is_cut_off_the_whole_elements_come_out(
 @pytest.mark.parametrize("text", [b"", b"  ", b'{"a": 1}', b"1", b'"["', b"x [1]", b'{"a": [1]}'])
 def test_what_is_no_list_is_said(text: bytes) -> None:
     with pytest.raises(ValueError, match="no list"):
-        list(elements(io.BytesIO(text)))
+        list(iter_array_elements(io.BytesIO(text)))
 
 
 def peak_of(text: bytes) -> int:
     tracemalloc.start()
     with suppress(ValueError):
-        for _ in elements(io.BytesIO(text)):
+        for _ in iter_array_elements(io.BytesIO(text)):
             pass
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
 
 
+@pytest.mark.simulations
 def test_memory_does_not_grow_with_the_list_nor_faster_than_the_nesting() -> None:
     element = b'{"text": "' + b"word " * 200 + b'"},\n'
     assert peak_of(b"[" + element * 20_000 + b"1]") < 5_000_000

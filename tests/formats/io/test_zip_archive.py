@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.io.zip_archive import (
-    first_member,
-    member,
-    opened_zip,
+    first_member_name,
+    open_zip,
+    read_member,
 )
 
 CONTENT = b'{"a": "' + b"some text " * 500 + b'"}'
@@ -57,16 +57,16 @@ def zstd(path: Path, *frames: bytes) -> Path:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 def test_a_member_is_read_as_it_was_packed(tmp_path: Path, method: int) -> None:
-    with opened_zip(pack(tmp_path / "a.zip", method=method)) as archive:
-        assert member(archive, "a.json") == CONTENT
-    assert first_member((tmp_path / "a.zip").read_bytes()) == "header.json"
-    assert first_member(CONTENT) is None
+    with open_zip(pack(tmp_path / "a.zip", method=method)) as archive:
+        assert read_member(archive, "a.json") == CONTENT
+    assert first_member_name((tmp_path / "a.zip").read_bytes()) == "header.json"
+    assert first_member_name(CONTENT) is None
 
 
 def test_zstandard_is_read_in_one_frame_and_in_several(tmp_path: Path) -> None:
     for frames in ([CONTENT], [CONTENT, b"more", CONTENT]):
-        with opened_zip(zstd(tmp_path / "a.zip", *frames)) as archive:
-            assert member(archive, "a.json") == b"".join(frames)
+        with open_zip(zstd(tmp_path / "a.zip", *frames)) as archive:
+            assert read_member(archive, "a.json") == b"".join(frames)
 
 
 def test_a_member_that_unpacks_to_something_absurd_is_refused(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_a_member_that_unpacks_to_something_absurd_is_refused(tmp_path: Path) ->
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.json", bytes(1000))
     claim(path, size=(1 << 28) + 1)
-    with opened_zip(path) as archive, pytest.raises(ValueError, match=r"a\.json: refused"):
-        member(archive, "a.json")
+    with open_zip(path) as archive, pytest.raises(ValueError, match=r"a\.json: refused"):
+        read_member(archive, "a.json")
 
 
 def test_no_member_is_unpacked_further_than_it_claims(tmp_path: Path) -> None:
@@ -84,27 +84,27 @@ def test_no_member_is_unpacked_further_than_it_claims(tmp_path: Path) -> None:
         archive.writestr("a.json", bytes(10**6))
     for path in (deflated, zstd(tmp_path / "c.zip", bytes(10**6))):
         claim(path, size=100)
-        with opened_zip(path) as archive, pytest.raises(ValueError, match=r"member a\.json"):
-            member(archive, "a.json")
+        with open_zip(path) as archive, pytest.raises(ValueError, match=r"member a\.json"):
+            read_member(archive, "a.json")
 
 
 def test_a_member_that_is_missing_locked_or_of_another_method_is_told(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.zip")
-    with opened_zip(path) as archive:
+    with open_zip(path) as archive:
         with pytest.raises(ValueError, match="no item named"):
-            member(archive, "b.json")
+            read_member(archive, "b.json")
         archive.getinfo("a.json").flag_bits |= 1
         with pytest.raises(ValueError, match="encrypted"):
-            member(archive, "a.json")
+            read_member(archive, "a.json")
         archive.getinfo("header.json").compress_type = 97
         with pytest.raises(ValueError, match=r"member header\.json: "):
-            member(archive, "header.json")
+            read_member(archive, "header.json")
 
 
 def test_what_is_no_archive_is_told_with_its_path(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.zip")
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ReadError, match="not a zip archive that can be read"), opened_zip(path):
+    with pytest.raises(ReadError, match="not a zip archive that can be read"), open_zip(path):
         pass
 
 
@@ -117,6 +117,6 @@ def test_odd_bytes_raise_nothing_but_what_is_said(seed: int) -> None:
         for _ in range(chance.randint(1, 4)):
             content[chance.randrange(len(content))] = chance.choice([0, 1, 80, 127, 255])
         path.write_bytes(content)
-        with suppress(ReadError, ValueError), opened_zip(path) as archive:
+        with suppress(ReadError, ValueError), open_zip(path) as archive:
             for name in archive.namelist():
-                member(archive, name)
+                read_member(archive, name)

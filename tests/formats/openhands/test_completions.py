@@ -11,11 +11,11 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
-from ctxlab.formats.io.head import Head
-from ctxlab.formats.openhands.completions import sniff as looks_like
+from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.openhands.completions import sniff
 from ctxlab.messages.types import (
     Compaction,
     Usage,
@@ -160,10 +160,10 @@ def test_a_call_without_an_answer_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [SYSTEM, {"role": "system", "content": "You are OpenHands."}])
 def test_a_large_call_is_known_by_its_messages(first: Any) -> None:
     line = json.dumps({"messages": [first, user("x" * 300)]})
-    assert looks_like(Head(line.encode()[:-50]))
-    assert not looks_like(Head(line.encode(), whole=True))
+    assert sniff(FileHead(line.encode()[:-50]))
+    assert not sniff(FileHead(line.encode(), is_complete=True))
     other = json.dumps({"messages": [{"role": "user", "content": "hi"}, user("x" * 300)]})
-    assert not looks_like(Head(other.encode()[:-50]))
+    assert not sniff(FileHead(other.encode()[:-50]))
 
 
 def test_the_real_calls_are_read_whole(data: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_real_calls_are_read_whole(data: Path) -> None:
             assert message.text == "\n".join(part["text"] for part in row.get("content") or ())
         answer = recording.messages[-1]
         assert answer.usage is not None
-        assert answer.usage.prompt > 1000
+        assert answer.usage.total_input > 1000
         assert answer.tool_calls[0].name in ("finish", "execute_bash", "str_replace_editor")
         calls = [call.id for m in recording.messages[:-1] for call in m.tool_calls]
         assert calls == [m.tool_call_id for m in recording.messages if m.role == "tool"]
@@ -192,6 +192,6 @@ def test_the_real_calls_are_read_whole(data: Path) -> None:
 
 def test_the_largest_real_call_is_recognised_by_its_beginning(data: Path) -> None:
     files = (data / "openhands" / "llm_completions").rglob("*.json")
-    known = sniff(max(files, key=lambda path: path.stat().st_size))
+    known = detect_format(max(files, key=lambda path: path.stat().st_size))
     assert known is not None
     assert known.name == "openhands-completions"

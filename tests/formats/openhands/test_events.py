@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Compaction,
@@ -20,7 +20,7 @@ from ctxlab.messages.types import (
     Recording,
     Usage,
 )
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 
 Event = dict[str, Any]
 WriteLines = Callable[..., Path]
@@ -124,7 +124,7 @@ def test_the_actions_of_one_response_are_one_message_with_its_results_behind_it(
     assert [call.id for call in answer.tool_calls] == ["t1", "t2"]
     assert answer.usage == Usage(input=10, output=2)
     assert recording.messages[-1].text == "ok\n[Error occurred in processing last action]"
-    assert not check(recording.messages)
+    assert not find_violations(recording.messages)
     assert not recording.skipped
 
 
@@ -312,7 +312,7 @@ def test_instances_that_are_numbers_are_told_apart_by_their_data_set(
 
 def test_the_real_evaluation_is_read_whole(data: Path) -> None:
     path = data / "openhands" / "multi_swe_bench_examples_output.jsonl"
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "openhands-events"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -330,7 +330,7 @@ def test_the_real_evaluation_is_read_whole(data: Path) -> None:
         assert len(recording.tools) == 4
         answers = [m for m in recording.messages if m.role == "assistant"]
         usages = {use["response_id"]: use for use in whole["metrics"]["token_usages"]}
-        assert [m.usage and m.usage.prompt for m in answers] == [
+        assert [m.usage and m.usage.total_input for m in answers] == [
             use["prompt_tokens"] for use in usages.values()
         ]
         results = [m for m in recording.messages if m.role == "tool"]
@@ -339,5 +339,5 @@ def test_the_real_evaluation_is_read_whole(data: Path) -> None:
             e["tool_call_metadata"]["tool_call_id"] for e in observed
         ]
         assert all(m.text.startswith(e["content"]) for m, e in zip(results, observed, strict=True))
-        broken = check(recording.messages)
-        assert [v.place for v in broken if v.place < len(recording.messages) - 1] == []
+        broken = find_violations(recording.messages)
+        assert [v.position for v in broken if v.position < len(recording.messages) - 1] == []

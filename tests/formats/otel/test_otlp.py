@@ -11,14 +11,14 @@ import pytest
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.otel.otlp import (
-    Event,
     Span,
-    plain,
-    span_of,
-    spans,
+    SpanEvent,
+    parse_span,
+    read_spans,
+    unwrap_value,
 )
 
-SPAN = Span("chat", "ab", 1.0, 1.5, {"n": 3, "l": ["x"]}, [Event("e", {"k": "v"})])
+SPAN = Span("chat", "ab", 1.0, 1.5, {"n": 3, "l": ["x"]}, [SpanEvent("e", {"k": "v"})])
 TYPED = {
     "traceId": "ab",
     "name": "chat",
@@ -59,7 +59,7 @@ def wrapped(*spans: Any, scope: str = "scopeSpans") -> dict[str, Any]:
 def test_spans_are_the_same_in_every_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "spans"
     path.write_text(text)
-    assert [span_of(each) for _, each in spans(Source(path, "spans"))] == [SPAN, SPAN]
+    assert [parse_span(each) for _, each in read_spans(Source(path, "spans"))] == [SPAN, SPAN]
 
 
 def test_of_objects_that_are_indented_a_broken_one_costs_itself(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_of_objects_that_are_indented_a_broken_one_costs_itself(tmp_path: Path) 
     whole = json.dumps(FLAT, indent=4)
     path.write_text("\n".join((whole, whole.replace('"name"', "name"), whole, "{")))
     with pytest.raises(ReadError, match="not JSON") as caught:
-        list(spans(Source(path, "spans")))
+        list(read_spans(Source(path, "spans")))
     assert caught.value.line == whole.count("\n") + 2
     source = Source(path, "spans", on_error="skip")
-    assert len(list(spans(source))) == 2
-    assert sum(source.take().values()) == 2
+    assert len(list(read_spans(source))) == 2
+    assert sum(source.pop_skipped().values()) == 2
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,15 @@ def test_of_objects_that_are_indented_a_broken_one_costs_itself(tmp_path: Path) 
     ],
 )
 def test_a_value_loses_the_types_around_it(typed: Any, value: Any) -> None:
-    assert plain(typed) == value
+    assert unwrap_value(typed) == value
 
 
+@pytest.mark.properties
 def test_values_may_be_nested_deeper_than_python_calls() -> None:
     value: Any = {"stringValue": "x"}
     for _ in range(20_000):
         value = {"arrayValue": {"values": [value]}}
-    found = plain(value)
+    found = unwrap_value(value)
     while isinstance(found, list):
         (found,) = found
     assert found == "x"

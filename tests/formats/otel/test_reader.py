@@ -11,8 +11,8 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import (
+    detect_format,
     load,
-    sniff,
 )
 from ctxlab.messages.types import (
     Message,
@@ -191,7 +191,7 @@ def test_every_generation_tells_the_same_conversation(
     spans: list[Any], write_lines: WriteLines
 ) -> None:
     path = write_lines(*spans[::-1])
-    known = sniff(path)
+    known = detect_format(path)
     assert known is not None
     assert known.name == "otel-genai"
     (recording,) = load(path)
@@ -333,4 +333,4 @@ def test_a_broken_span_is_named_by_its_line(write_lines: WriteLines) -> None:
 
 
 def test_spans_of_other_systems_are_not_known(write_lines: WriteLines) -> None:
-    assert sniff(write_lines(span(1, {"http.method": "GET"}))) is None
+    assert detect_format(write_lines(span(1, {"http.method": "GET"}))) is None

@@ -279,8 +279,8 @@ def test_the_real_sessions_are_read_whole(data: Path) -> None:
     assert large.skipped["answer that was broken off"] == 15
     assert (before.model, large.model) == ("claude-opus-4-5", "claude-sonnet-4-5")
     for recording in (before, large):
-        answers = [recording.messages[i] for i in recording.requests]
-        assert all(answer.usage and answer.usage.prompt > 0 for answer in answers)
+        answers = [recording.messages[i] for i in recording.request_positions]
+        assert all(answer.usage and answer.usage.total_input > 0 for answer in answers)
         assert all(answer.content or answer.tool_calls for answer in answers)
         times = [message.time for message in recording.messages]
         assert None not in times
@@ -314,7 +314,7 @@ def test_what_the_real_compactions_kept_begins_with_a_turn_and_is_what_was_bille
         assert compaction.kept == tuple(range(first, compaction.position))
         assert before.messages[first].role == "user"
         assert last == compaction.position - 1
-        following = (m.usage.prompt for m in before.messages[compaction.position :] if m.usage)
+        following = (m.usage.total_input for m in before.messages[compaction.position :] if m.usage)
         assert next(following) == billed
         kept = [before.messages[position] for position in compaction.kept]
         texts = [m.text + "".join(c.arguments for c in m.tool_calls) for m in kept]

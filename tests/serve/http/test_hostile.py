@@ -13,7 +13,7 @@ import httpx
 import pytest
 from http_serving import created, said, serving, sessions_at
 
-from ctxlab.sessions.sqlite.store import FILE
+from ctxlab.sessions.sqlite.store import DATABASE_FILE
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(workspace: Path) -> Iterator[httpx.Client]:
-    with serving(workspace, max_body=100_000, body_seconds=1.0) as client:
+    with serving(workspace, max_body=100_000, body_timeout=1.0) as client:
         yield client
         assert client.get("/health").json() == {"status": "ok"}
 
@@ -38,7 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def same(served: Path) -> Iterator[httpx.Client]:
     """One server for all tests that leave nothing behind."""
-    with serving(served, max_body=100_000, body_seconds=1.0) as client:
+    with serving(served, max_body=100_000, body_timeout=1.0) as client:
         yield client
 
 
@@ -93,6 +93,7 @@ def post(path: str, *headers: str, host: str = "localhost") -> bytes:
 # --- workspaces -----------------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_a_folder_that_is_no_workspace_of_the_server_is_refused(
     client: httpx.Client, workspace: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_folder_that_is_no_workspace_of_the_server_is_refused(
     assert not [*outside.rglob("*"), *below.rglob("*")]
 
 
+@pytest.mark.e2e
 def test_a_workspace_is_known_by_any_path_that_leads_to_it(
     client: httpx.Client, workspace: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_workspace_is_known_by_any_path_that_leads_to_it(
         assert client.post("/sessions", json={"workspacePath": str(path)}).status_code == 201
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "path",
     [
@@ -164,6 +167,7 @@ def test_addresses_that_lead_out_are_refused(same: httpx.Client, path: str) -> N
 # --- bodies ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_a_body_that_is_too_large_is_refused_however_it_is_sent(client: httpx.Client) -> None:
     big = json.dumps({"message": "x" * 200_000}).encode()
     assert "100,000" in refused(client.post("/chat", content=big), 413)
@@ -182,6 +186,7 @@ def test_a_body_that_is_too_large_is_refused_however_it_is_sent(client: httpx.Cl
     assert lying.split()[1] in (b"400", b"422")
 
 
+@pytest.mark.e2e
 def test_the_largest_body_that_is_allowed_is_taken(client: httpx.Client) -> None:
     empty = len(json.dumps({"message": ""}))
     fits = json.dumps({"message": "x" * (100_000 - empty)}).encode()
@@ -190,6 +195,7 @@ def test_the_largest_body_that_is_allowed_is_taken(client: httpx.Client) -> None
     refused(client.post("/chat", content=fits + b" ", headers=headers), 413)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "body",
     [
@@ -241,6 +247,7 @@ def test_a_body_that_is_said_to_be_no_json_is_refused(same: httpx.Client, kind: 
     refused(same.post("/chat", content=body, headers=headers), 415)  # type: ignore[arg-type]
 
 
+@pytest.mark.e2e
 def test_a_body_that_comes_slowly_is_not_waited_for_and_nobody_waits_behind_it(
     client: httpx.Client,
 ) -> None:
@@ -251,6 +258,7 @@ def test_a_body_that_comes_slowly_is_not_waited_for_and_nobody_waits_behind_it(
     assert raw(client, chunked, *[b"1\r\n \r\n"] * 15, pause=0.1).split()[1] == b"408"
 
 
+@pytest.mark.e2e
 def test_many_slow_clients_keep_nobody_from_an_answer(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port or 80)
     waiting = [socket.create_connection(address, timeout=60) for _ in range(60)]
@@ -293,6 +301,7 @@ def every_route(workspace: Path) -> list[tuple[str, str, Any]]:
     ]
 
 
+@pytest.mark.e2e
 def test_without_the_right_token_nothing_is_answered(workspace: Path) -> None:
     wrong = [
         *({}, {"authorization": ""}, {"authorization": "Bearer"}),
@@ -312,6 +321,7 @@ def test_without_the_right_token_nothing_is_answered(workspace: Path) -> None:
             assert client.request(method, path, json=body, headers=right).status_code != 401
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::2]"]
 )
@@ -325,6 +335,7 @@ def test_a_page_under_a_name_that_leads_here_by_a_trick_has_no_token(
                 refused(page.request(method, path, json=body, headers=headers), 401)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://localhost.evil.example"]
 )
@@ -383,6 +394,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_is_words_whatever_it_looks_like(
     same: httpx.Client, served: Path, query: str
@@ -394,9 +406,10 @@ def test_a_query_is_words_whatever_it_looks_like(
     assert response.json()["query"] == query
     found = same.get(f"/api/v1/sessions/{id}/search", params={"q": "walrus"}).json()["results"]
     assert found
-    assert (served / FILE).is_file()
+    assert (served / DATABASE_FILE).is_file()
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "query",
     [
@@ -417,6 +430,7 @@ def test_a_query_that_is_out_of_bounds_is_refused(same: httpx.Client, query: str
     refused(same.get(f"/api/v1/sessions/x/search?{query}"), 422)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "number", ["0", "-1", "x", "1.5", "99999999999", "9" * 400, "%00", "1%2F2", "１"]
 )
@@ -430,6 +444,7 @@ def test_a_turn_is_a_number_that_can_be(same: httpx.Client, served: Path, number
         refused(response, 404, 422)
 
 
+@pytest.mark.e2e
 def test_a_session_is_not_resumed_under_an_id_that_is_none(
     client: httpx.Client, workspace: Path
 ) -> None:
@@ -449,7 +464,7 @@ def test_a_method_that_an_address_does_not_take_is_refused(same: httpx.Client) -
 def test_a_store_that_is_broken_is_a_failure_that_is_told_without_a_traceback(
     client: httpx.Client, workspace: Path
 ) -> None:
-    (workspace / FILE).parent.mkdir()
-    (workspace / FILE).write_bytes(b"this is no database" * 100)
+    (workspace / DATABASE_FILE).parent.mkdir()
+    (workspace / DATABASE_FILE).write_bytes(b"this is no database" * 100)
     refused(client.get(sessions_at(workspace)), 500)
     refused(client.post("/chat", json={"message": "hi"}), 500)

@@ -11,7 +11,7 @@ from http_serving import created, events_of, said, serving, sessions_at, until
 from talking import Call, Fault, Said, talking
 
 from ctxlab.agent.loop import Agent
-from ctxlab.agent.tools.processes import Processes
+from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.errors import SpecError
 from ctxlab.llm import LiteLLMClient
@@ -19,8 +19,8 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.messages.validation import check
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 MODEL = "openai/gpt-4o"
 
@@ -30,13 +30,14 @@ def asked(address: str, *, system: str | None = None, writable: bool = True) -> 
     client = LiteLLMClient(api_base=address, api_key="secret", retries=0)
 
     def agent_for(folder: Path) -> Agent:
-        processes = Processes()
+        processes = ProcessManager()
         tools = workspace_tools(folder, processes, writable=writable)
         return Agent(MODEL, tools=tools, client=client, system=system, processes=processes)
 
     return {"agent_for": agent_for}
 
 
+@pytest.mark.e2e
 def test_text_is_told_as_the_model_says_it(tmp_path: Path) -> None:
     with (
         talking(
@@ -106,10 +107,10 @@ def test_a_client_that_goes_away_in_the_middle_of_an_answer_leaves_what_was_said
             stream = events_of(response)
             assert next(stream).name == "text"
         until(lambda: said_or_refused(client, id) == "fine")
-        store = WorkspaceStore(tmp_path)
-        messages = list(store.read(id))
+        store = SqliteStore(tmp_path)
+        messages = list(store.read_messages(id))
         store.close()
-    assert not check(messages, "openai")
+    assert not find_violations(messages, "openai")
     assert messages[1].text.startswith("word ")
     assert messages[1].text.endswith("[Cancelled]")
     assert len(messages[1].text) < 500

@@ -44,7 +44,7 @@ def session(workspace: Path) -> str:
 def app(workspace: Path) -> Iterator[Any]:
     app = make_app([workspace], agent_for=scripted(), token="secret")
     yield app
-    app.state.desk.close()
+    app.state.service.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,12 @@ OPERATIONS = (
 )
 
 
+@pytest.mark.e2e
 def test_all_operations_are_tried(api: Any) -> None:
     assert {each.ok().label for each in api.get_all_operations()} == set(OPERATIONS)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_what_keeps_to_the_document_is_answered_as_it_says(api: Any, label: str) -> None:
     each_case(
@@ -82,6 +84,7 @@ def test_what_keeps_to_the_document_is_answered_as_it_says(api: Any, label: str)
     )
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("label", OPERATIONS[1:])  # nothing can be wrong with the first
 def test_what_breaks_the_document_is_refused_as_it_says(api: Any, label: str) -> None:
     each_case(
@@ -89,6 +92,7 @@ def test_what_breaks_the_document_is_refused_as_it_says(api: Any, label: str) ->
     )
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_what_names_a_session_that_is_there_is_done(
     api: Any, label: str, workspace: Path, session: str

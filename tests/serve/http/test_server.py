@@ -21,7 +21,7 @@ from http_serving import (
 
 from ctxlab.errors import SpecError
 from ctxlab.serve.http import make_app
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 # --- chat -----------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def test_a_different_file_starts_a_new_session(tmp_path: Path) -> None:
 @pytest.mark.parametrize("agents", [16, 0], ids=["from memory", "from the store"])
 def test_switching_back_to_a_file_resumes_its_session(tmp_path: Path, agents: int) -> None:
     """Seed 000, testing 3: switching back to the previous file resumes it."""
-    with serving(tmp_path, agents=agents) as client:
+    with serving(tmp_path, max_agents=agents) as client:
         first = chat(client, "my cat is called Tom", "a.md").json()
         other = chat(client, "hello", None).json()
         back = chat(client, "what did I say", "a.md", session_id=other["session_id"]).json()
@@ -122,6 +122,7 @@ def test_the_sessions_of_a_workspace_are_listed_newest_first(tmp_path: Path) -> 
     assert all(each["updatedAt"].endswith("Z") and each["messages"] == 2 for each in listed)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "name", ["plain", "with space", "100%", "a?b#c&d=e", "sessions", "ümläut", "a+b"]
 )
@@ -318,8 +319,8 @@ def test_without_fastapi_it_says_how_to_get_it(tmp_path: Path) -> None:
 def test_a_failure_that_nobody_expected_is_told_without_the_inside(
     tmp_path: Path,
 ) -> None:
-    class Broken(WorkspaceStore):
-        def lines(self, id: str) -> dict[int, str]:
+    class Broken(SqliteStore):
+        def turn_summaries(self, id: str) -> dict[int, str]:
             raise RuntimeError("secret of the inside")
 
     with serving(tmp_path, store_for=Broken) as client:

@@ -36,15 +36,15 @@ from pydantic import TypeAdapter
 
 from ctxlab.agent.loop import Agent
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
 )
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
+from ctxlab.messages.validation import find_violations
 from ctxlab.serve.http.sse import TurnEvent
-from ctxlab.serve.http.turn_runner import Turn
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.serve.http.turn_runner import TurnRunner
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 # --- a turn as events -----------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def test_events_come_as_they_happen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ModelRefused("the key is wrong: see the settings"), 502),
+        (ModelRequestRejected("the key is wrong: see the settings"), 502),
         (ModelUnavailable("the model is busy"), 503),
         (RuntimeError("secret of the inside"), 500),
     ],
@@ -176,12 +176,12 @@ def test_a_message_that_no_window_holds_is_refused(tmp_path: Path) -> None:
 def test_a_turn_that_could_not_be_begun_keeps_nobody_from_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_thread(turn: Turn) -> None:
+    def no_thread(turn: TurnRunner) -> None:
         raise RuntimeError("can't start new thread")
 
     with serving(tmp_path) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(Turn, "start", no_thread)
+            patched.setattr(TurnRunner, "start", no_thread)
             assert chat(client, "hello").status_code == 500
         assert chat(client, "hello").status_code == 200
 
@@ -192,7 +192,7 @@ def test_a_turn_that_could_not_be_begun_keeps_nobody_from_the_next(
 def left_whole(client: httpx.Client, workspace: Path, id: str) -> None:
     """The session is one that a provider takes, and goes on."""
     messages = stored(workspace, id)
-    assert not check(messages, "openai")
+    assert not find_violations(messages, "openai")
     until(lambda: client.post(f"/sessions/{id}/messages", json={"message": "x"}).status_code == 200)
     assert said(client, id, "still there?")[-1].data["text"] == "You said: still there?"
 
@@ -236,6 +236,7 @@ def test_ending_a_session_ends_its_turn(tmp_path: Path) -> None:
         left_whole(client, tmp_path, id)
 
 
+@pytest.mark.e2e
 def test_a_model_that_does_not_answer_is_given_up_with_its_client(tmp_path: Path) -> None:
     go = threading.Event()
 
@@ -263,12 +264,13 @@ from http_serving import scripted
 from ctxlab.serve.http import make_app, serve
 app = make_app([Path(sys.argv[2])], agent_for=scripted())
 try:
-    serve(app, port=0, heard=lambda address, token: print(address, token, flush=True))
+    serve(app, port=0, on_listening=lambda address, token: print(address, token, flush=True))
 except KeyboardInterrupt:
     print("stopped", flush=True)
 """
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
     tmp_path: Path, number: signal.Signals
@@ -304,7 +306,7 @@ def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
     with serving(tmp_path) as client:
         assert client.get(sessions_at(tmp_path)).json()[0]["sessionId"] == id
         assert said(client, id, "hello")[-1].name == "done"
-        assert not check(stored(tmp_path, id), "openai")
+        assert not find_violations(stored(tmp_path, id), "openai")
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -317,7 +319,7 @@ def test_agents_in_memory_are_bounded_and_all_sessions_go_on(tmp_path: Path) -> 
         alive.add(agent := agents(path))
         return agent
 
-    with serving(tmp_path, agent_for=made, agents=3) as client:
+    with serving(tmp_path, agent_for=made, max_agents=3) as client:
         for number in range(12):
             assert chat(client, f"I am {number}", f"{number}.md").status_code == 200
         gc.collect()
@@ -333,7 +335,7 @@ def test_an_idle_agent_is_let_go_and_its_session_resumed(tmp_path: Path) -> None
         made.append(path)
         return agents(path)
 
-    with serving(tmp_path, agent_for=counted, idle=0.5) as client:
+    with serving(tmp_path, agent_for=counted, idle_timeout=0.5) as client:
         for _ in range(3):
             chat(client, "my cat is called Tom")
         assert len(made) == 1
@@ -346,7 +348,7 @@ def test_what_another_process_wrote_is_known_in_the_next_turn(tmp_path: Path) ->
     with serving(tmp_path) as client:
         id = created(client, tmp_path)
         said(client, id, "hello")
-        store = WorkspaceStore(tmp_path)
+        store = SqliteStore(tmp_path)
         store.append(id, Message("user", "my cat is called Tom"), Message("assistant", "Fine."))
         store.save(id)
         store.close()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ctxlab.messages.types import Message
 from ctxlab.serve.mcp.pagination import (
-    MESSAGES,
-    page_of,
-    plain,
+    MAX_MESSAGES_PER_PAGE,
+    message_text,
+    paginate_interaction,
 )
 from ctxlab.sessions.table_of_contents import Interaction
 
@@ -25,7 +25,7 @@ def test_the_pages_hold_every_character_once(messages: tuple[Message, ...], limi
     made, offset = interaction(messages), 0
     texts: dict[int, str] = {}
     while offset is not None:
-        page, following = page_of(made, offset, limit)
+        page, following = paginate_interaction(made, offset, limit)
         assert sum(len(each.text) for each in page.messages) <= limit
         for each in page.messages:
             assert each.starts == len(texts.get(each.position, ""))
@@ -33,26 +33,26 @@ def test_the_pages_hold_every_character_once(messages: tuple[Message, ...], limi
             texts[each.position] = texts.get(each.position, "") + each.text
         assert following is None or following > offset
         offset = following
-    assert texts == {7 + n: plain(wire) for n, wire in enumerate(made.messages)}
+    assert texts == {7 + n: message_text(wire) for n, wire in enumerate(made.messages)}
 
 
 def test_a_page_holds_so_many_messages_at_most() -> None:
-    made = interaction(tuple(Message("assistant", "") for _ in range(MESSAGES + 50)))
-    page, following = page_of(made, 0, 10**6)
-    assert (len(page.messages), following) == (MESSAGES, MESSAGES)
-    rest, end = page_of(made, MESSAGES, 10**6)
+    made = interaction(tuple(Message("assistant", "") for _ in range(MAX_MESSAGES_PER_PAGE + 50)))
+    page, following = paginate_interaction(made, 0, 10**6)
+    assert (len(page.messages), following) == (MAX_MESSAGES_PER_PAGE, MAX_MESSAGES_PER_PAGE)
+    rest, end = paginate_interaction(made, MAX_MESSAGES_PER_PAGE, 10**6)
     assert (len(rest.messages), end) == (50, None)
 
 
 @given(strange_conversations(), st.integers(0, 10**12))
 def test_any_offset_is_answered(messages: tuple[Message, ...], offset: int) -> None:
-    page, following = page_of(interaction(messages), offset, 100)
+    page, following = paginate_interaction(interaction(messages), offset, 100)
     assert following is None or offset < following < page.total_characters
 
 
 def test_pictures_are_told_and_not_sent() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10**6}}
     message = Message("user", ({"type": "text", "text": "look"}, picture))
-    (shown,) = page_of(interaction((message,)), 0, 10**6)[0].messages
+    (shown,) = paginate_interaction(interaction((message,)), 0, 10**6)[0].messages
     assert shown.text.startswith("look\n[image_url, 1,000,0")
     assert len(shown.text) < 100

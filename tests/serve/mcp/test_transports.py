@@ -40,11 +40,11 @@ from navigating import (
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.serve.auth import MAX_BODY
+from ctxlab.serve.auth import MAX_BODY_BYTES
 from ctxlab.serve.mcp import serve_http
-from ctxlab.serve.mcp.tools import TOOLS
+from ctxlab.serve.mcp.tools import TOOL_NAMES
 from ctxlab.sessions.open import open_library
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("current_session", {}),
@@ -81,7 +81,7 @@ def made(kind: str, folder: Path) -> Path:
     if kind == "logs":
         exported = stored("chunks", folder / "store")
         for session in exported.sessions():
-            lines = [json.dumps(m.to_dict()) for m in exported.read(session.id)]
+            lines = [json.dumps(m.to_dict()) for m in exported.read_messages(session.id)]
             (folder / "logs").mkdir(exist_ok=True)
             (folder / "logs" / f"{session.id}.jsonl").write_text("\n".join(lines))
         return folder / "logs"
@@ -101,6 +101,7 @@ def connected(
         yield over_http(address, mode=mode)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("kind", "transport", "mode"),
     [
@@ -114,7 +115,7 @@ def test_every_tool_answers_over_every_transport_as_it_does_without(
 ) -> None:
     """Seed 003, separation: any agent that speaks MCP has every tool, over stdio and over HTTP."""
     path = paths(kind)
-    assert {name for name, _ in RIGHT} == set(TOOLS)
+    assert {name for name, _ in RIGHT} == set(TOOL_NAMES)
     with connected(transport, path, mode) as client:
         answers = run(asked(client, *RIGHT, *WRONG))
     expected = here(open_library(path), *RIGHT, *WRONG)
@@ -124,8 +125,9 @@ def test_every_tool_answers_over_every_transport_as_it_does_without(
     assert [answer.is_error for answer in answers] == [False] * len(RIGHT) + [True] * len(WRONG)
 
 
+@pytest.mark.e2e
 def test_two_clients_read_a_store_that_is_written_meanwhile(tmp_path: Path) -> None:
-    store = WorkspaceStore(tmp_path, fsync="never")
+    store = SqliteStore(tmp_path, fsync="never")
     store.create(id="live")
     store.append("live", Message("user", "number 0"))
     over = threading.Event()
@@ -168,6 +170,7 @@ def test_two_clients_read_a_store_that_is_written_meanwhile(tmp_path: Path) -> N
         store.close()
 
 
+@pytest.mark.e2e
 def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     with listening(tmp_path) as address:
@@ -179,6 +182,7 @@ def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
             assert posted(address, token).status_code == 401
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_client_goes_on_with_a_server_that_was_started_again(mode: str, tmp_path: Path) -> None:
     stored("workspace", tmp_path)
@@ -210,6 +214,7 @@ def posted(address: str, token: str | None = TOKEN, **more: Any) -> httpx.Respon
         return client.post(address, content=content, headers=headers, **more)
 
 
+@pytest.mark.e2e
 def test_a_page_of_another_site_and_a_body_that_is_too_long_are_refused(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     with listening(tmp_path) as address:
@@ -218,7 +223,7 @@ def test_a_page_of_another_site_and_a_body_that_is_too_long_are_refused(tmp_path
         assert posted(address, headers=elsewhere).status_code == 403
         assert posted(address, None, headers=elsewhere).status_code == 401
         assert posted(address, headers={"Origin": "http://localhost:6274"}).status_code == 200
-        assert posted(address, content=b"x" * (MAX_BODY + 1)).status_code == 413
+        assert posted(address, content=b"x" * (MAX_BODY_BYTES + 1)).status_code == 413
         chunked = posted(address, content=iter([b"x" * 65_536] * 20))
         assert chunked.status_code == 413
         assert chunked.headers["content-type"] == "application/problem+json"
@@ -226,11 +231,12 @@ def test_a_page_of_another_site_and_a_body_that_is_too_long_are_refused(tmp_path
         assert posted(address).json()["result"]["structuredContent"]["session_id"] == PARSER
 
 
+@pytest.mark.e2e
 def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
     with listening(stored("workspace", tmp_path) and tmp_path) as address:
         port = int(address.rsplit(":", 1)[1].partition("/")[0])
         with pytest.raises(SpecError, match=f"port {port}"):
-            serve_http(WorkspaceStore(tmp_path), port=port)
+            serve_http(SqliteStore(tmp_path), port=port)
 
 
 def begun(path: Path) -> subprocess.Popen[str]:
@@ -249,6 +255,7 @@ def begun(path: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_over_stdio_stops_at_once_with_its_pipe_open(
     told: signal.Signals, tmp_path: Path
@@ -260,6 +267,7 @@ def test_a_server_over_stdio_stops_at_once_with_its_pipe_open(
         assert (process.stdout.read(), process.stderr.read()) == ("", "Cancelled\n")
 
 
+@pytest.mark.e2e
 def test_a_server_over_stdio_ends_with_its_client(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     with begun(tmp_path) as process:
@@ -268,6 +276,7 @@ def test_a_server_over_stdio_ends_with_its_client(tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_over_http_stops_while_a_client_listens(
     told: signal.Signals, tmp_path: Path
@@ -293,13 +302,14 @@ def test_a_server_over_http_stops_while_a_client_listens(
         assert (process.stdout.read(), process.stderr.read()) == ("", "Cancelled\n")
 
 
+@pytest.mark.e2e
 def test_standard_output_is_the_protocols_whatever_is_printed(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     code = """
 import sys
 from ctxlab.serve.mcp import serve_stdio
-from ctxlab.sessions.sqlite.store import WorkspaceStore
-class Loud(WorkspaceStore):
+from ctxlab.sessions.sqlite.store import SqliteStore
+class Loud(SqliteStore):
     def sessions(self, *given, **more):
         print("looking"); sys.stdout.flush()
         return super().sessions(*given, **more)
@@ -314,13 +324,14 @@ serve_stdio(Loud(sys.argv[1]))
     assert answer.structured_content["session_id"] == PARSER
 
 
+@pytest.mark.e2e
 def test_a_server_loads_nothing_heavy(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     code = """
 import sys, ctxlab.cli
-from ctxlab.serve.mcp import http_app, make_server
+from ctxlab.serve.mcp import make_http_app, make_server
 from ctxlab.sessions.open import open_library
-http_app(make_server(open_library(sys.argv[1])))
+make_http_app(make_server(open_library(sys.argv[1])))
 heavy = {"litellm", "pandas", "matplotlib", "tiktoken", "openai", "PIL", "scipy"}
 print(*heavy & set(sys.modules))
 """
@@ -333,6 +344,7 @@ print(*heavy & set(sys.modules))
     assert said.stdout.strip() == ""
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("missing", "more"), [("mcp", ()), ("uvicorn", ("--http",))])
 def test_where_the_extra_is_not_installed_the_server_says_what_to_install(
     missing: str, more: tuple[str, ...], tmp_path: Path
@@ -346,6 +358,7 @@ def test_where_the_extra_is_not_installed_the_server_says_what_to_install(
     assert "pip install 'ctxlab[serve]'" in said.stderr
 
 
+@pytest.mark.e2e
 def test_lines_that_are_no_messages_stop_nothing(tmp_path: Path) -> None:
     stored("workspace", tmp_path)
     with begun(tmp_path) as process:

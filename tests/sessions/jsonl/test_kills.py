@@ -13,26 +13,26 @@ import pytest
 from killing import nursery, one_life
 
 from ctxlab.formats import load
-from ctxlab.messages.validation import check
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.resume_window import Caps
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.resume_window import ResumeCaps
 
 KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
 PAIRING = {"unanswered_call", "orphaned_result", "repeated_result"}
-CAPS = Caps(messages=8, message_chars=500)
+CAPS = ResumeCaps(messages=8, message_chars=500)
 
 # Imports once, then forks a writer for each line that it is given, and says when that has died.
 WRITER = """
 import json, os, random, sys
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.sessions.base import Plan
-from ctxlab.sessions.jsonl.store import ChunkedStore
-from ctxlab.sessions.resume_window import Caps
+from ctxlab.sessions.base import AgentPlan
+from ctxlab.sessions.jsonl.store import JsonlStore
+from ctxlab.sessions.resume_window import ResumeCaps
 
 def live(folder, acks, number):
     dice = random.Random(number)
-    store = ChunkedStore(folder, max_history=dice.choice((1, 3, 5, 50)),
-                         fsync=dice.choice(("always", "never")), caps=Caps(8, 500))
+    store = JsonlStore(folder, max_history=dice.choice((1, 3, 5, 50)),
+                         fsync=dice.choice(("always", "never")), caps=ResumeCaps(8, 500))
     out = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     def told(kind, **what):
         os.write(out, (json.dumps({"kind": kind, **what}) + "\\n").encode())
@@ -61,11 +61,11 @@ def live(folder, acks, number):
             store.retitle("s", name, step)
             told("titled", title=name)
         elif kind < 0.85:
-            store.keep_line("s", number * 1000 + step, name)
+            store.save_turn_summary("s", number * 1000 + step, name)
             told("kept", turn=number * 1000 + step, line=name)
         elif kind < 0.95:
             told("save", plan=name)
-            store.save("s", plan=Plan((name,), 0))
+            store.save("s", plan=AgentPlan((name,), 0))
             told("saved", plan=name)
         else:
             other = f"other-{dice.randint(0, 2)}"
@@ -85,7 +85,7 @@ class Known:
         self.lines: dict[int, str] = {}
         self.title = self.plan = ""
 
-    def agree(self, store: ChunkedStore, said: list[dict[str, Any]]) -> None:
+    def agree(self, store: JsonlStore, said: list[dict[str, Any]]) -> None:
         """What is stored is what was acknowledged, and the batch in flight whole or not at all."""
         open_batch: list[str] = []
         titles, plans = {self.title}, {self.plan}
@@ -107,10 +107,10 @@ class Known:
                     plans = {each["plan"]}
                 case "kept":
                     self.lines[each["turn"]] = each["line"]
-        stored = [message.text.split()[0] for message in store.read("s")]
+        stored = [message.text.split()[0] for message in store.read_messages("s")]
         assert stored in (self.messages, [*self.messages, *open_batch])
         self.messages = stored
-        assert self.lines.items() <= store.lines("s").items()
+        assert self.lines.items() <= store.turn_summaries("s").items()
         session = store.get("s")
         assert session.messages == len(stored)
         self.title = session.title
@@ -120,23 +120,26 @@ class Known:
         assert self.plan in plans
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forked")
 def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     """Issue, "Two hundred kill -9": nothing acknowledged is lost, no file is unreadable, no tool
     message is unpaired after resume.
     """
     folder = tmp_path / "sessions"
-    ChunkedStore(folder).create(id="s")
+    JsonlStore(folder).create(id="s")
     known = Known()
     with nursery(WRITER) as process:
         for number in range(1, KILLS + 1):
             said = one_life(process, folder, number)
             # Another process looks: first as a reader that repairs nothing, then as the next writer.
             (recording,) = (r for r in load(folder) if r.id == "s")
-            store = ChunkedStore(folder, max_history=4, caps=CAPS)
-            assert tuple(store.read("s")) == recording.messages
+            store = JsonlStore(folder, max_history=4, caps=CAPS)
+            assert tuple(store.read_messages("s")) == recording.messages
             resume = store.open("s")
-            assert not [f for f in check(list(resume.recent)) if f.rule in PAIRING], resume.recent
+            assert not [f for f in find_violations(list(resume.recent)) if f.rule in PAIRING], (
+                resume.recent
+            )
             known.agree(store, said)
             assert store.sessions()
     assert len(known.messages) > KILLS

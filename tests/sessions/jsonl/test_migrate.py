@@ -15,9 +15,10 @@ import pytest
 
 from ctxlab.errors import SessionError
 from ctxlab.formats import load
+from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.sessions.jsonl.migrate import migrate
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.migrate import migrate_folder
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -31,7 +32,7 @@ def write(path: Path, rows: list[Any]) -> Path:
 
 
 def contents(folder: Path, id: str) -> list[Any]:
-    return [message.content for message in ChunkedStore(folder).read(id)]
+    return [message.content for message in JsonlStore(folder).read_messages(id)]
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -46,13 +47,13 @@ def test_a_file_without_an_index_becomes_chunks(tmp_path: Path) -> None:
     """Seed 001, migration: ``session-abc-123.jsonl`` becomes ``session-abc-123.1.jsonl``."""
     old = write(tmp_path / "session-abc-123.jsonl", rows(7))
     os.utime(old, (1_700_000_000, 1_700_000_000))
-    report = migrate(tmp_path, max_history=3)
-    assert report.moved == (("abc-123", ("session-abc-123.jsonl",), 7, 3),)
+    report = migrate_folder(tmp_path, max_history=3)
+    assert report.migrated == (("abc-123", ("session-abc-123.jsonl",), 7, 3),)
     assert str(report) == "session-abc-123.jsonl → session abc-123: 7 messages in 3 chunks"
     chunks = sorted(path.name for path in tmp_path.glob("*.jsonl"))
     assert chunks == [f"session-abc-123.{n}.jsonl" for n in (1, 2, 3)]
     assert contents(tmp_path, "abc-123") == [f"msg {n}" for n in range(7)]
-    session = ChunkedStore(tmp_path).get("abc-123")
+    session = JsonlStore(tmp_path).get("abc-123")
     assert (session.title, session.messages, session.status) == ("msg 0", 7, "closed")
     assert session.updated == session.created == 1_700_000_000
     assert [recording.id for recording in load(tmp_path)] == ["abc-123"]
@@ -73,11 +74,11 @@ def test_a_meta_line_and_rows_by_type_are_taken(tmp_path: Path) -> None:
             {"type": "assistant", "content": "done"},
         ],
     )  # fmt: skip
-    assert migrate(tmp_path).moved[0].id == "s-1"
-    session = ChunkedStore(tmp_path).get("s-1")
+    assert migrate_folder(tmp_path).migrated[0].id == "s-1"
+    session = JsonlStore(tmp_path).get("s-1")
     assert (session.title, session.agent, session.model) == ("On delegation", "tester", "gpt-4o")
     assert (session.created, session.meta) == (1770458400.0, {"team": "blue"})
-    messages = list(ChunkedStore(tmp_path).read("s-1"))
+    messages = list(JsonlStore(tmp_path).read_messages("s-1"))
     assert [m.role for m in messages] == ["user", "assistant", "tool", "assistant"]
     assert messages[0].time == 1770458405.0
     assert messages[1].tool_calls[0].name == "f"
@@ -86,10 +87,10 @@ def test_a_meta_line_and_rows_by_type_are_taken(tmp_path: Path) -> None:
 
 def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path / "session-a.jsonl", rows(5))
-    migrate(tmp_path, max_history=2)
+    migrate_folder(tmp_path, max_history=2)
     before = snapshot(tmp_path)
-    report = migrate(tmp_path, max_history=2)
-    assert (report.moved, report.broken, report.left) == ((), (), ())
+    report = migrate_folder(tmp_path, max_history=2)
+    assert (report.migrated, report.unreadable, report.skipped) == ((), (), ())
     assert str(report) == "nothing to migrate"
     assert snapshot(tmp_path) == before
 
@@ -99,8 +100,8 @@ def test_what_cannot_be_read_is_told_and_kept(tmp_path: Path) -> None:
     write(tmp_path / "session-a.jsonl", [*rows(2), *broken, *rows(1)])
     with (tmp_path / "session-a.jsonl").open("a") as file:
         file.write('{"role":"user","content":"to')
-    report = migrate(tmp_path)
-    assert [(b.file, b.line) for b in report.broken] == [
+    report = migrate_folder(tmp_path)
+    assert [(b.file, b.line) for b in report.unreadable] == [
         ("session-a.jsonl", n) for n in (3, 4, 5, 7)
     ]
     assert "session-a.jsonl:3: not JSON; kept in session-a.0.torn" in str(report)
@@ -115,19 +116,19 @@ def test_chunks_that_were_renamed_by_hand_are_one_session(tmp_path: Path) -> Non
     write(tmp_path / "session-a.2.jsonl", rows(6)[3:])
     write(tmp_path / "session-a.1.jsonl", rows(3))
     write(tmp_path / "session-a.10.jsonl", rows(7)[6:])
-    assert migrate(tmp_path, max_history=200).moved[0].messages == 7
+    assert migrate_folder(tmp_path, max_history=200).migrated[0].messages == 7
     assert contents(tmp_path, "a") == [f"msg {n}" for n in range(7)]
     assert sorted(p.name for p in tmp_path.glob("*.old")) == []
 
 
 def test_a_file_whose_id_is_taken_or_cannot_be_used_is_left_and_told(tmp_path: Path) -> None:
-    store = ChunkedStore(tmp_path)
+    store = JsonlStore(tmp_path)
     store.create(id="a")
     store.append("a", Message("user", "mine"))
     write(tmp_path / "session-a.jsonl", rows(2))
     write(tmp_path / "session-a b.jsonl", rows(2))
-    report = migrate(tmp_path)
-    assert {each.file for each in report.left} == {"session-a.jsonl", "session-a b.jsonl"}
+    report = migrate_folder(tmp_path)
+    assert {each.file for each in report.skipped} == {"session-a.jsonl", "session-a b.jsonl"}
     assert "is in the store already" in str(report)
     assert contents(tmp_path, "a") == ["mine"]
     assert (tmp_path / "session-a.jsonl").exists()
@@ -140,35 +141,35 @@ def test_other_files_are_not_touched(tmp_path: Path) -> None:
     write_recordings([Recording("r", (Message("user", "hi"),))], tmp_path / "native.jsonl")
     write(tmp_path / "notes.jsonl", [{"a": 1}])
     (tmp_path / "notes.md").write_text("x")
-    filled = ChunkedStore(tmp_path)
+    filled = JsonlStore(tmp_path)
     filled.append(filled.create(id="s").id, Message("user", "x"))
-    filled.keep_line("s", 1, "x")
+    filled.save_turn_summary("s", 1, "x")
     before = snapshot(tmp_path)
-    assert str(migrate(tmp_path)) == "nothing to migrate"
+    assert str(migrate_folder(tmp_path)) == "nothing to migrate"
     assert snapshot(tmp_path) == before
 
 
 def test_a_session_that_lost_its_meta_file_gets_another(tmp_path: Path) -> None:
-    store = ChunkedStore(tmp_path, max_history=2)
+    store = JsonlStore(tmp_path, max_history=2)
     store.create(id="a", model="gpt-5")
     for row in rows(5):
-        store.append("a", Message.from_dict(row))
+        store.append("a", message_from_dict(row))
     (tmp_path / "session-a.meta.json").unlink()
     with pytest.raises(SessionError, match="ctxlab sessions migrate"):
         store.create(id="a")
-    assert migrate(tmp_path).moved == (("a", (), 5, 3),)
-    session = ChunkedStore(tmp_path).get("a")
+    assert migrate_folder(tmp_path).migrated == (("a", (), 5, 3),)
+    session = JsonlStore(tmp_path).get("a")
     assert (session.title, session.model, session.messages) == ("msg 0", "gpt-5", 5)
-    assert ChunkedStore(tmp_path).append("a", Message("user", "on")) == 5
+    assert JsonlStore(tmp_path).append("a", Message("user", "on")) == 5
 
 
 def test_a_session_that_is_broken_is_left_and_stops_no_other(tmp_path: Path) -> None:
     """A listing that meets one sends the user here: what can be taken is."""
-    store = ChunkedStore(tmp_path, max_history=2)
+    store = JsonlStore(tmp_path, max_history=2)
     for id in ("meta", "row", "newest", "fine"):
         store.create(id=id)
         for row in rows(5):
-            store.append(id, Message.from_dict(row))
+            store.append(id, message_from_dict(row))
         (tmp_path / f"session-{id}.meta.json").unlink()
     (tmp_path / "session-meta.meta.json").write_text("{")
     for name in ("row.1", "newest.3"):
@@ -178,9 +179,9 @@ def test_a_session_that_is_broken_is_left_and_stops_no_other(tmp_path: Path) -> 
     shutil.copy(tmp_path / "session-fine.1.jsonl", tmp_path / "session-a b.1.jsonl")
     write(tmp_path / "session-old.jsonl", rows(2))
     before = snapshot(tmp_path)
-    report = migrate(tmp_path)
-    assert report.moved == (("fine", (), 5, 3), ("old", ("session-old.jsonl",), 2, 1))
-    assert [left.file for left in report.left] == [
+    report = migrate_folder(tmp_path)
+    assert report.migrated == (("fine", (), 5, 3), ("old", ("session-old.jsonl",), 2, 1))
+    assert [left.file for left in report.skipped] == [
         f"session-{id}.1.jsonl" for id in ("a b", "meta", "newest", "row")
     ]
     for where in ("session-meta.meta.json:1", "session-newest.3.jsonl:2", "session-row.1.jsonl:2"):
@@ -193,17 +194,18 @@ def test_a_session_that_is_broken_is_left_and_stops_no_other(tmp_path: Path) -> 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no such folder"):
-        migrate(tmp_path / "nowhere")
+        migrate_folder(tmp_path / "nowhere")
 
 
 RUN = """
 import sys
-from ctxlab.sessions.jsonl.migrate import migrate
+from ctxlab.sessions.jsonl.migrate import migrate_folder
 print("go", flush=True)
-migrate(sys.argv[1], max_history=5)
+migrate_folder(sys.argv[1], max_history=5)
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("numbered", [False, True])
 def test_a_run_that_is_killed_is_done_again_by_the_next(tmp_path: Path, numbered: bool) -> None:
     for name in "ab":
@@ -222,7 +224,7 @@ def test_a_run_that_is_killed_is_done_again_by_the_next(tmp_path: Path, numbered
         time.sleep(delay)
         run.kill()
         run.communicate()
-    migrate(tmp_path, max_history=5)
+    migrate_folder(tmp_path, max_history=5)
     for name in "ab":
         assert contents(tmp_path, name) == [f"msg {n}" for n in range(400)]
     assert not list(tmp_path.glob("*.old")) + list(tmp_path.glob("session-[ab].jsonl"))

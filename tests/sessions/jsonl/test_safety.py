@@ -22,17 +22,17 @@ from ctxlab.errors import (
 )
 from ctxlab.formats import load
 from ctxlab.messages.types import Message
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ChunkedStore:
-    return ChunkedStore(tmp_path / "sessions", max_history=3, fsync="never")
+def store(tmp_path: Path) -> JsonlStore:
+    return JsonlStore(tmp_path / "sessions", max_history=3, fsync="never")
 
 
 @pytest.mark.parametrize("keep", [1, 40, -1])
 def test_a_batch_of_which_a_part_was_written_is_none(
-    store: ChunkedStore, caplog: pytest.LogCaptureFixture, keep: int
+    store: JsonlStore, caplog: pytest.LogCaptureFixture, keep: int
 ) -> None:
     """A process that is killed in the middle of a write leaves its beginning."""
     id = filled(store, count=1)
@@ -43,9 +43,9 @@ def test_a_batch_of_which_a_part_was_written_is_none(
     batch = whole[len(good) :]
     cut = batch.index(b"\n") + 1 if keep == -1 else keep
     path.write_bytes(good + batch[:cut])
-    other = ChunkedStore(store.folder, max_history=3)
+    other = JsonlStore(store.folder, max_history=3)
     for each in (store, other):
-        assert said(each.read(id)) == ["msg 0"]
+        assert said(each.read_messages(id)) == ["msg 0"]
         assert each.get(id).messages == 1
     (recording,) = load(store.folder)
     assert (said(recording.messages), sum(recording.skipped.values())) == (["msg 0"], 1)
@@ -54,13 +54,13 @@ def test_a_batch_of_which_a_part_was_written_is_none(
     assert "never finished" in caplog.text
     assert path.name in caplog.text
     assert path.read_bytes().startswith(good)
-    assert said(other.read(id)) == ["msg 0", "next"]
+    assert said(other.read_messages(id)) == ["msg 0", "next"]
     torn = json.loads((store.folder / f"session-{id}.1.torn").read_text())
     assert torn["cut"].encode() == batch[:cut]
 
 
 def test_a_batch_over_several_chunks_counts_when_the_first_of_them_is_there(
-    store: ChunkedStore,
+    store: JsonlStore,
 ) -> None:
     """Chunks are named from the last to the first, so that a kill between them leaves none."""
     id = filled(store, count=2)
@@ -69,27 +69,27 @@ def test_a_batch_over_several_chunks_counts_when_the_first_of_them_is_there(
     (store.folder / f"session-{id}.2.jsonl").unlink()  # as if the process had been killed before it
     meta = store.folder / f"session-{id}.meta.json"
     meta.write_text(meta.read_text().replace('"chunk":4', '"chunk":1'))
-    again = ChunkedStore(store.folder, max_history=3)
-    assert said(again.read(id)) == ["msg 0", "msg 1"]
+    again = JsonlStore(store.folder, max_history=3)
+    assert said(again.read_messages(id)) == ["msg 0", "msg 1"]
     (recording,) = load(store.folder)
     assert recording.skipped == {"chunk of an unfinished batch": 2}
     assert again.append(id, *(user(f"new {n}") for n in range(4))) == 2
-    assert said(again.read(id))[2:] == ["new 0", "new 1", "new 2", "new 3"]
+    assert said(again.read_messages(id))[2:] == ["new 0", "new 1", "new 2", "new 3"]
     assert chunks_of(again, id) == [f"session-{id}.{n}.jsonl" for n in (1, 2, 3)]
     assert (store.folder / f"session-{id}.4.torn").exists()
 
 
-def test_a_last_line_that_somebody_left_without_its_break_counts(store: ChunkedStore) -> None:
+def test_a_last_line_that_somebody_left_without_its_break_counts(store: JsonlStore) -> None:
     id = filled(store, count=2)
     path = store.folder / f"session-{id}.1.jsonl"
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    again = ChunkedStore(store.folder, max_history=3)
+    again = JsonlStore(store.folder, max_history=3)
     assert again.append(id, user("next")) == 2
-    assert said(again.read(id)) == ["msg 0", "msg 1", "next"]
+    assert said(again.read_messages(id)) == ["msg 0", "msg 1", "next"]
     assert not list(store.folder.glob("*.torn"))
 
 
-def test_a_broken_line_in_the_middle_is_told_with_file_and_line(store: ChunkedStore) -> None:
+def test_a_broken_line_in_the_middle_is_told_with_file_and_line(store: JsonlStore) -> None:
     id = filled(store, count=7)
     for number, line in ((2, 3), (3, 2)):
         path = store.folder / f"session-{id}.{number}.jsonl"
@@ -97,7 +97,7 @@ def test_a_broken_line_in_the_middle_is_told_with_file_and_line(store: ChunkedSt
         lines[line - 1] = '{"role":"user","cont'
         path.write_text("\n".join([*lines, ""]))
     with pytest.raises(ReadError, match=rf"session-{id}\.2\.jsonl:3: not JSON"):
-        list(store.read(id))
+        list(store.read_messages(id))
     with pytest.raises(ReadError, match=rf"session-{id}\.2\.jsonl:3: not JSON"):
         list(load(store.folder))
     assert said(next(load(store.folder, on_error="skip")).messages)[:3] == [
@@ -108,7 +108,7 @@ def test_a_broken_line_in_the_middle_is_told_with_file_and_line(store: ChunkedSt
 
 
 def test_a_removal_that_was_killed_leaves_no_session_and_its_id_can_be_used_again(
-    store: ChunkedStore,
+    store: JsonlStore,
 ) -> None:
     id = filled(store)
     meta = store.folder / f"session-{id}.meta.json"
@@ -121,19 +121,19 @@ def test_a_removal_that_was_killed_leaves_no_session_and_its_id_can_be_used_agai
     with pytest.raises(ReadError):
         list(load(store.folder))
     store.create(id=id)
-    assert list(store.read(id)) == []
+    assert list(store.read_messages(id)) == []
 
 
 def test_a_session_of_the_same_id_begins_anew_for_who_knew_the_old_one(
-    store: ChunkedStore,
+    store: JsonlStore,
 ) -> None:
     id = filled(store, count=8)
-    other = ChunkedStore(store.folder, max_history=3)
+    other = JsonlStore(store.folder, max_history=3)
     other.delete(id)
     other.create(id=id)
     other.append(id, user("first"))
     assert store.append(id, user("second")) == 1
-    assert said(store.read(id)) == ["first", "second"]
+    assert said(store.read_messages(id)) == ["first", "second"]
     assert said(store.open(id).recent) == ["first", "second"]
 
 
@@ -141,9 +141,16 @@ BAD = ["", ".", "..", "../a", "a/b", "a\\b", ".a", "a\0", "a b", "é", "x" * 101
 
 
 @pytest.mark.parametrize("id", BAD)
-def test_an_id_that_could_be_a_path_is_refused(store: ChunkedStore, id: str) -> None:
+def test_an_id_that_could_be_a_path_is_refused(store: JsonlStore, id: str) -> None:
     store.create(id="good")
-    for act in (store.get, store.read, store.open, store.append, store.delete, store.turns):
+    for act in (
+        store.get,
+        store.read_messages,
+        store.open,
+        store.append,
+        store.delete,
+        store.count_turns,
+    ):
         with pytest.raises(UnknownSession):
             act(id)
     with pytest.raises(SessionError, match="no id of a session"):
@@ -151,11 +158,13 @@ def test_an_id_that_could_be_a_path_is_refused(store: ChunkedStore, id: str) -> 
     assert [session.id for session in store.sessions()] == ["good"]
 
 
-def test_a_session_that_is_not_there_is_unknown_to_every_method(store: ChunkedStore) -> None:
-    acts: list[Any] = [store.get, store.read, store.open, store.append, store.save, store.delete,
-                       store.turns, store.lines, store.recording, lambda id: store.turn(id, 1),
-                       lambda id: store.retitle(id, "x"), lambda id: store.mark(id, "closed"),
-                       lambda id: store.keep_line(id, 1, "x"),
+def test_a_session_that_is_not_there_is_unknown_to_every_method(store: JsonlStore) -> None:
+    acts: list[Any] = [store.get, store.read_messages, store.open, store.append, store.save,
+                       store.delete,
+                       store.count_turns, store.turn_summaries, store.recording,
+                       lambda id: store.read_turn(id, 1), lambda id: store.retitle(id, "x"),
+                       lambda id: store.set_status(id, "closed"),
+                       lambda id: store.save_turn_summary(id, 1, "x"),
                        lambda id: store.search("x", id)]  # fmt: skip
     for act in acts:
         with pytest.raises(UnknownSession):
@@ -166,16 +175,16 @@ def test_a_session_that_is_not_there_is_unknown_to_every_method(store: ChunkedSt
 
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="max_history"):
-        ChunkedStore(tmp_path, max_history=0)
+        JsonlStore(tmp_path, max_history=0)
     with pytest.raises(SpecError, match="fsync is 'sometimes'; it is one of always, never"):
-        ChunkedStore(tmp_path, fsync="sometimes")  # type: ignore[arg-type]
+        JsonlStore(tmp_path, fsync="sometimes")  # type: ignore[arg-type]
     (tmp_path / "file").write_text("x")
     with pytest.raises(SessionError, match="file"):
-        ChunkedStore(tmp_path / "file").create()
+        JsonlStore(tmp_path / "file").create()
 
 
 def test_what_cannot_be_written_as_json_is_refused_before_anything_is_written(
-    store: ChunkedStore,
+    store: JsonlStore,
 ) -> None:
     id = filled(store, count=1)
     with pytest.raises(SessionError, match="cannot be stored"):
@@ -187,7 +196,7 @@ def test_what_cannot_be_written_as_json_is_refused_before_anything_is_written(
 
 
 def test_a_broken_session_hides_no_other(
-    store: ChunkedStore, caplog: pytest.LogCaptureFixture
+    store: JsonlStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store, "a")
     filled(store, "b")
@@ -200,7 +209,7 @@ def test_a_broken_session_hides_no_other(
 
 
 @pytest.mark.parametrize("tools", ["", ',"tools":"read"', ',"tools":["read"]'])
-def test_a_tools_file_without_tools_is_broken(store: ChunkedStore, tools: str) -> None:
+def test_a_tools_file_without_tools_is_broken(store: JsonlStore, tools: str) -> None:
     filled(store, "b")
     store.create(id="a", tools=(TOOL,))
     path = store.folder / "session-a.tools.json"
@@ -210,15 +219,15 @@ def test_a_tools_file_without_tools_is_broken(store: ChunkedStore, tools: str) -
         store.get("a")
 
 
-def test_summaries_that_cannot_be_opened_are_told(store: ChunkedStore) -> None:
+def test_summaries_that_cannot_be_opened_are_told(store: JsonlStore) -> None:
     id = filled(store)
     (store.folder / f"lines-{id}.jsonl").mkdir()
     with pytest.raises(SessionError, match=f"lines-{id}"):
-        store.lines(id)
+        store.turn_summaries(id)
 
 
 def test_an_append_that_stored_its_messages_does_not_fail(
-    store: ChunkedStore, caplog: pytest.LogCaptureFixture
+    store: JsonlStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever is told of a failure appends again, and the messages would be there twice."""
     id = filled(store, count=6)
@@ -231,10 +240,10 @@ def test_an_append_that_stored_its_messages_does_not_fail(
     assert "the next save tries again" in caplog.text
     first.rmdir()
     away.rename(first)
-    assert said(store.read(id)) == [f"msg {n}" for n in range(7)]
+    assert said(store.read_messages(id)) == [f"msg {n}" for n in range(7)]
 
 
-def test_a_window_that_was_lost_or_broken_is_made_anew(store: ChunkedStore) -> None:
+def test_a_window_that_was_lost_or_broken_is_made_anew(store: JsonlStore) -> None:
     id = filled(store)
     before = store.open(id)
     window = store.folder / f"session-{id}.window.json"
@@ -251,62 +260,64 @@ def test_a_window_that_was_lost_or_broken_is_made_anew(store: ChunkedStore) -> N
 APPEND = """
 import sys
 from ctxlab.messages.types import Message
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-store = ChunkedStore(folder, max_history=16, fsync="never")
+store = JsonlStore(folder, max_history=16, fsync="never")
 for n in range(count):
     at = store.append("s", Message("user", f"{name}:{n}"), Message("assistant", f"{name}:{n}!"))
     if n % 10 == 0:
-        store.save("s"); store.retitle("s", f"{name} {n}", n); store.keep_line("s", n + 1, name)
+        store.save("s"); store.retitle("s", f"{name} {n}", n); store.save_turn_summary("s", n + 1, name)
 """
 
 
+@pytest.mark.e2e
 def test_four_processes_append_every_message_once_and_in_order(tmp_path: Path) -> None:
     """Issue, "Four processes appending to one session": every message once, in a valid order."""
-    store = ChunkedStore(tmp_path, max_history=16)
+    store = JsonlStore(tmp_path, max_history=16)
     store.create(id="s")
     argv = [sys.executable, "-c", APPEND, str(tmp_path)]
     workers = [subprocess.Popen([*argv, name, "30"]) for name in "abcd"]
     seen = 0
     while any(worker.poll() is None for worker in workers):
-        now = said(store.read("s"))  # who reads meanwhile sees whole batches
+        now = said(store.read_messages("s"))  # who reads meanwhile sees whole batches
         assert len(now) >= seen
         assert all(f"{q}!" == a for q, a in zip(now[::2], now[1::2], strict=True))
         seen = len(now)
         time.sleep(0.02)
     assert [worker.returncode for worker in workers] == [0] * 4
-    every = said(store.read("s"))
+    every = said(store.read_messages("s"))
     assert len(every) == store.get("s").messages == 240
     for name in "abcd":
         assert [m for m in every[::2] if m.startswith(name)] == [f"{name}:{n}" for n in range(30)]
     assert not list(tmp_path.glob("*.torn"))
-    assert len(store.lines("s")) == 3
+    assert len(store.turn_summaries("s")) == 3
 
 
 FULL = """
 import resource, signal, sys
 from ctxlab.messages.types import Message
 from ctxlab.errors import SessionError
-from ctxlab.sessions.jsonl.store import ChunkedStore
+from ctxlab.sessions.jsonl.store import JsonlStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = ChunkedStore(sys.argv[1])
+store = JsonlStore(sys.argv[1])
 store.append("s", Message("user", "fits"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 try:
     store.append("s", Message("user", "a"), Message("user", "b" * 20_000))
 except SessionError as error:
     print(error)
-print([m.content for m in store.read("s")])
+print([m.content for m in store.read_messages("s")])
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(store.append("s", Message("user", "again")), [m.content for m in store.read("s")])
+print(store.append("s", Message("user", "again")), [m.content for m in store.read_messages("s")])
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit for the size of a file")
 def test_a_disk_that_is_full_in_the_middle_of_a_batch_costs_that_batch_alone(
     tmp_path: Path,
 ) -> None:
-    ChunkedStore(tmp_path).create(id="s")
+    JsonlStore(tmp_path).create(id="s")
     argv = [sys.executable, "-c", FULL, str(tmp_path)]
     run = subprocess.run(argv, capture_output=True, text=True, check=True)
     told, after, later = run.stdout.splitlines()
@@ -322,7 +333,7 @@ def test_of_two_that_create_one_id_one_gets_it(tmp_path: Path) -> None:
     go = threading.Barrier(4)
 
     def create() -> None:
-        store = ChunkedStore(tmp_path)
+        store = JsonlStore(tmp_path)
         go.wait()
         try:
             outcomes.append(store.create(id="same").id)
@@ -338,12 +349,12 @@ def test_of_two_that_create_one_id_one_gets_it(tmp_path: Path) -> None:
     assert sum("already" in outcome for outcome in outcomes) == 3
 
 
-def test_a_store_is_a_recording_a_session(store: ChunkedStore) -> None:
+def test_a_store_is_a_recording_a_session(store: JsonlStore) -> None:
     """``ctxlab eval`` and ``ctxlab describe`` take the folder of a store as data."""
     for id in ("a", "b"):
         store.create(id=id, model="gpt-5", tools=(TOOL,), title=f"The {id}", meta={"topic": "x"})
         store.append(id, *(user(f"{id} {n}") for n in range(34)))  # 12 chunks
-        store.keep_line(id, 1, "a line")
+        store.save_turn_summary(id, 1, "a line")
         store.save(id)
     assert len(chunks_of(store, "a")) == 13
     told: list[Any] = []
@@ -357,7 +368,7 @@ def test_a_store_is_a_recording_a_session(store: ChunkedStore) -> None:
         assert recording.meta["title"] == f"The {recording.id}"
 
 
-def test_a_chunk_that_is_named_is_read_by_itself(store: ChunkedStore) -> None:
+def test_a_chunk_that_is_named_is_read_by_itself(store: JsonlStore) -> None:
     id = filled(store, count=8)
     (recording,) = load(store.folder / f"session-{id}.2.jsonl")
     assert said(recording.messages) == ["msg 3", "msg 4", "msg 5"]
@@ -365,7 +376,7 @@ def test_a_chunk_that_is_named_is_read_by_itself(store: ChunkedStore) -> None:
     assert recording.skipped == {"message in an older chunk": 3}
 
 
-def test_a_chunk_that_is_missing_is_told(store: ChunkedStore) -> None:
+def test_a_chunk_that_is_missing_is_told(store: JsonlStore) -> None:
     id = filled(store, count=8)
     (store.folder / f"session-{id}.2.jsonl").unlink()
     with pytest.raises(ReadError, match=f"chunk 2 of session {id} is missing"):

@@ -14,14 +14,14 @@ import pytest
 
 from ctxlab.errors import SessionError
 from ctxlab.messages.types import Message
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
 ANOTHER = """
 import sys
-from ctxlab.sessions.sqlite.store import WorkspaceStore
-store = WorkspaceStore(sys.argv[1])
+from ctxlab.sessions.sqlite.store import SqliteStore
+store = SqliteStore(sys.argv[1])
 store.get("a")
 store.close()
 """
@@ -40,14 +40,14 @@ def in_a_child(act: Callable[[], None]) -> int:
 
 
 def said(folder: Path) -> list[object]:
-    store = WorkspaceStore(folder)
+    store = SqliteStore(folder)
     try:
-        return [message.content for message in store.read("a")]
+        return [message.content for message in store.read_messages("a")]
     finally:
         store.close()
 
 
-def test_a_child_goes_on_when_its_parent_has_closed(store: WorkspaceStore) -> None:
+def test_a_child_goes_on_when_its_parent_has_closed(store: SqliteStore) -> None:
     """SQLite forgets over a fork that the file is open, and the parent would remove the log."""
     store.create(id="a")
     store.append("a", Message("user", "of the parent"))
@@ -74,12 +74,13 @@ def test_a_child_goes_on_when_its_parent_has_closed(store: WorkspaceStore) -> No
     assert said(store.workspace) == ["of the parent", "before", "after"]
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is noticed, and not prevented")
 def test_who_reads_the_file_in_this_process_takes_no_lock_away(tmp_path: Path) -> None:
     """A POSIX lock goes with any close of its file; another process would then remove the log."""
 
     def act() -> None:
-        store = WorkspaceStore(tmp_path)
+        store = SqliteStore(tmp_path)
         store.create(id="a")
         store.path.read_bytes()
         subprocess.run([sys.executable, "-c", ANOTHER, str(tmp_path)], check=True)
@@ -90,7 +91,7 @@ def test_who_reads_the_file_in_this_process_takes_no_lock_away(tmp_path: Path) -
 
 
 @contextmanager
-def sealed(store: WorkspaceStore, within: Path) -> Iterator[None]:
+def sealed(store: SqliteStore, within: Path) -> Iterator[None]:
     """Nobody may write the database of a store or beside it."""
     above = [each for each in within.parents if each.name.startswith(("pytest-", "popen-"))]
     folders = above if os.getuid() == 0 else []  # who reads below is another, and must get there
@@ -108,23 +109,24 @@ def sealed(store: WorkspaceStore, within: Path) -> Iterator[None]:
             each.chmod(mode)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("indexed", ["all", "none", "part"])
 def test_a_workspace_that_cannot_be_written_can_be_read(tmp_path: Path, indexed: str) -> None:
     """So can one that was written without an index, or whose index lacks a message."""
     for index, text in ((indexed != "none", "a word"), (indexed == "all", "another word")):
-        store = WorkspaceStore(tmp_path, index=index)
+        store = SqliteStore(tmp_path, index=index)
         if not store.sessions():
             store.create(id="a")
         store.append("a", Message("user", text))
         store.close()
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
 
     def act() -> None:
         if os.getuid() == 0:
             os.setuid(65534)
         assert [session.id for session in store.sessions()] == ["a"]
-        assert [m.content for m in store.read("a")] == ["a word", "another word"]
+        assert [m.content for m in store.read_messages("a")] == ["a word", "another word"]
         assert len(store.search("word")) == len(store.search("word", "a")) == 2
         with pytest.raises(SessionError, match="readonly"):
             store.append("a", Message("user", "x"))

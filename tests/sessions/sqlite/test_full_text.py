@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from ctxlab.messages.types import (
     Message,
     ToolCall,
-    text_of,
+    message_text,
 )
-from ctxlab.sessions.sqlite.store import WorkspaceStore
-from ctxlab.sessions.text_search import words_of
+from ctxlab.sessions.sqlite.store import SqliteStore
+from ctxlab.sessions.text_search import query_words
 
 SAID = {
     "a": (
@@ -40,8 +40,8 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkspaceStore]:
-    made = WorkspaceStore(tmp_path_factory.mktemp("w"), fsync="never")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path_factory.mktemp("w"), fsync="never")
     for id, messages in SAID.items():
         made.create(id=id)
         made.append(id, *messages)
@@ -53,11 +53,11 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFC", text).casefold()
 
 
-def found(store: WorkspaceStore, query: str, id: str | None = None) -> list[tuple[str, int]]:
+def found(store: SqliteStore, query: str, id: str | None = None) -> list[tuple[str, int]]:
     return [(hit.session_id, hit.position) for hit in store.search(query, id)]
 
 
-def dump(store: WorkspaceStore) -> list[str]:
+def dump(store: SqliteStore) -> list[str]:
     connection = sqlite3.connect(store.path)
     lines = list(connection.iterdump())
     connection.close()
@@ -66,17 +66,17 @@ def dump(store: WorkspaceStore) -> list[str]:
 
 @given(st.one_of(st.text(max_size=40), st.sampled_from(HOSTILE)))
 @example("'; DROP TABLE messages; --")
-def test_no_query_raises_or_changes_anything(store: WorkspaceStore, query: str) -> None:
+def test_no_query_raises_or_changes_anything(store: SqliteStore, query: str) -> None:
     """Issue 6, done when: SQL and FTS syntax in queries are refused cleanly."""
     before = store.get("a"), store.get("b")
     for id in (None, "a"):
         for hit in store.search(query, id):
-            said = text_of(SAID[hit.session_id][hit.position])
-            assert all(word in folded(said) for word in words_of(query))
+            said = message_text(SAID[hit.session_id][hit.position])
+            assert all(word in folded(said) for word in query_words(query))
     assert (store.get("a"), store.get("b")) == before
 
 
-def test_hostile_queries_leave_every_row_as_it_was(store: WorkspaceStore) -> None:
+def test_hostile_queries_leave_every_row_as_it_was(store: SqliteStore) -> None:
     before = dump(store)
     for query in HOSTILE:
         store.search(query)
@@ -84,7 +84,7 @@ def test_hostile_queries_leave_every_row_as_it_was(store: WorkspaceStore) -> Non
     assert dump(store) == before
 
 
-def test_syntax_is_words_or_nothing(store: WorkspaceStore) -> None:
+def test_syntax_is_words_or_nothing(store: SqliteStore) -> None:
     assert found(store, '"quoted"') == [("a", 2)]
     assert found(store, "col:value") == [("a", 2)]
     assert found(store, "drop TABLE;") == [("a", 2)]
@@ -95,7 +95,7 @@ def test_syntax_is_words_or_nothing(store: WorkspaceStore) -> None:
     assert found(store, "***") == found(store, "") == []
 
 
-def test_words_are_found_in_any_case_and_in_any_script(store: WorkspaceStore) -> None:
+def test_words_are_found_in_any_case_and_in_any_script(store: SqliteStore) -> None:
     assert found(store, "STRASSE") == [("a", 0)]
     assert found(store, "cafe\u0301") == [("a", 3)]
     assert found(store, "パーサー") == [("a", 3)]
@@ -103,7 +103,7 @@ def test_words_are_found_in_any_case_and_in_any_script(store: WorkspaceStore) ->
     assert found(store, "read_file io.py") == [("a", 1)]
 
 
-def test_the_best_comes_first_with_its_turn_and_a_snippet(store: WorkspaceStore) -> None:
+def test_the_best_comes_first_with_its_turn_and_a_snippet(store: SqliteStore) -> None:
     hits = store.search("parser")
     assert (hits[0].session_id, hits[0].position) == ("b", 0)
     assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
@@ -113,7 +113,7 @@ def test_the_best_comes_first_with_its_turn_and_a_snippet(store: WorkspaceStore)
     assert all(len(h.snippet) <= 200 and "\n" not in h.snippet for h in hits)
 
 
-def test_pages_join_to_the_whole(store: WorkspaceStore) -> None:
+def test_pages_join_to_the_whole(store: SqliteStore) -> None:
     whole = store.search("parser")
     assert len(whole) == 3
     pages = [store.search("parser", limit=1, offset=n) for n in range(4)]
@@ -122,11 +122,12 @@ def test_pages_join_to_the_whole(store: WorkspaceStore) -> None:
     assert store.search("parser", offset=10**30) == []
 
 
-def test_one_session_is_searched_where_it_is_named(store: WorkspaceStore) -> None:
+def test_one_session_is_searched_where_it_is_named(store: SqliteStore) -> None:
     assert found(store, "lexer", "b") == [("b", 1)]
 
 
-def test_a_query_of_thousands_of_words_is_answered(store: WorkspaceStore) -> None:
+@pytest.mark.e2e
+def test_a_query_of_thousands_of_words_is_answered(store: SqliteStore) -> None:
     many = " ".join(f"w{i}" for i in range(5000))
     assert found(store, many) == []
     id = store.create().id
@@ -136,12 +137,13 @@ def test_a_query_of_thousands_of_words_is_answered(store: WorkspaceStore) -> Non
     store.delete(id)
 
 
+@pytest.mark.properties
 @given(conversations(), st.lists(st.sampled_from(FACTS), min_size=1, max_size=2))
 def test_with_the_index_the_same_is_found_as_without(
-    store: WorkspaceStore, messages: tuple[Message, ...], words: list[str]
+    store: SqliteStore, messages: tuple[Message, ...], words: list[str]
 ) -> None:
     query, id = " ".join(words), store.create(system=True).id
-    plain = WorkspaceStore(store.workspace, fsync="never", index=False)
+    plain = SqliteStore(store.workspace, fsync="never", index=False)
     plain.append(id, *messages)
     without = {hit.position for hit in plain.search(query, id, limit=1000)}
     plain.close()
@@ -154,11 +156,11 @@ def test_with_the_index_the_same_is_found_as_without(
 
 def test_without_an_index_archived_and_system_sessions_are_left_out_too(tmp_path: Path) -> None:
     for index in (True, False):
-        store = WorkspaceStore(tmp_path / str(index), index=index)
+        store = SqliteStore(tmp_path / str(index), index=index)
         for id, system in (("a", False), ("b", False), ("s", True)):
             store.create(id=id, system=system)
             store.append(id, Message("user", "parser"))
-        store.mark("b", "archived")
+        store.set_status("b", "archived")
         assert found(store, "parser") == [("a", 0)]
         assert found(store, "parser", "b") == [("b", 0)]
         assert found(store, "parser", "s") == [("s", 0)]

@@ -17,29 +17,28 @@ from killing import nursery, one_life
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     Message,
-    text_of,
+    message_text,
 )
-from ctxlab.messages.validation import check
-from ctxlab.sessions.message_units import paired
-from ctxlab.sessions.resume_message import seeded
-from ctxlab.sessions.resume_window import Caps
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.messages.validation import find_violations
+from ctxlab.sessions.resume_messages import build_resumed_messages, pair_tool_results
+from ctxlab.sessions.resume_window import ResumeCaps
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
-CAPS = Caps(messages=8, message_chars=500, summary_chars=600)
+CAPS = ResumeCaps(messages=8, message_chars=500, summary_chars=600)
 
 # Imports once, then forks a writer for each line that it is given, and says when that has died.
 WRITER = """
 import json, os, random, sys
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.sessions.base import Plan
-from ctxlab.sessions.resume_window import Caps
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.base import AgentPlan
+from ctxlab.sessions.resume_window import ResumeCaps
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 def live(folder, acks, life):
     dice = random.Random(life)
-    store = WorkspaceStore(folder, fsync=dice.choice(("always", "never")),
-                           caps=Caps(messages=8, message_chars=500, summary_chars=600))
+    store = SqliteStore(folder, fsync=dice.choice(("always", "never")),
+                           caps=ResumeCaps(messages=8, message_chars=500, summary_chars=600))
     out = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     def told(kind, *what):
         os.write(out, (json.dumps([kind, *what]) + "\\n").encode())
@@ -70,11 +69,11 @@ def live(folder, acks, life):
             store.retitle("s", name, step)
             told("titled", name)
         elif kind < 0.8:
-            store.keep_line("s", life * 100_000 + step, name)
+            store.save_turn_summary("s", life * 100_000 + step, name)
             told("kept", life * 100_000 + step, name)
         elif kind < 0.9:
             told("save", name)
-            store.save("s", plan=Plan((name,), 0))
+            store.save("s", plan=AgentPlan((name,), 0))
             told("saved", name)
         else:
             # Another session comes and goes; then this one is the active one again.
@@ -116,8 +115,8 @@ class Known:
                 plans = {what[0]}
             elif kind == "kept":
                 self.lines[what[0]] = what[1]
-        store = WorkspaceStore(folder, caps=CAPS)
-        messages = list(store.read("s"))
+        store = SqliteStore(folder, caps=CAPS)
+        messages = list(store.read_messages("s"))
         stored = [m.text.split(" ")[0] for m in messages]
         assert stored in (self.names, [*self.names, *in_flight])
         self.names = stored
@@ -126,11 +125,11 @@ class Known:
         assert self.title in titles or not titles - {""}  # it has that of its first message
         self.plan = resume.plan.steps[0] if resume.plan else ""
         assert self.plan in plans
-        lines = store.lines("s")
+        lines = store.turn_summaries("s")
         assert self.lines.items() <= lines.items()
         self.lines = lines
         assert session.messages == len(stored)
-        self._resumes(messages, resume.recent, list(seeded(resume)))
+        self._resumes(messages, resume.recent, list(build_resumed_messages(resume)))
         for name in random.Random(len(stored)).sample(stored, min(5, len(stored))):
             assert [hit.position for hit in store.search(name, "s")] == [stored.index(name)]
         assert [s.id for s in store.sessions() if s.status == "active"] == ["s"]
@@ -139,11 +138,11 @@ class Known:
     def _resumes(
         self, messages: list[Message], recent: tuple[Message, ...], sent: list[Message]
     ) -> None:
-        assert not check(sent) or not messages
+        assert not find_violations(sent) or not messages
         assert len(recent) <= CAPS.messages
-        newest = [m for m in paired(messages) if m.role != "tool"][-1:]
-        assert [text_of(m)[:400] for m in recent if m.role != "tool"][-1:] == [
-            text_of(m)[:400] for m in newest
+        newest = [m for m in pair_tool_results(messages) if m.role != "tool"][-1:]
+        assert [message_text(m)[:400] for m in recent if m.role != "tool"][-1:] == [
+            message_text(m)[:400] for m in newest
         ]
 
 
@@ -151,7 +150,7 @@ class Known:
 def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     """Issue 6, done when: kill -9 at random moments of appending, compacting, retitling, flushing."""
     folder, known = tmp_path / "workspace", Known()
-    begun = WorkspaceStore(folder)
+    begun = SqliteStore(folder)
     begun.create(id="s")
     begun.close()
     with nursery(WRITER) as process:

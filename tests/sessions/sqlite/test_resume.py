@@ -17,55 +17,62 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.sessions.base import Plan
-from ctxlab.sessions.message_units import (
-    INTERRUPTED,
-    paired,
+from ctxlab.sessions.base import AgentPlan
+from ctxlab.sessions.resume_messages import (
+    INTERRUPTED_RESULT,
+    build_resume_message,
+    pair_tool_results,
 )
-from ctxlab.sessions.resume_message import seed_message
-from ctxlab.sessions.resume_window import Caps
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.resume_window import ResumeCaps
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 
 def test_it_goes_on_from_summary_window_and_plan(tmp_path: Path) -> None:
     """Seed 004, criterion 2: resume continues from the saved summary, window and plan state."""
-    store = WorkspaceStore(tmp_path, caps=Caps(messages=4))
+    store = SqliteStore(tmp_path, caps=ResumeCaps(messages=4))
     store.create(id="a")
     store.append("a", Message("user", "The code word is HERON-42."))
     store.append("a", *(Message("assistant", f"Step {i}.") for i in range(10)))
-    store.save("a", plan=Plan(("read", "fix"), 1, paused=True))
+    store.save("a", plan=AgentPlan(("read", "fix"), 1, paused=True))
     store.close()
-    resume = WorkspaceStore(tmp_path, caps=Caps(messages=4)).open("a")
+    resume = SqliteStore(tmp_path, caps=ResumeCaps(messages=4)).open("a")
     assert [m.content for m in resume.recent] == [f"Step {i}." for i in range(6, 10)]
-    assert resume.plan == Plan(("read", "fix"), 1, paused=True)
-    message = seed_message(resume)
+    assert resume.plan == AgentPlan(("read", "fix"), 1, paused=True)
+    message = build_resume_message(resume)
     assert message is not None
     assert "HERON-42" in message.text
     assert "fix" in message.text
 
 
-def test_a_plan_is_replaced_at_the_end_of_each_turn(store: WorkspaceStore) -> None:
+def test_a_plan_is_replaced_at_the_end_of_each_turn(store: SqliteStore) -> None:
     begun(store)
-    for plan in (Plan(("a",), 0, True, True), Plan(), None, Plan(("b", "\ud800"), None)):
+    for plan in (
+        AgentPlan(("a",), 0, True, True),
+        AgentPlan(),
+        None,
+        AgentPlan(("b", "\ud800"), None),
+    ):
         store.save("a", plan=plan)
         kept = store.open("a").plan
-        assert kept == (plan if plan is None or not plan.steps[1:] else Plan(("b", "\ufffd"), None))
+        assert kept == (
+            plan if plan is None or not plan.steps[1:] else AgentPlan(("b", "\ufffd"), None)
+        )
 
 
-def test_what_came_after_the_last_save_is_there(store: WorkspaceStore) -> None:
+def test_what_came_after_the_last_save_is_there(store: SqliteStore) -> None:
     begun(store)
     store.save("a")
     store.append("a", Message("user", "And now?"))
     store.append("a", Message("assistant", tool_calls=(ToolCall("c", "read"),)))
     contents = [m.content for m in store.open("a").recent]
-    assert contents == ["Fix the parser", "Done.", "And now?", None, INTERRUPTED]
+    assert contents == ["Fix the parser", "Done.", "And now?", None, INTERRUPTED_RESULT]
     store.append("a", Message("tool", "x = 1", tool_call_id="c"))
     store.save("a")
     assert [m.content for m in store.open("a").recent][-1] == "x = 1"
 
 
 def test_a_result_that_comes_after_the_window_was_kept_takes_its_place(
-    store: WorkspaceStore,
+    store: SqliteStore,
 ) -> None:
     begun(store)
     store.append("a", Message("assistant", tool_calls=(ToolCall("c", "read"),)))
@@ -74,25 +81,26 @@ def test_a_result_that_comes_after_the_window_was_kept_takes_its_place(
     assert [m.content for m in store.open("a").recent][-2:] == [None, "x = 1"]
 
 
+@pytest.mark.properties
 @given(strange_conversations(), st.integers(1, 12))
 def test_whatever_was_said_a_resume_is_bounded_and_paired(
     folder: Path, messages: tuple[Message, ...], size: int
 ) -> None:
     """Seed 004, window: calls are followed by their results."""
-    store = WorkspaceStore(folder, caps=Caps(messages=size, summary_chars=400), fsync="never")
+    store = SqliteStore(folder, caps=ResumeCaps(messages=size, summary_chars=400), fsync="never")
     id = store.create().id
     for message in messages:
         store.append(id, message)
     resume = store.open(id)
-    assert paired(resume.recent) == resume.recent
+    assert pair_tool_results(resume.recent) == resume.recent
     assert len(resume.recent) <= size
     assert len(resume.summary) <= 400
-    assert list(store.read(id)) == list(messages)
+    assert list(store.read_messages(id)) == list(messages)
     store.close()
 
 
 def test_a_turn_that_never_ends_is_resumed_from_a_bounded_part(tmp_path: Path) -> None:
-    store = WorkspaceStore(tmp_path, caps=Caps(messages=5), fsync="never")
+    store = SqliteStore(tmp_path, caps=ResumeCaps(messages=5), fsync="never")
     store.create(id="a")
     for number in range(200):
         store.append("a", Message("user", f"line {number}"))
@@ -108,7 +116,7 @@ def test_a_turn_that_never_ends_is_resumed_from_a_bounded_part(tmp_path: Path) -
     ['[{"role": "user"', "null", '{"a": 1}', '[{"role": "emperor"}]', "[1]", "[" * 5000, b"\xff"],
 )
 def test_broken_recent_messages_are_made_up_for_from_the_transcript(
-    store: WorkspaceStore, broken: str | bytes, caplog: pytest.LogCaptureFixture
+    store: SqliteStore, broken: str | bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun(store)
     store.save("a")
@@ -119,7 +127,7 @@ def test_broken_recent_messages_are_made_up_for_from_the_transcript(
     assert "recent" in caplog.text
 
 
-def test_recent_messages_that_somebody_wrote_are_made_valid(store: WorkspaceStore) -> None:
+def test_recent_messages_that_somebody_wrote_are_made_valid(store: SqliteStore) -> None:
     """Seed 004, resume: recent_messages are sanitized and capped."""
     begun(store)
     rows = [
@@ -130,14 +138,14 @@ def test_recent_messages_that_somebody_wrote_are_made_valid(store: WorkspaceStor
     store.save("a")
     sql(store, "UPDATE chat_sessions SET recent_messages = ?, summary = NULL", json.dumps(rows))
     resume = store.open("a")
-    assert paired(resume.recent) == resume.recent
-    assert resume.recent[-1].content == INTERRUPTED
+    assert pair_tool_results(resume.recent) == resume.recent
+    assert resume.recent[-1].content == INTERRUPTED_RESULT
     assert len(resume.recent) <= 40
     assert max(len(m.text) for m in resume.recent) <= 4000
 
 
 def test_other_columns_that_somebody_broke_are_read_as_nothing(
-    store: WorkspaceStore, caplog: pytest.LogCaptureFixture
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun(store)
     sql(
@@ -153,25 +161,25 @@ def test_other_columns_that_somebody_broke_are_read_as_nothing(
 
 
 def test_a_broken_message_is_told_where_it_stands_and_a_resume_does_without(
-    store: WorkspaceStore, caplog: pytest.LogCaptureFixture
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun(store)
     sql(store, "UPDATE messages SET row = '{' WHERE position = 1")
     with pytest.raises(SessionError, match="message 1 of session 'a' is broken"):
-        list(store.read("a"))
+        list(store.read_messages("a"))
     assert [m.content for m in store.open("a").recent] == ["Fix the parser"]
     assert "message 1 of session 'a' is broken" in caplog.text
 
 
 def test_a_model_writes_the_summary_while_nobody_waits(tmp_path: Path) -> None:
-    other = WorkspaceStore(tmp_path)
+    other = SqliteStore(tmp_path)
 
     def answer(_: object) -> str:
         other.append("a", Message("user", "meanwhile"))  # the database is free
         return "HERON-42 is the code word."
 
     client = ScriptedClient(answer)
-    store = WorkspaceStore(tmp_path, caps=Caps(messages=4), client=client, model="gpt-4o-mini")
+    store = SqliteStore(tmp_path, caps=ResumeCaps(messages=4), client=client, model="gpt-4o-mini")
     store.create(id="a")
     store.append("a", *(Message("user", f"line {i} " + "of words " * 30) for i in range(6)))
     store.save("a")

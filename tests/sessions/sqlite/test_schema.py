@@ -15,9 +15,9 @@ from ctxlab.errors import (
     SessionError,
 )
 from ctxlab.formats.ctxlab_sessions import sqlite as session_db
-from ctxlab.sessions.base import Plan
+from ctxlab.sessions.base import AgentPlan
 from ctxlab.sessions.sqlite import schema
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 # The table as the seed has it, and what such a system would have written.
 SEED = """
@@ -76,7 +76,7 @@ def test_a_database_of_version_1_is_brought_up_to_date(
     tmp_path: Path, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = old(tmp_path, version)
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
     assert [(s.id, s.status, s.messages) for s in store.sessions()] == [
         ("b", "active", 0),
         ("a", "closed", 4),
@@ -86,16 +86,19 @@ def test_a_database_of_version_1_is_brought_up_to_date(
     assert (session.title, session.created, session.updated) == ("Parser", 1000.0, 1_700_000_000.0)
     resume = store.open("a")
     assert [m.content for m in resume.recent] == ["Fix the parser", None, "x = 1", "Done."]
-    assert (resume.summary, resume.plan) == ("- user: before", Plan(("x", "y"), 1, paused=True))
-    assert store.turns("a") == 2
+    assert (resume.summary, resume.plan) == (
+        "- user: before",
+        AgentPlan(("x", "y"), 1, paused=True),
+    )
+    assert store.count_turns("a") == 2
     assert [hit.position for hit in store.search("parser")] == [0]
     assert "session 'b'" in caplog.text
-    store.append("a", *store.read("a", 0, 1))
+    store.append("a", *store.read_messages("a", 0, 1))
     assert store.get("a").messages == 5
     store.close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-    assert connection.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
+    assert connection.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
     connection.close()
 
 
@@ -112,7 +115,7 @@ def test_a_newer_database_is_refused_with_a_clear_sentence(tmp_path: Path) -> No
     path = old(tmp_path, version=99)
     before = path.read_bytes()
     with pytest.raises(SessionError, match=r"version 99 .* a newer ctxlab wrote; .* install"):
-        WorkspaceStore(tmp_path).sessions()
+        SqliteStore(tmp_path).sessions()
     with pytest.raises(ReadError, match="version 99"):
         list(ctxlab.load(path))
     assert path.read_bytes() == before
@@ -125,7 +128,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE notes (text)")
     connection.close()
     with pytest.raises(SessionError, match="a database of something else"):
-        WorkspaceStore(tmp_path).create()
+        SqliteStore(tmp_path).create()
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("notes",)]
     connection.close()
@@ -137,7 +140,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     connection.execute("CREATE TABLE lines (mine)")  # in the way of version 2
     connection.close()
     with pytest.raises(SessionError, match="table lines already exists"):
-        WorkspaceStore(tmp_path).sessions()
+        SqliteStore(tmp_path).sessions()
     connection = sqlite3.connect(path)
     assert len(connection.execute("PRAGMA table_info(chat_sessions)").fetchall()) == 12
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
@@ -145,11 +148,12 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
 
 
 def _count(folder: str) -> None:
-    store = WorkspaceStore(folder)
+    store = SqliteStore(folder)
     assert store.get("a").messages == 4
     store.close()
 
 
+@pytest.mark.e2e
 def test_processes_that_find_an_old_database_at_once_migrate_it_once(tmp_path: Path) -> None:
     old(tmp_path)
     context = multiprocessing.get_context("spawn")
@@ -162,9 +166,9 @@ def test_processes_that_find_an_old_database_at_once_migrate_it_once(tmp_path: P
 
 
 def test_the_reader_of_data_knows_the_version_that_is_written(tmp_path: Path) -> None:
-    assert session_db.VERSION == schema.VERSION
-    store = WorkspaceStore(tmp_path)
+    assert session_db.MAX_SCHEMA_VERSION == schema.SCHEMA_VERSION
+    store = SqliteStore(tmp_path)
     store.create()
     # Before anything has gone from the log into the file.
-    assert ctxlab.formats.sniff(store.path) is session_db.FORMAT
+    assert ctxlab.formats.detect_format(store.path) is session_db.FORMAT
     store.close()

@@ -23,23 +23,23 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.sessions.base import (
-    TITLE_LENGTH,
-    TITLES,
-    Library,
-    Plan,
-    Resume,
+    MAX_TITLE_LENGTH,
+    MAX_TITLES,
+    AgentPlan,
+    ResumeState,
     Session,
-    Store,
+    SessionLibrary,
+    SessionStore,
 )
-from ctxlab.sessions.sqlite.store import WorkspaceStore
+from ctxlab.sessions.sqlite.store import SqliteStore
 
 
-def test_it_is_a_store_and_a_library(store: WorkspaceStore) -> None:
-    assert isinstance(store, Store)
-    assert isinstance(store, Library)
+def test_it_is_a_store_and_a_library(store: SqliteStore) -> None:
+    assert isinstance(store, SessionStore)
+    assert isinstance(store, SessionLibrary)
 
 
-def test_a_session_is_created_listed_got_and_updated(store: WorkspaceStore) -> None:
+def test_a_session_is_created_listed_got_and_updated(store: SqliteStore) -> None:
     """Seed 004, testing 1: create, list, get and update records, recent_messages JSON included."""
     made = store.create(
         id="a", title="Parser", model="gpt-5-mini", agent="coder", file="a.py",
@@ -54,7 +54,7 @@ def test_a_session_is_created_listed_got_and_updated(store: WorkspaceStore) -> N
         {"k": [1, None]},
     )
     store.append("a", *HI)
-    store.save("a", plan=Plan(("read", "fix"), 1, awaiting_continuation=True))
+    store.save("a", plan=AgentPlan(("read", "fix"), 1, awaiting_continuation=True))
     ((recent, steps, current, awaiting, paused, created, updated),) = sql(
         store,
         "SELECT recent_messages, plan_steps, current_step_index, awaiting_continuation, paused, "
@@ -70,7 +70,7 @@ def test_a_session_is_created_listed_got_and_updated(store: WorkspaceStore) -> N
     assert made.updated <= store.get("a").updated == updated / 1000
 
 
-def test_the_fields_are_those_of_the_seed(store: WorkspaceStore) -> None:
+def test_the_fields_are_those_of_the_seed(store: SqliteStore) -> None:
     """Seed 004, records: the proposed fields."""
     begun(store)
     columns = {name: kind for _, name, kind, *_ in sql(store, "PRAGMA table_info(chat_sessions)")}
@@ -87,7 +87,7 @@ def test_the_fields_are_those_of_the_seed(store: WorkspaceStore) -> None:
 
 def test_it_lies_in_the_workspace_and_git_does_not_see_it(tmp_path: Path) -> None:
     """Seed 004, records: SQLite in the workspace's own folder."""
-    store = WorkspaceStore(tmp_path / "new" / "project")
+    store = SqliteStore(tmp_path / "new" / "project")
     assert store.sessions() == []
     assert not (tmp_path / "new").exists()  # who only looks makes nothing
     begun(store)
@@ -98,29 +98,30 @@ def test_it_lies_in_the_workspace_and_git_does_not_see_it(tmp_path: Path) -> Non
     store.close()
 
 
+@pytest.mark.e2e
 def test_sessions_are_listed_after_a_restart(tmp_path: Path) -> None:
     """Seed 004, criterion 1: after a restart the prior sessions of a workspace are listed."""
     code = (
-        "import sys; from ctxlab.sessions.sqlite.store import WorkspaceStore\n"
+        "import sys; from ctxlab.sessions.sqlite.store import SqliteStore\n"
         "from ctxlab.messages.types import Message\n"
-        "store = WorkspaceStore(sys.argv[1]); store.create(id='a')\n"
+        "store = SqliteStore(sys.argv[1]); store.create(id='a')\n"
         "store.append('a', Message('user', 'Fix the parser')); store.close()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    store = WorkspaceStore(tmp_path)
+    store = SqliteStore(tmp_path)
     (session,) = store.sessions()
     assert (session.id, session.title, session.messages) == ("a", "Fix the parser", 1)
     store.close()
 
 
-def test_a_new_session_leaves_the_older_ones_as_they_are(store: WorkspaceStore) -> None:
+def test_a_new_session_leaves_the_older_ones_as_they_are(store: SqliteStore) -> None:
     """Seed 004, criterion 3: starting a new session does not overwrite older sessions."""
     begun(store, "a")
-    store.save("a", plan=Plan(("x",), 0))
+    store.save("a", plan=AgentPlan(("x",), 0))
     before = store.recording("a").messages
     begun(store, "b")
     assert store.recording("a").messages == before
-    assert store.open("a").plan == Plan(("x",), 0)
+    assert store.open("a").plan == AgentPlan(("x",), 0)
     with pytest.raises(SessionError, match="there is a session 'a' already"):
         store.create(id="a")
     assert len({store.create().id, store.create().id, "a", "b"}) == 4
@@ -128,7 +129,7 @@ def test_a_new_session_leaves_the_older_ones_as_they_are(store: WorkspaceStore) 
 
 def test_a_session_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:
     """Seed 004, non-goals: no sessions across workspaces."""
-    here, there = WorkspaceStore(tmp_path / "here"), WorkspaceStore(tmp_path / "there")
+    here, there = SqliteStore(tmp_path / "here"), SqliteStore(tmp_path / "there")
     begun(here)
     begun(there, "b")
     assert [s.id for s in there.sessions()] == ["b"]
@@ -138,22 +139,22 @@ def test_a_session_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:
     there.close()
 
 
-def test_one_session_is_active_at_a_time(store: WorkspaceStore) -> None:
+def test_one_session_is_active_at_a_time(store: SqliteStore) -> None:
     """Seed 004, criterion 4: a second start or resume closes the first."""
     begun(store, "a")
     begun(store, "b")
     assert [(s.id, s.status) for s in store.sessions()] == [("b", "active"), ("a", "closed")]
     store.open("a")
     assert [store.get(id).status for id in "ab"] == ["active", "closed"]
-    store.mark("b", "active")
+    store.set_status("b", "active")
     assert [store.get(id).status for id in "ab"] == ["closed", "active"]
 
 
 def test_on_request_a_second_start_is_refused(tmp_path: Path) -> None:
     """Seed 004, resume: or return a clear error."""
-    store = WorkspaceStore(tmp_path, when_active="refuse")
+    store = SqliteStore(tmp_path, when_active="refuse")
     begun(store, "a")
-    for refused in (store.create, lambda: store.open("b"), lambda: store.mark("b", "active")):
+    for refused in (store.create, lambda: store.open("b"), lambda: store.set_status("b", "active")):
         sql(
             store, "INSERT OR IGNORE INTO chat_sessions (session_id, status) VALUES ('b', 'closed')"
         )
@@ -162,18 +163,19 @@ def test_on_request_a_second_start_is_refused(tmp_path: Path) -> None:
         ):
             refused()
     store.open("a")  # the active one itself is no other
-    store.mark("a", "closed")
+    store.set_status("a", "closed")
     assert store.create(id="c").status == "active"
     store.close()
 
 
+@pytest.mark.e2e
 def test_a_session_that_a_crash_left_active_blocks_nobody(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from ctxlab.sessions.sqlite.store import WorkspaceStore\n"
-        "WorkspaceStore(sys.argv[1]).create(id='a'); os.kill(os.getpid(), 9)\n"
+        "import os, sys; from ctxlab.sessions.sqlite.store import SqliteStore\n"
+        "SqliteStore(sys.argv[1]).create(id='a'); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    store = WorkspaceStore(tmp_path, when_active="refuse")
+    store = SqliteStore(tmp_path, when_active="refuse")
     assert store.get("a").status == "active"
     store.create(id="b")
     assert store.get("a").status == "closed"
@@ -181,7 +183,7 @@ def test_a_session_that_a_crash_left_active_blocks_nobody(tmp_path: Path) -> Non
 
 
 def test_a_process_on_another_machine_stands_in_the_way_for_ten_minutes(tmp_path: Path) -> None:
-    store = WorkspaceStore(tmp_path, when_active="refuse")
+    store = SqliteStore(tmp_path, when_active="refuse")
     begun(store)
     sql(store, "UPDATE chat_sessions SET owner = 'elsewhere!/1/0'")
     with pytest.raises(SessionActive):
@@ -191,7 +193,7 @@ def test_a_process_on_another_machine_stands_in_the_way_for_ten_minutes(tmp_path
     store.close()
 
 
-def test_a_session_of_a_system_is_active_beside_the_users(store: WorkspaceStore) -> None:
+def test_a_session_of_a_system_is_active_beside_the_users(store: SqliteStore) -> None:
     begun(store, "a")
     store.create(id="s", system=True)
     store.append("s", *HI)
@@ -200,59 +202,59 @@ def test_a_session_of_a_system_is_active_beside_the_users(store: WorkspaceStore)
 
 
 def test_closed_sessions_can_be_resumed_and_archived_ones_are_not_listed(
-    store: WorkspaceStore,
+    store: SqliteStore,
 ) -> None:
     """Seed 004, open question 2: closed sessions are resumable; archive and delete exist."""
     begun(store)
-    assert store.mark("a", "closed").status == "closed"
+    assert store.set_status("a", "closed").status == "closed"
     assert [m.content for m in store.open("a").recent] == ["Fix the parser", "Done."]
     assert store.get("a").status == "active"
-    store.mark("a", "archived")
+    store.set_status("a", "archived")
     assert store.sessions() == []
     assert [s.id for s in store.sessions(status="archived")] == ["a"]
     assert store.search("parser") == []
     assert store.search("parser", "a")
     with pytest.raises(SpecError):
-        store.mark("a", "asleep")  # type: ignore[arg-type]
+        store.set_status("a", "asleep")  # type: ignore[arg-type]
 
 
-def test_ending_a_session_says_when(store: WorkspaceStore) -> None:
+def test_ending_a_session_says_when(store: SqliteStore) -> None:
     """Seed 004, end: status closed, and updated_at is set."""
     begun(store)
     sql(store, "UPDATE chat_sessions SET updated_at = 5000")
     assert store.get("a").updated == 5.0
-    closed = store.mark("a", "closed")
+    closed = store.set_status("a", "closed")
     assert closed.updated > 1e9
     assert (closed.status, store.get("a").status) == ("closed", "closed")
 
 
-def test_the_title_is_the_first_user_message_cut_short(store: WorkspaceStore) -> None:
+def test_the_title_is_the_first_user_message_cut_short(store: SqliteStore) -> None:
     """Seed 004, open question 1: the title is the first user message, truncated."""
     store.create(id="a")
     store.append("a", Message("system", "Be brief."), Message("user", "Look at " + "this " * 40))
     store.append("a", Message("user", "Another matter"))
     title = store.get("a").title
     assert title.startswith("Look at this this")
-    assert len(title) <= TITLE_LENGTH
+    assert len(title) <= MAX_TITLE_LENGTH
     store.create(id="b", title="Given by hand")
     store.append("b", *HI)
     assert store.get("b").title == "Given by hand"
 
 
-def test_a_title_comes_with_its_turn_and_the_history_is_bounded(store: WorkspaceStore) -> None:
+def test_a_title_comes_with_its_turn_and_the_history_is_bounded(store: SqliteStore) -> None:
     """Seed 003, title history: newest first, at most 20, with turn and id."""
     begun(store)
     for number in range(30):
         store.retitle("a", f"Topic {number}", turn=number + 1)
     titles = store.get("a").titles
-    assert len(titles) == TITLES
+    assert len(titles) == MAX_TITLES
     assert (titles[0].title, titles[0].turn, titles[0].interaction_id) == ("Topic 29", 30, "a:30")
     assert store.retitle("a", "Topic 29").titles == titles
     with pytest.raises(SessionError, match="empty"):
         store.retitle("a", " \n")
 
 
-def test_a_title_rewrites_no_message(store: WorkspaceStore) -> None:
+def test_a_title_rewrites_no_message(store: SqliteStore) -> None:
     """Seed 002, criterion 8: a title update does not rewrite messages."""
     begun(store)
     before = sql(store, "SELECT * FROM messages")
@@ -262,7 +264,7 @@ def test_a_title_rewrites_no_message(store: WorkspaceStore) -> None:
     assert sql(store, "PRAGMA page_count") == written
 
 
-def test_sessions_are_found_by_words_of_their_title_and_by_date(store: WorkspaceStore) -> None:
+def test_sessions_are_found_by_words_of_their_title_and_by_date(store: SqliteStore) -> None:
     """Seed 002, criterion 9: a search filters sessions."""
     for number, title in enumerate(["Delegation of TASKS", "The parser", "Tasks of the parser"]):
         store.create(id=f"s{number}", title=title, agent="a" if number else "b")
@@ -279,12 +281,12 @@ def test_sessions_are_found_by_words_of_their_title_and_by_date(store: Workspace
     assert [s.id for s in store.sessions("%")] == []
 
 
-def test_a_store_is_data_and_says_the_same_as_its_recordings(store: WorkspaceStore) -> None:
+def test_a_store_is_data_and_says_the_same_as_its_recordings(store: SqliteStore) -> None:
     """Issue 6, build 7: eval accepts a store as data."""
     store.create(id="a", model="gpt-5-mini", tools=TOOLS, meta={"k": 1}, agent="coder", file="a.py")
     store.append("a", *HI, Message("assistant", tool_calls=(ToolCall("c", "read"),)))
     store.append("a", Message("tool", "x", tool_call_id="c").replace(time=4.5, extra={"e": 1}))
-    store.keep_line("a", 1, "Fixes it")
+    store.save_turn_summary("a", 1, "Fixes it")
     begun(store, "b")
     for path in (store.workspace, store.path):  # while the store is open, so that a log is there
         read = list(ctxlab.load(path))
@@ -297,10 +299,10 @@ def test_a_store_is_data_and_says_the_same_as_its_recordings(store: WorkspaceSto
     assert read[0].meta["title"] == "Fix the parser"
 
 
-def test_a_resume_of_nothing_is_nothing(store: WorkspaceStore) -> None:
+def test_a_resume_of_nothing_is_nothing(store: SqliteStore) -> None:
     store.create(id="a")
-    assert store.open("a") == Resume()
+    assert store.open("a") == ResumeState()
     store.save("a")
-    assert store.open("a") == Resume()
-    assert store.turn("a", 1) == (0, ())
+    assert store.open("a") == ResumeState()
+    assert store.read_turn("a", 1) == (0, ())
     assert isinstance(store.get("a"), Session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
@@ -17,8 +17,8 @@ from ctxlab.tokens.counter import TokenCounter
 def test_the_system_prompt_and_the_current_turn_are_sent(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    trace, sent = run(tape_of(messages, counter), "adk.include_contents_none()", limit)
-    assert not any(trace.faults)
+    trace, sent = run(prepare_messages(messages, counter), "adk.include_contents_none()", limit)
+    assert not any(trace.violation_counts)
     for request in sent:
         before = messages[: request.position]
         turn = max(i for i, m in enumerate(before) if m.role == "user")
@@ -38,7 +38,7 @@ def turns(count: int) -> list[Message]:
 
 def test_every_few_turns_become_a_summary_of_their_own(counter: TokenCounter) -> None:
     talk = turns(9)
-    sent = run(tape_of(talk, counter), "adk.compaction()", 10**6)[1][-1].messages
+    sent = run(prepare_messages(talk, counter), "adk.compaction()", 10**6)[1][-1].messages
     assert [m.text[:12] for m in sent[:3]] == ["You are an a", "For context:", "For context:"]
     assert sent[3:] == talk[25:-1]
     assert "answer 2" in sent[1].text
@@ -48,7 +48,7 @@ def test_every_few_turns_become_a_summary_of_their_own(counter: TokenCounter) ->
 
 
 def test_a_summary_never_saw_what_the_tools_gave(counter: TokenCounter) -> None:
-    sent = run(tape_of(turns(9), counter), "adk.compaction()", 10**6)[1][-1].messages
+    sent = run(prepare_messages(turns(9), counter), "adk.compaction()", 10**6)[1][-1].messages
     assert not any("secret" in m.text for m in sent if m.role == "user")
 
 
@@ -57,5 +57,5 @@ def test_a_compaction_leaves_a_valid_request(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
     for spec in ("adk.compaction(compaction_interval=1, overlap_size=0)", "adk.compaction()"):
-        trace, _ = run(tape_of(messages, counter), spec, limit)
-        assert not any(trace.faults)
+        trace, _ = run(prepare_messages(messages, counter), spec, limit)
+        assert not any(trace.violation_counts)

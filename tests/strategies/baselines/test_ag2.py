@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, strange_conversations, tape_of
+from generated import conversations, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -14,7 +14,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -47,7 +47,7 @@ def test_an_orphaned_result_stays_where_a_later_call_uses_its_id() -> None:
     steps = [calling("c1"), Message("tool", "a", tool_call_id="c1")] * 2
     trace, sent = played("ag2.sliding_window(max_events=7)", [Message("user", "go"), *steps], 9999)
     assert [m.role for m in sent[-1].messages] == ["tool", "assistant", "tool"]
-    assert trace.faults[-1]
+    assert trace.violation_counts[-1]
 
 
 def test_a_budget_counts_long_results_by_their_first_characters() -> None:
@@ -71,14 +71,14 @@ def test_what_the_assistant_says_counts_in_full() -> None:
 def test_only_whole_messages_go_and_the_rest_stays_in_order(
     messages: tuple[Message, ...], spec: str, counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), f"ag2.{spec}", 10**6)
+    trace, requests = run(prepare_messages(messages, counter), f"ag2.{spec}", 10**6)
     for sent, tokens in zip(requests, trace.tokens, strict=True):
         places = [e.start for e in sent.entries]
         assert places == sorted(places)
         assert sent.messages == [messages[i] for i in places]
-        assert tokens == counter.request(sent.messages)
+        assert tokens == counter.count_request(sent.messages)
 
 
 def test_a_token_has_at_least_a_character() -> None:
     with pytest.raises(SpecError, match="chars_per_token"):
-        parse("ag2.token_budget(chars_per_token=0)")
+        parse_strategy("ag2.token_budget(chars_per_token=0)")

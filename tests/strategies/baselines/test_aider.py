@@ -13,7 +13,7 @@ def test_earlier_turns_stay_under_their_budget() -> None:
     assert all(sum(e.tokens for e in s.entries[:-1]) <= 300 for s in sent)
     assert firsts(sent[-1].messages)[0] == "Summary of"
     assert sent[-1].messages[-1].text == "next"
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_the_current_turn_is_never_touched() -> None:
@@ -25,7 +25,7 @@ def test_the_budget_is_a_sixteenth_of_the_window_within_bounds() -> None:
     for limit, budget in ((1000, 1024), (32_000, 2000), (10**6, 8192)):
         _, sent = played("aider", messages, limit)
         sizes = [sum(e.tokens for e in s.entries[:-1]) for s in sent]
-        whole = sum(COUNTER.message(m) for m in messages)
+        whole = sum(COUNTER.count_message(m) for m in messages)
         assert 0.9 * min(budget, whole) < max(sizes) <= budget
 
 
@@ -37,5 +37,5 @@ def test_a_cut_never_parts_a_call_from_its_result() -> None:
     trace, sent = played(
         "aider(max_chat_history_tokens=200)", [*messages, Message("user", "n")], 9999
     )
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     assert "Summary" in sent[-1].texts[0]

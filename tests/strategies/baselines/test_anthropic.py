@@ -52,7 +52,7 @@ def test_inputs_are_cleared_on_request() -> None:
         [True, False],
         [False, False],
     ]
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     plain = last("anthropic.clear_tool_uses(trigger=2)", task(6), 10**6)
     assert all("file" in c.arguments for m in plain for c in m.tool_calls)
 
@@ -62,6 +62,6 @@ def test_compaction_leaves_the_system_prompt_and_one_summary() -> None:
     trace, sent = played(spec, task(9), 10**6)
     assert firsts(sent[-1].messages[:2]) == ["Be brief.", "Summary of"]
     assert max(trace.tokens) < 400
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     untouched = last("anthropic.compaction", task(50), 10**6)
     assert len(untouched) == 2 + 2 * 50

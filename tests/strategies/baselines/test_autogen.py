@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -11,9 +11,9 @@ from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
-from ctxlab.strategies import parse
-from ctxlab.strategies.helpers.message_blocks import blocks_of
+from ctxlab.messages.validation import find_violations
+from ctxlab.strategies import parse_strategy
+from ctxlab.strategies.helpers.message_blocks import group_blocks
 from ctxlab.tokens.counter import TokenCounter
 
 Blocks = list[tuple[Message, ...]]
@@ -22,7 +22,7 @@ Blocks = list[tuple[Message, ...]]
 def parted(messages: tuple[Message, ...]) -> tuple[list[Message], Blocks]:
     """The system messages at the beginning, and the blocks of the rest."""
     start = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
-    return list(messages[:start]), blocks_of(messages[start:])
+    return list(messages[:start]), group_blocks(messages[start:])
 
 
 def flat(blocks: Blocks) -> list[Message]:
@@ -33,7 +33,9 @@ def flat(blocks: Blocks) -> list[Message]:
 def test_buffered_keeps_the_newest_blocks_and_no_result_comes_first(
     messages: tuple[Message, ...], size: int, counter: TokenCounter
 ) -> None:
-    _, requests = run(tape_of(messages, counter), f"autogen.buffered(buffer_size={size})", 10**6)
+    _, requests = run(
+        prepare_messages(messages, counter), f"autogen.buffered(buffer_size={size})", 10**6
+    )
     for sent in requests:
         prompt, blocks = parted(messages[: sent.position])
         kept = blocks[-size:]
@@ -47,7 +49,7 @@ def test_head_and_tail_keeps_both_ends_and_says_how_many_were_skipped(
     messages: tuple[Message, ...], head: int, tail: int, counter: TokenCounter
 ) -> None:
     spec = f"autogen.head_and_tail(head_size={head}, tail_size={tail})"
-    trace, requests = run(tape_of(messages, counter), spec, 10**6)
+    trace, requests = run(prepare_messages(messages, counter), spec, 10**6)
     for sent in requests:
         prompt, blocks = parted(messages[: sent.position])
         skipped = len(blocks) - head - tail
@@ -61,31 +63,31 @@ def test_head_and_tail_keeps_both_ends_and_says_how_many_were_skipped(
             assert sent.messages == [*prompt, *flat(oldest), line, *flat(newest)]
         else:
             assert sent.messages == list(messages[: sent.position])
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 @given(messages=conversations(), limit=limits(), size=st.none() | st.sampled_from([1, 60, 300]))
 def test_token_limited_takes_the_middle_out_until_the_rest_fits(
     messages: tuple[Message, ...], limit: int, size: int | None, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, requests = run(tape, f"autogen.token_limited(token_limit={size})", limit)
-    most = tape.budget(limit).available if size is None else size
-    for sent, faults in zip(requests, trace.faults, strict=True):
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, f"autogen.token_limited(token_limit={size})", limit)
+    most = prepared.make_budget(limit).available if size is None else size
+    for sent, faults in zip(requests, trace.violation_counts, strict=True):
         prompt, blocks = parted(messages[: sent.position])
-        while blocks and sum(map(counter.message, flat(blocks))) > most:
+        while blocks and sum(map(counter.count_message, flat(blocks))) > most:
             blocks.pop(len(blocks) // 2)
         if blocks and blocks[0][0].role == "tool":
             blocks = blocks[1:]
         assert sent.messages == prompt + flat(blocks)
-        assert bool(faults) == bool(check(sent.messages))
+        assert bool(faults) == bool(find_violations(sent.messages))
 
 
 def test_token_limited_parts_calls_from_results_and_validity_counts_it() -> None:
     trace, sent = played("autogen.token_limited(token_limit=400)", task(20), 10**6)
-    broken = {v.rule for s in sent for v in check(s.messages)}
+    broken = {v.rule for s in sent for v in find_violations(s.messages)}
     assert {"unanswered_call", "orphaned_result"} <= broken
-    assert sum(map(bool, trace.faults)) > len(sent) / 2
+    assert sum(map(bool, trace.violation_counts)) > len(sent) / 2
 
 
 def test_token_limited_does_not_count_the_system_prompt() -> None:
@@ -113,4 +115,4 @@ def test_buffered_counts_the_results_of_a_step_as_one() -> None:
 )
 def test_a_size_of_nothing_is_refused_as_the_package_does(spec: str) -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        parse(spec)
+        parse_strategy(spec)

@@ -12,4 +12,4 @@ def test_at_775_of_1000_tokens_only_a_summary_stays() -> None:
     assert whole.tokens[first] >= 775 > whole.tokens[first - 1]
     assert firsts(sent[first].messages) == ["Be brief.", "Summary of"]
     assert max(trace.tokens) < 775
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)

@@ -12,7 +12,7 @@ def test_what_the_user_said_stays_and_a_summary_follows_it() -> None:
     trace, sent = played("codex", messages, 900)
     cut = next(s for s, turn in zip(sent, trace.tokens, strict=True) if "Summary" in s.texts[-1])
     assert firsts(cut.messages) == ["user 0", "user 1", "user 2", "user 3", "Summary of"]
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_in_the_middle_of_a_turn_the_newest_results_go_too() -> None:

@@ -7,7 +7,7 @@ from small_talk import firsts, last, played, task
 
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
 
 def test_masking_keeps_ten_observations() -> None:
@@ -48,10 +48,10 @@ def test_other_windows_are_parameters() -> None:
 def test_parallel_calls_are_one_turn_and_stay_whole() -> None:
     spec = "complexity_trap.summary(summarize_every=3, keep_last_m_turns=2)"
     trace, sent = played(spec, task(9, parallel=3), 10**6)
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     assert len(sent[-1].messages) == 3 + 4 * 3
 
 
 def test_a_summary_of_no_turns_is_refused() -> None:
     with pytest.raises(SpecError, match="summarize_every is 0"):
-        parse("complexity_trap.summary(summarize_every=0)")
+        parse_strategy("complexity_trap.summary(summarize_every=0)")

@@ -7,7 +7,7 @@ from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
 
 def test_the_older_70_percent_become_a_summary_and_an_acknowledgement() -> None:
@@ -17,7 +17,7 @@ def test_the_older_70_percent_become_a_summary_and_an_acknowledgement() -> None:
     after, kept = request.messages, request.messages[2:-1]
     assert [m.role for m in after[:3]] == ["user", "assistant", "user"]
     assert 0.1 < len(kept) / (request.position - 1) <= 0.3
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     assert firsts(last("gemini_cli", messages, 10**5)) == firsts(messages)
 
 
@@ -62,4 +62,4 @@ def test_old_large_results_keep_a_fifth_of_their_beginning() -> None:
 @pytest.mark.parametrize("share", [0, 1])
 def test_all_or_nothing_cannot_be_preserved(share: int) -> None:
     with pytest.raises(SpecError, match="between 0 and 1"):
-        parse(f"gemini_cli(preserve={share})")
+        parse_strategy(f"gemini_cli(preserve={share})")

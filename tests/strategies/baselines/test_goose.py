@@ -23,7 +23,7 @@ def test_within_a_turn_it_waits_until_nothing_fits_and_repeats_the_request() -> 
     assert [m.role for m in sent[first].messages] == ["system", "user", "assistant", "user"]
     assert sent[first].messages[-1].text == "Fix the bug"
     assert max(trace.tokens) <= 1000
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_a_threshold_of_nothing_or_all_turns_it_off() -> None:

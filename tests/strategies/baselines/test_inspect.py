@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
@@ -10,7 +10,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 REMOVED = "(Tool result removed)"
@@ -29,11 +29,13 @@ def steps(count: int, words: int = 60, ids: str | None = None) -> list[Message]:
 def last(
     talk: list[Message], spec: str, counter: TokenCounter, limit: int = 10**6
 ) -> list[Message]:
-    return run(tape_of(talk, counter), spec, limit)[1][-1].messages
+    return run(prepare_messages(talk, counter), spec, limit)[1][-1].messages
 
 
 def events(talk: list[Message], spec: str, counter: TokenCounter) -> list[str]:
-    return [event for _, event in run(tape_of(talk, counter), spec, 10**6)[0].context.events]
+    return [
+        event for _, event in run(prepare_messages(talk, counter), spec, 10**6)[0].context.events
+    ]
 
 
 def test_edit_clears_all_but_the_newest_uses_once_the_threshold_is_passed(
@@ -85,7 +87,7 @@ def test_trim_keeps_the_task_and_the_newest_share(counter: TokenCounter) -> None
     talk = [Message("user", "task")]
     for i in range(10):
         talk += [Message("assistant", f"a{i} " * 30), Message("user", f"u{i} " * 30)]
-    threshold = sum(map(counter.message, talk)) - 1
+    threshold = sum(map(counter.count_message, talk)) - 1
     spec = f"inspect.trim(threshold={threshold})"
     sent = last([*talk, Message("assistant", ".")], spec, counter)
     assert sent == [talk[0], *talk[4:]]  # a fifth of 20, in floating point, is 3
@@ -122,10 +124,10 @@ def test_what_it_sends_is_under_the_threshold_or_whole(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
     for spec in ("inspect.edit(keep_tool_uses=1)", "inspect.trim()", "inspect.summary()"):
-        tape = tape_of(messages, counter)
-        trace, sent = run(tape, parse(spec), limit)
+        prepared = prepare_messages(messages, counter)
+        trace, sent = run(prepared, parse_strategy(spec), limit)
         failed = {turn for turn, event in trace.context.events if "insufficient" in event}
-        room = int(0.9 * tape.budget(limit).available)
+        room = int(0.9 * prepared.make_budget(limit).available)
         for turn, request in enumerate(sent):
-            tokens = sum(counter.message(m) for m in request.messages)
+            tokens = sum(counter.count_message(m) for m in request.messages)
             assert (tokens <= room) != (turn in failed)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.tokens.counter import TokenCounter
 
@@ -31,34 +31,36 @@ SPECS = [
 ]
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=conversations(), limit=limits())
 def test_totals_are_true_and_a_replay_ends_the_same_twice(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    first, again = (run(tape, spec, limit) for _ in range(2))
+    prepared = prepare_messages(messages, counter)
+    first, again = (run(prepared, spec, limit) for _ in range(2))
     assert first[0].tokens == again[0].tokens
     assert [r.messages for r in first[1]] == [r.messages for r in again[1]]
     for tokens, request in zip(first[0].tokens, first[1], strict=True):
-        assert tokens == sum(map(counter.message, request.messages)) + tape.fixed
+        assert tokens == sum(map(counter.count_message, request.messages)) + prepared.fixed_tokens
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_the_text_form_gives_the_strategy_back(spec: str) -> None:
-    strategy = parse(spec)
-    assert parse(repr(strategy)) == strategy == pickle.loads(pickle.dumps(strategy))
+    strategy = parse_strategy(spec)
+    assert parse_strategy(repr(strategy)) == strategy == pickle.loads(pickle.dumps(strategy))
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
 @given(messages=conversations())
 def test_what_comes_after_it_in_a_pipeline_gets_true_totals(
     spec: str, messages: tuple[Message, ...], counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, requests = run(tape, f"tool_result_cap(chars=60) | {spec} | panic()", 400)
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, f"tool_result_cap(chars=60) | {spec} | panic()", 400)
     for tokens, request in zip(trace.tokens, requests, strict=True):
-        assert tokens == sum(map(counter.message, request.messages)) + tape.fixed
+        assert tokens == sum(map(counter.count_message, request.messages)) + prepared.fixed_tokens
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ def test_what_comes_after_it_in_a_pipeline_gets_true_totals(
         f"{baseline.name}({options})"
         for baseline in BASELINES.values()
         if baseline.name.split(".")[0] in FAMILIES
-        for options in baseline.checks
+        for options in baseline.conformance_options
     ],
 )
 def test_every_check_of_a_baseline_can_be_read(check: str) -> None:
-    assert repr(parse(check)).startswith(check.partition("(")[0])
+    assert repr(parse_strategy(check)).startswith(check.partition("(")[0])

@@ -6,7 +6,7 @@ import pytest
 from replaying import run
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import (
     Message,
@@ -31,8 +31,10 @@ def sent(
     spec: str, messages: list[Message], counter: TokenCounter, client: ScriptedClient | None = None
 ) -> list[list[str]]:
     """Every request as ``role text`` lines."""
-    tape = Tape(Recording("r", (*messages, Message("assistant", "Done."))), counter, client)
-    _, requests = run(tape, spec, 100_000)
+    prepared = PreparedRecording(
+        Recording("r", (*messages, Message("assistant", "Done."))), counter, client
+    )
+    _, requests = run(prepared, spec, 100_000)
     return [[f"{m.role} {m.text}" for m in request.messages] for request in requests]
 
 
@@ -47,15 +49,15 @@ def test_the_system_prompt_stays_before_the_summary(counter: TokenCounter) -> No
 
 
 def test_the_summary_extends_the_one_before(counter: TokenCounter) -> None:
-    client = ScriptedClient(lambda request: f"Summary number {len(client.asked)}")
+    client = ScriptedClient(lambda request: f"Summary number {len(client.requests)}")
     spec = (
         "langmem.summarize(max_tokens=100, max_tokens_before_summary=50, max_summary_tokens=40, "
         "model='gpt-4o')"
     )
     requests = sent(spec, talk(14), counter, client)
-    assert len(client.asked) > 2
-    assert requests[-1][0] == f"{HEADER}Summary number {len(client.asked)}"
-    for number, request in enumerate(client.asked[1:], 1):
+    assert len(client.requests) > 2
+    assert requests[-1][0] == f"{HEADER}Summary number {len(client.requests)}"
+    for number, request in enumerate(client.requests[1:], 1):
         assert f"Summary number {number}" in request.messages[-1].text
 
 
@@ -63,11 +65,13 @@ def test_what_is_not_yet_summarised_stays_below_the_trigger_and_the_rest_fits(
     counter: TokenCounter,
 ) -> None:
     spec = "langmem.summarize(max_tokens=100, max_tokens_before_summary=50, max_summary_tokens=40)"
-    tape = Tape(Recording("r", (*talk(20), Message("assistant", "Done."))), counter)
-    _, requests = run(tape, spec, 100_000)
+    prepared = PreparedRecording(
+        Recording("r", (*talk(20), Message("assistant", "Done."))), counter
+    )
+    _, requests = run(prepared, spec, 100_000)
     for request in requests:
         new = [m for m in request.messages if m.role != "system"]
-        assert sum(map(counter.message, new)) < 50 + 100 - 40
+        assert sum(map(counter.count_message, new)) < 50 + 100 - 40
 
 
 def test_the_results_of_a_call_go_with_it_but_parallel_results_are_parted(

@@ -22,7 +22,7 @@ def test_at_least_forty_percent_go_and_an_answer_begins_what_stays() -> None:
     assert after[2].role == "assistant"
     kept = len(after) - 2
     assert kept / (len(messages)) <= 0.6
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_what_stays_takes_less_than_the_rest_of_the_window() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, tape_of
+from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -22,10 +22,10 @@ from ctxlab.tokens.counter import TokenCounter
 def test_what_is_left_begins_with_the_user_and_nothing_of_the_newest_turn_goes(
     messages: tuple[Message, ...], limit: int, flush: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
+    prepared = prepare_messages(messages, counter)
     spec = f"llama_index.memory(token_limit={limit}, token_flush_size={flush})"
     head = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
-    for request in run(tape, spec, 100_000)[1]:
+    for request in run(prepared, spec, 100_000)[1]:
         given_ = messages[: request.position]
         kept = request.messages[head:]
         assert request.messages[:head] == list(given_[:head])
@@ -44,8 +44,8 @@ def test_a_run_of_one_turn_is_never_shortened(counter: TokenCounter) -> None:
             Message("assistant", tool_calls=(call,)),
             Message("tool", "word " * 50, tool_call_id=call.id),
         ]
-    tape = tape_of((*run_of_one, Message("assistant", "Done.")), counter)
-    requests = run(tape, "llama_index.memory(token_limit=100)", 100_000)[1]
+    prepared = prepare_messages((*run_of_one, Message("assistant", "Done.")), counter)
+    requests = run(prepared, "llama_index.memory(token_limit=100)", 100_000)[1]
     assert requests[-1].messages == run_of_one
 
 
@@ -57,8 +57,10 @@ def test_calls_are_not_counted_and_ids_of_results_are(counter: TokenCounter) -> 
         Message("tool", "ok", tool_call_id="c1"),
         Message("user", "And now?"),
     ]
-    tape = tape_of((*messages, Message("assistant", "Done.")), counter)
-    limit = sum(counter.text(m.text) for m in messages) + counter.text("{'tool_call_id': 'c1'}")
+    prepared = prepare_messages((*messages, Message("assistant", "Done.")), counter)
+    limit = sum(counter.count_text(m.text) for m in messages) + counter.count_text(
+        "{'tool_call_id': 'c1'}"
+    )
     spec = "llama_index.memory(token_limit={}, chat_history_token_ratio=1.0, token_flush_size=1)"
-    assert run(tape, spec.format(limit), 100_000)[1][-1].messages == messages
-    assert run(tape, spec.format(limit - 1), 100_000)[1][-1].messages == messages[-1:]
+    assert run(prepared, spec.format(limit), 100_000)[1][-1].messages == messages
+    assert run(prepared, spec.format(limit - 1), 100_000)[1][-1].messages == messages[-1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generated import tape_of
+from generated import prepare_messages
 from replaying import run
 
 from ctxlab.errors import SpecError
@@ -11,7 +11,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 NAME = "openai_agents.tool_output_trimmer"
@@ -24,7 +24,7 @@ def turn(asked: str, found: object, name: str = "grep", id: str = "c1") -> list[
 
 
 def results(talk: list[Message], spec: str, counter: TokenCounter) -> list[str]:
-    sent = run(tape_of([*talk, Message("assistant", ".")], counter), spec, 10**6)[1][-1]
+    sent = run(prepare_messages([*talk, Message("assistant", ".")], counter), spec, 10**6)[1][-1]
     return [str(m.content) for m in sent.messages if m.role == "tool"]
 
 
@@ -70,4 +70,4 @@ def test_a_picture_goes_and_the_rest_fits_the_maximum(counter: TokenCounter) -> 
 
 def test_sizes_that_the_sdk_refuses_are_refused() -> None:
     with pytest.raises(SpecError):
-        parse(f"{NAME}(recent_turns=0)")
+        parse_strategy(f"{NAME}(recent_turns=0)")

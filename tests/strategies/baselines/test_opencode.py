@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.messages.types import (
-    CLEARED,
+    CLEARED_RESULT_TEXT,
     Message,
 )
 
@@ -18,7 +18,7 @@ def test_a_newest_part_stays_beside_the_summary_and_it_is_told_to_go_on() -> Non
     assert after[2].role == "assistant"
     assert after[-1].role == "user"
     assert sum(e.tokens for e in sent[first].entries[2:-1]) <= 200
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_it_counts_up_to_the_last_answer_and_leaves_output_and_reserve_free() -> None:
@@ -54,10 +54,10 @@ def test_pruning_is_off_and_clears_beyond_the_protected_outputs_of_earlier_turns
         messages.append(Message("assistant", "ok"))
     messages.append(Message("user", "user 4"))
     plain = last("opencode", messages, 10**6)
-    assert all(m.text != CLEARED for m in plain)
+    assert all(m.text != CLEARED_RESULT_TEXT for m in plain)
     # An output has about 115 tokens; those of the last two turns are not looked at.
     spec = "opencode(prune=True, prune_protect=250, prune_minimum=200)"
-    texts = [m.text == CLEARED for m in last(spec, messages, 10**6) if m.role == "tool"]
+    texts = [m.text == CLEARED_RESULT_TEXT for m in last(spec, messages, 10**6) if m.role == "tool"]
     assert texts == [True] * 6 + [False] * 10
     spared = "opencode(prune=True, prune_protect=250, prune_minimum=2000)"
-    assert not any(m.text == CLEARED for m in last(spared, messages, 10**6))
+    assert not any(m.text == CLEARED_RESULT_TEXT for m in last(spared, messages, 10**6))

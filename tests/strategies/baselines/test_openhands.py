@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
@@ -12,7 +12,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.baselines.openhands import openhands_summarizing
 from ctxlab.tokens.counter import TokenCounter
 
@@ -34,7 +34,7 @@ def last(
     talk: list[Message], spec: str, counter: TokenCounter, limit: int = 10**6
 ) -> list[Message]:
     talk = [*talk, Message("assistant", ".")]
-    return run(tape_of(talk, counter), spec, limit)[1][-1].messages
+    return run(prepare_messages(talk, counter), spec, limit)[1][-1].messages
 
 
 def test_half_of_the_events_stay_with_a_summary_behind_the_first_few(counter: TokenCounter) -> None:
@@ -53,8 +53,8 @@ def test_a_message_with_several_calls_is_several_events(counter: TokenCounter) -
 
 def test_it_condenses_to_half_of_the_tokens_when_the_window_is_full(counter: TokenCounter) -> None:
     talk = work(30)
-    tape = tape_of([*talk, Message("assistant", ".")], counter)
-    trace, sent = run(tape, "openhands.default(max_size=1000)", 1000)
+    prepared = prepare_messages([*talk, Message("assistant", ".")], counter)
+    trace, sent = run(prepared, "openhands.default(max_size=1000)", 1000)
     assert max(trace.tokens) <= 1000
     first = next(turn for turn, event in trace.context.events if event == "summary")
     assert trace.tokens[first] < 700
@@ -83,9 +83,9 @@ def test_where_no_cut_is_found_and_tokens_are_over_all_but_the_system_prompt_goe
 def test_its_requests_are_valid_or_as_they_were(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    trace, sent = run(tape, openhands_summarizing(max_size=8, keep_first=2), limit)
-    for faults, request in zip(trace.faults, sent, strict=True):
+    prepared = prepare_messages(messages, counter)
+    trace, sent = run(prepared, openhands_summarizing(max_size=8, keep_first=2), limit)
+    for faults, request in zip(trace.violation_counts, sent, strict=True):
         assert not faults
         assert request.messages
 
@@ -95,7 +95,7 @@ def test_its_requests_are_valid_or_as_they_were(
 )
 def test_more_first_events_than_there_is_room_for_are_refused(spec: str) -> None:
     with pytest.raises(SpecError, match="keep_first"):
-        parse(spec)
+        parse_strategy(spec)
 
 
 def test_masked_results_speak_as_the_user_and_their_calls_are_gone(counter: TokenCounter) -> None:
@@ -129,5 +129,5 @@ def test_forgetting_takes_a_step_whole(counter: TokenCounter) -> None:
 def test_forgetting_never_parts_a_call_from_its_result(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    trace, _ = run(tape_of(messages, counter), "openhands.amortized(max_size=7)", limit)
-    assert not any(trace.faults)
+    trace, _ = run(prepare_messages(messages, counter), "openhands.amortized(max_size=7)", limit)
+    assert not any(trace.violation_counts)

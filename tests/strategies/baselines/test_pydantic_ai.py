@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
@@ -29,7 +29,7 @@ def last(
     talk: list[Message], spec: str, counter: TokenCounter, limit: int = 10**6
 ) -> list[Message]:
     talk = [*talk, Message("assistant", ".")]
-    return run(tape_of(talk, counter), spec, limit)[1][-1].messages
+    return run(prepare_messages(talk, counter), spec, limit)[1][-1].messages
 
 
 def test_the_system_prompt_and_the_task_are_one_message_and_so_are_all_results(
@@ -64,11 +64,11 @@ def test_where_an_id_is_used_again_the_cut_moves_back_before_all_of_it(
 
 def test_tokens_and_shares_of_the_window_are_sizes_too(counter: TokenCounter) -> None:
     talk = work(8)
-    tokens = sum(map(counter.message, talk))
+    tokens = sum(map(counter.count_message, talk))
     spec = f"pydantic_ai.sliding(trigger=('tokens', {tokens}), keep=('tokens', {tokens // 3}))"
     sent = last(talk, spec, counter)
     assert sent == talk[-len(sent) :]
-    assert sum(map(counter.message, sent)) <= tokens // 3
+    assert sum(map(counter.count_message, sent)) <= tokens // 3
     spec = "pydantic_ai.sliding(trigger=('fraction', 0.5), keep=('fraction', 0.2))"
     assert len(last(talk, spec, counter, 2 * tokens)) < len(talk)
 
@@ -96,8 +96,8 @@ def test_a_summary_does_not_see_what_stands_far_before_its_end(counter: TokenCou
 def test_the_manager_summarizes_for_one_request_and_starts_anew_for_the_next(
     counter: TokenCounter,
 ) -> None:
-    tape = tape_of([*work(12), Message("assistant", ".")], counter)
-    trace, sent = run(tape, "pydantic_ai.manager(max_tokens=400)", 10**6)
+    prepared = prepare_messages([*work(12), Message("assistant", ".")], counter)
+    trace, sent = run(prepared, "pydantic_ai.manager(max_tokens=400)", 10**6)
     turns = [turn for turn, event in trace.context.events if event == "summary"]
     assert len(turns) > 5
     assert turns == list(range(turns[0], len(sent)))
@@ -117,5 +117,5 @@ def test_only_the_window_starts_with_anything_but_the_user(
         "pydantic_ai.manager(keep=('messages', 2))",
         f"pydantic_ai.sliding({sizes}, keep_head=('messages', 1))",
     ):
-        trace, _ = run(tape_of(messages, counter), spec, limit)
-        assert not any(trace.faults)
+        trace, _ = run(prepare_messages(messages, counter), spec, limit)
+        assert not any(trace.violation_counts)

@@ -14,7 +14,7 @@ def test_above_nine_tenths_less_the_reply_one_summary_stands_for_everything() ->
     first = next(turn for turn, event in trace.context.events if event == "summary")
     assert whole.tokens[first] > 800 >= whole.tokens[first - 1]
     assert firsts(sent[first].messages) == ["Be brief.", "Summary of"]
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_a_lower_percentage_comes_first() -> None:
@@ -44,4 +44,4 @@ def test_a_step_counts_as_two_messages_however_many_calls_it_makes() -> None:
     )
     assert sent[-1].messages[2].text == "[20 messages hidden to make room]"
     assert sent[-1].messages[3].text == "step 10"
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, strange_conversations, tape_of
+from generated import conversations, prepare_messages, strange_conversations
 from hypothesis import given
 from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -39,7 +39,7 @@ def test_the_first_system_message_stays_and_counts() -> None:
 def test_a_run_of_an_agent_loses_its_task_and_nothing_else() -> None:
     trace, sent = played("semantic_kernel.truncation(target_count=5)", task(20), 10**6)
     assert sent[-1].messages == [task(20)[0], *steps(20)]
-    assert trace.faults[-1]
+    assert trace.violation_counts[-1]
 
 
 def test_a_summary_leaves_out_calls_and_results_and_stands_for_them() -> None:
@@ -71,13 +71,13 @@ def test_totals_are_true_and_the_system_prompt_stays(
 ) -> None:
     for name in ("truncation", "summarization"):
         spec = f"semantic_kernel.{name}(target_count=3, threshold_count=1)"
-        trace, requests = run(tape_of(messages, counter), spec, 10**6)
+        trace, requests = run(prepare_messages(messages, counter), spec, 10**6)
         for sent, tokens in zip(requests, trace.tokens, strict=True):
-            assert tokens == counter.request(sent.messages)
+            assert tokens == counter.count_request(sent.messages)
             if sent.position and messages[0].role == "system":
                 assert sent.messages[0] == messages[0]
 
 
 def test_a_target_of_nothing_is_refused_as_the_package_does() -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        parse("semantic_kernel.truncation(target_count=0)")
+        parse_strategy("semantic_kernel.truncation(target_count=0)")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from generated import conversations, limits, strange_conversations, tape_of
+from generated import conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.baselines.strands import shorten
+from ctxlab.strategies.baselines.strands import shorten_result
 from ctxlab.tokens.counter import TokenCounter
 
 PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -47,14 +47,14 @@ def test_where_it_does_not_fit_the_oldest_result_keeps_its_ends() -> None:
     assert shortened[0].text.startswith(text[:200] + "...")
     assert shortened[0].text.endswith("..." + text[-200:])
     assert f"truncated: {len(text) - 400} chars removed" in shortened[0].text
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_then_the_oldest_messages_go_the_task_among_them() -> None:
     trace, sent = played("strands.sliding", task(20), 800)
     assert max(trace.tokens) <= 800
     assert sent[-1].messages[1].role == "assistant"
-    assert trace.faults[-1]
+    assert trace.violation_counts[-1]
     assert "Fix the bug" in sent[0].texts
 
 
@@ -66,14 +66,14 @@ def test_what_cannot_be_reduced_is_sent_and_reported() -> None:
 
 def test_a_short_result_and_one_that_was_cut_stay() -> None:
     result = Message("tool", "x" * 1000, tool_call_id="c")
-    cut = shorten(result, None)
+    cut = shorten_result(result, None)
     assert cut is not None
-    assert shorten(cut, None) is None
-    assert shorten(result.replace(content="x" * 400), None) is None
+    assert shorten_result(cut, None) is None
+    assert shorten_result(result.replace(content="x" * 400), None) is None
 
 
 def test_an_image_in_a_result_becomes_a_line() -> None:
-    made = shorten(Message("tool", (PIXEL,), tool_call_id="c"), None)
+    made = shorten_result(Message("tool", (PIXEL,), tool_call_id="c"), None)
     assert made is not None
     assert made.text == "[image: png, 3 bytes]"
 
@@ -85,7 +85,7 @@ def test_a_summary_of_the_oldest_third_stands_as_the_users_message() -> None:
     assert [m.role for m in sent[-1].messages[:3]] == ["user", "user", "assistant"]
     assert "user 0" in sent[-1].texts[0]
     assert len(sent[-1].messages) == 20 - 6 + 1
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_the_newest_messages_are_not_summarised() -> None:
@@ -97,7 +97,7 @@ def test_the_newest_messages_are_not_summarised() -> None:
 def test_a_summary_never_parts_a_call_from_its_results() -> None:
     trace, _ = played("strands.summarizing(preserve_recent_messages=3)", task(20, parallel=2), 900)
     assert any(event == "summary" for _, event in trace.context.events)
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_proactive_compression_begins_below_the_budget() -> None:
@@ -118,9 +118,9 @@ def test_totals_are_true_and_what_still_overflows_was_reported(
     messages: tuple[Message, ...], limit: int, spec: str, counter: TokenCounter
 ) -> None:
     spec = spec.replace("(0.5, 1)", "(summary_ratio=0.5, preserve_recent_messages=1)")
-    trace, requests = run(tape_of(messages, counter), f"strands.{spec}", limit)
+    trace, requests = run(prepare_messages(messages, counter), f"strands.{spec}", limit)
     reported = {turn for turn, event in trace.context.events if event.startswith("overflow")}
     for turn, (sent, tokens) in enumerate(zip(requests, trace.tokens, strict=True)):
-        assert tokens == counter.request(sent.messages)
+        assert tokens == counter.count_request(sent.messages)
         if sent.entries:
             assert (tokens > limit) == (turn in reported)

@@ -7,7 +7,7 @@ from small_talk import firsts, last, played, said, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
 OLD = "Old environment output: (10 lines omitted)"
 
@@ -69,4 +69,4 @@ def test_mini_swe_agent_sends_everything() -> None:
 @pytest.mark.parametrize("spec", ["swe_agent.last_5(n=0)", "swe_agent.last_5(polling=0)"])
 def test_no_observation_or_no_step_at_all_is_refused(spec: str) -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        parse(spec)
+        parse_strategy(spec)

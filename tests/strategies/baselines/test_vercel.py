@@ -7,7 +7,7 @@ from small_talk import firsts, last, played, said, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies import parse
+from ctxlab.strategies import parse_strategy
 
 
 def test_by_default_only_empty_messages_go() -> None:
@@ -25,7 +25,7 @@ def test_calls_go_with_their_results_before_the_last_messages(count: int, steps:
         assert sum(bool(m.tool_calls) for m in after) == steps
         assert sum(m.role == "tool" for m in after) == steps * parallel
         assert firsts(after)[2:4] == ["step 0", "step 1"]  # what was said beside a call stays
-        assert not any(trace.faults)
+        assert not any(trace.violation_counts)
 
 
 def test_all_takes_the_newest_too() -> None:
@@ -46,4 +46,4 @@ def test_plain_talk_is_never_touched() -> None:
 @pytest.mark.parametrize("given", ["some", "before-last-few-messages", ""])
 def test_what_it_does_not_know_is_refused(given: str) -> None:
     with pytest.raises(SpecError, match="before-last-message"):
-        parse(f"vercel.prune_messages(tool_calls={given!r})")
+        parse_strategy(f"vercel.prune_messages(tool_calls={given!r})")

@@ -15,45 +15,45 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.helpers.ranking import (
-    Vectors,
-    Words,
-    excerpt,
-    terms_of,
+    BM25Index,
+    VectorIndex,
+    best_excerpt,
+    query_terms,
 )
 
 
 def test_rare_words_weigh_more_and_a_path_is_found_as_a_phrase() -> None:
-    words = Words()
+    words = BM25Index()
     words.add((n, f"the file is number {n}") for n in range(20))
     words.add([(20, "the file is src/io.py"), (21, "io in src, and py")])
-    assert words.best(["the", "src/io.py"], 1) == [20]
-    assert words.best(["src/io.py"], 9) == [20]
+    assert words.search(["the", "src/io.py"], 1) == [20]
+    assert words.search(["src/io.py"], 9) == [20]
 
 
 def test_of_equals_the_newest_comes_first_and_what_is_forgotten_is_not_found() -> None:
-    words, vectors = Words(), Vectors()
+    words, vectors = BM25Index(), VectorIndex()
     words.add((n, "the same") for n in range(5))
     vectors.add((n, [1.0, 2.0]) for n in range(5))
     for index, query in ((words, ["same"]), (vectors, [2.0, 4.0])):
-        assert index.best(query, 3) == [4, 3, 2]  # type: ignore[arg-type]
-        index.forget(4)
-        assert index.best(query, 3) == [4]  # type: ignore[arg-type]
-        index.forget(9)
-        assert index.best(query, 3) == []  # type: ignore[arg-type]
+        assert index.search(query, 3) == [4, 3, 2]  # type: ignore[arg-type]
+        index.remove_before(4)
+        assert index.search(query, 3) == [4]  # type: ignore[arg-type]
+        index.remove_before(9)
+        assert index.search(query, 3) == []  # type: ignore[arg-type]
 
 
 @given(texts=st.lists(st.text(), max_size=5), terms=st.lists(st.text(), max_size=5))
 def test_any_text_can_be_held_and_any_term_asked_for(texts: list[str], terms: list[str]) -> None:
-    words = Words()
+    words = BM25Index()
     words.add(enumerate([*texts, "\ud83d \x00 \" ' OR NEAR(", "日本 -x AND *"]))
-    found = words.best([*terms, '"', "日本"], 10)
+    found = words.search([*terms, '"', "日本"], 10)
     assert len(texts) + 1 in found
 
 
 def test_vectors_of_no_length_are_far_from_everything() -> None:
-    vectors = Vectors()
+    vectors = VectorIndex()
     vectors.add([(1, [0.0, 0.0]), (2, [1.0, 0.0])])
-    assert vectors.best([1.0, 0.0], 2) == [2, 1]
+    assert vectors.search([1.0, 0.0], 2) == [2, 1]
 
 
 class Lacking:
@@ -65,7 +65,7 @@ class Lacking:
 
 def test_without_fts5_it_says_what_is_missing_and_what_to_do() -> None:
     with pytest.raises(DataMissing, match=r"no such module: fts5.*embedding"):
-        Words(Lacking())  # type: ignore[arg-type]
+        BM25Index(Lacking())  # type: ignore[arg-type]
 
 
 @given(
@@ -77,7 +77,7 @@ def test_without_fts5_it_says_what_is_missing_and_what_to_do() -> None:
 def test_an_excerpt_is_a_part_of_the_text_and_no_longer_than_asked(
     text: str, terms: list[str], chars: int
 ) -> None:
-    said = excerpt(text, terms, chars)
+    said = best_excerpt(text, terms, chars)
     assert len(said) <= chars
     if len(text) <= chars:
         assert said == text
@@ -88,7 +88,7 @@ def test_an_excerpt_is_a_part_of_the_text_and_no_longer_than_asked(
 
 def test_an_excerpt_stands_where_most_of_the_terms_stand() -> None:
     text = "alpha " + "x" * 500 + " alpha beta gamma " + "y" * 500 + " beta"
-    said = excerpt(text, ["alpha", "beta", "gamma"], 60)
+    said = best_excerpt(text, ["alpha", "beta", "gamma"], 60)
     assert "alpha beta gamma" in said
     assert said.startswith("…")
     assert said.endswith("…")
@@ -100,7 +100,7 @@ def test_terms_are_few_and_what_was_asked_and_called_comes_before_what_tools_ans
         Message("assistant", "Reading carefully", tool_calls=(call,)),
         Message("tool", " ".join(f"name_{i}" for i in range(999)), tool_call_id="c"),
     ]
-    terms = terms_of(newest, Message("user", "What about HAT136?"))
+    terms = query_terms(newest, Message("user", "What about HAT136?"))
     assert terms[:2] == ["HAT136", "src/io.py"]
     assert len(terms) == 32
 
@@ -117,17 +117,17 @@ def test_a_copy_finds_what_one_of_its_own_would_and_leaves_the_other_as_it_is(
     def texts(*numbers: int) -> list[tuple[int, str]]:
         return [(n, f"line {n % 7} of {n % 3}" + " of it" * (n % 5)) for n in numbers]
 
-    kept, same, alone = Words(), Words(), Words()
+    kept, same, alone = BM25Index(), BM25Index(), BM25Index()
     for words in (kept, same, alone):
         words.add(texts(*range(before)))
     copied = deepcopy(kept)
     for words in (copied, alone):
         words.add(texts(*range(before, before + added)))
-        words.forget(forgotten)
+        words.remove_before(forgotten)
     terms = ["line", "3", "of it"]
-    assert copied.best(terms, k) == deepcopy(copied).best(terms, k) == alone.best(terms, k)
-    assert kept.best(terms, k) == same.best(terms, k)
+    assert copied.search(terms, k) == deepcopy(copied).search(terms, k) == alone.search(terms, k)
+    assert kept.search(terms, k) == same.search(terms, k)
     for words in (kept, same):
         words.add(texts(before + 1000))
-        words.forget(before // 2)
-    assert kept.best(terms, k) == same.best(terms, k)
+        words.remove_before(before // 2)
+    assert kept.search(terms, k) == same.search(terms, k)

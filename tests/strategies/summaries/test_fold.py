@@ -10,11 +10,10 @@ from generated import conversations, history_of, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.context.budget import Budget
-from ctxlab.context.context import Context
+from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import (
-    ModelRefused,
+    ModelRequestRejected,
     ModelUnavailable,
     SpecError,
 )
@@ -28,16 +27,16 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.summaries.fold import (
-    HEADER,
-    fold_summary,
+    SUMMARY_HEADER,
+    fold_into_summary,
     summarize,
 )
 from ctxlab.strategies.summaries.llm import (
     SummaryWarning,
-    find_prompt,
+    load_prompt,
 )
-from ctxlab.strategies.summaries.structured import digest
-from ctxlab.strategies.summaries.transcript import transcript
+from ctxlab.strategies.summaries.structured import extract_structured_summary
+from ctxlab.strategies.summaries.transcript import format_transcript
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 
@@ -63,8 +62,8 @@ def talk(count: int, words: int = 60) -> list[Message]:
 
 
 def asked_within_the_window(client: ScriptedClient) -> None:
-    for request in client.asked:
-        used = COUNTER.request(request.messages)
+    for request in client.requests:
+        used = COUNTER.count_request(request.messages)
         assert request.max_tokens
         assert used + request.max_tokens <= 0.8 * find_model(SMALL).limit
 
@@ -96,8 +95,8 @@ def test_seed_002_10_7_the_summary_prompt_is_counted_and_stays_below_80_percent_
     context = context_of(client)
     said = summarize(context, previous, messages * times, tokens, SMALL)
     asked_within_the_window(client)
-    assert COUNTER.text(said) <= tokens
-    assert len(context.spent) == len(client.asked) > 0
+    assert COUNTER.count_text(said) <= tokens
+    assert len(context.model_calls) == len(client.requests) > 0
 
 
 def test_seed_002_10_7_one_message_beyond_a_call_is_cut_in_the_middle_with_a_warning() -> None:
@@ -109,7 +108,7 @@ def test_seed_002_10_7_one_message_beyond_a_call_is_cut_in_the_middle_with_a_war
     asked_within_the_window(client)
     assert said == "marker1x marker2x"
     assert (0, "summary input cut: 1 too long for one call to gpt-4") in context.events
-    assert "characters left out]" in client.asked[0].messages[1].text
+    assert "characters left out]" in client.requests[0].messages[1].text
 
 
 def test_a_window_too_small_for_any_summary_is_said_and_nothing_is_asked() -> None:
@@ -117,7 +116,7 @@ def test_a_window_too_small_for_any_summary_is_said_and_nothing_is_asked() -> No
     context = context_of(client)
     previous = "word " * 7000  # the summary so far alone is larger than a call
     said = summarize(context, previous, talk(4), 400, SMALL)
-    assert client.asked == []
+    assert client.requests == []
     assert said == summarize(context_of(None), previous, talk(4), 400)
     assert context.events == [
         (0, "summary fallback: the window of gpt-4 is too small to be asked for one")
@@ -137,12 +136,12 @@ def test_one_call_extends_the_summary_so_far_by_the_transcript() -> None:
     ]
     context = context_of(client)
     assert summarize(context, "What was before.", messages, 400, SMALL) == "The summary."
-    (request,) = client.asked
+    (request,) = client.requests
     rules, body = request.messages
     assert (rules.role, body.role) == ("system", "user")
     assert "at most 300 words" in rules.text
     assert body.text.startswith("<summary_so_far>\nWhat was before.\n</summary_so_far>\n")
-    result = transcript(messages)[2]
+    result = format_transcript(messages)[2]
     assert body.text.endswith(
         "<conversation>\n[user]\nSee\n[image_url]\n[assistant]\nI read it.\n"
         f'calls read({{"path": "src/io.py"}})\n{result}\n</conversation>'
@@ -156,12 +155,12 @@ def test_a_prompt_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     own.write_text("Only numbers, in {words} words.")
     client = ScriptedClient("Seven.")
     summarize(context_of(client), "", talk(2), 400, SMALL, str(own))
-    assert client.asked[0].messages[0].text == "Only numbers, in 300 words."
+    assert client.requests[0].messages[0].text == "Only numbers, in 300 words."
 
 
 def test_a_prompt_that_is_nowhere_names_those_that_there_are() -> None:
     with pytest.raises(SpecError, match=r"no prompt 'sumary' .* structured, summary or a file"):
-        find_prompt("sumary")
+        load_prompt("sumary")
 
 
 # --- in parts -------------------------------------------------------------------------------------
@@ -172,8 +171,8 @@ def test_what_exceeds_one_call_is_summarized_in_parts_and_merged_with_the_summar
     context = context_of(client)
     said = summarize(context, "marker999x", messages := talk(40, 100), 1000, SMALL)
     asked_within_the_window(client)
-    *parts, merge = client.asked
-    assert [kind(request) for request in client.asked] == ["read"] * len(parts) + ["merge"]
+    *parts, merge = client.requests
+    assert [kind(request) for request in client.requests] == ["read"] * len(parts) + ["merge"]
     assert len(parts) > 2
     # Each message is in one part, in order, and the summary so far is with the merge alone.
     seen = [m for request in parts for m in re.findall(r"marker\d+x", request.messages[1].text)]
@@ -181,9 +180,10 @@ def test_what_exceeds_one_call_is_summarized_in_parts_and_merged_with_the_summar
     assert "marker999x" in merge.messages[1].text
     assert said == " ".join(["marker999x", *seen])
     assert context.events == []
-    assert len(context.spent) == len(client.asked)
+    assert len(context.model_calls) == len(client.requests)
 
 
+@pytest.mark.properties
 def test_parts_that_exceed_one_merge_are_merged_in_several_steps() -> None:
     def long(request: Request) -> str:
         body = request.messages[1].text
@@ -197,7 +197,7 @@ def test_parts_that_exceed_one_merge_are_merged_in_several_steps() -> None:
     context = context_of(client)
     said = summarize(context, "", talk(400, 100), 1500, SMALL)
     asked_within_the_window(client)
-    steps = [kind(request) for request in client.asked]
+    steps = [kind(request) for request in client.requests]
     assert steps == sorted(steps, reverse=True)
     assert steps.count("merge") > 2
     assert said.startswith("marker0x")
@@ -205,20 +205,20 @@ def test_parts_that_exceed_one_merge_are_merged_in_several_steps() -> None:
 
 def test_a_part_that_fails_is_written_without_the_model_alone() -> None:
     def third_fails(request: Request) -> str | Exception:
-        if kind(request) == "read" and len(client.asked) == 3:
+        if kind(request) == "read" and len(client.requests) == 3:
             return ModelUnavailable("busy", attempts=4)
         return short(request)
 
     client = ScriptedClient(third_fails)
     context = context_of(client)
     summarize(context, "", talk(40, 100), 3000, SMALL)
-    parts = sum(kind(request) == "read" for request in client.asked)
+    parts = sum(kind(request) == "read" for request in client.requests)
     assert context.events == [(0, f"summary fallback: part 3 of {parts}: busy")]
-    merge = client.asked[-1].messages[1].text
+    merge = client.requests[-1].messages[1].text
     assert "[part 1]\nmarker0x marker1x " in merge
-    third = client.asked[2].messages[1].text.split("\n")[2].split()[0]
+    third = client.requests[2].messages[1].text.split("\n")[2].split()[0]
     assert f"[part 3]\n- assistant: {third} thing" in merge
-    assert [spent.attempts for spent in context.spent][2] == 4
+    assert [spent.attempts for spent in context.model_calls][2] == 4
 
 
 def test_where_no_part_is_answered_the_summary_is_the_one_without_a_model() -> None:
@@ -229,7 +229,7 @@ def test_where_no_part_is_answered_the_summary_is_the_one_without_a_model() -> N
     assert said == summarize(context_of(None), "- before", messages, 400)
     (event,) = context.events
     assert event[1].startswith("summary fallback: no part of it was summarized; part 1 of ")
-    assert all(kind(request) == "read" for request in client.asked)
+    assert all(kind(request) == "read" for request in client.requests)
 
 
 # --- what is no summary ---------------------------------------------------------------------------
@@ -253,37 +253,37 @@ def test_what_is_no_summary_is_rejected_and_one_is_written_without_the_model(
 ) -> None:
     context = context_of(ScriptedClient(answer), *talk(12))
     without = context_of(None, *talk(12))
-    assert fold_summary(context, 1, 11, 300, SMALL, prompt)
-    assert fold_summary(without, 1, 11, 300, None, prompt)
+    assert fold_into_summary(context, 1, 11, 300, SMALL, prompt)
+    assert fold_into_summary(without, 1, 11, 300, None, prompt)
     assert context.messages == without.messages
-    assert context.messages[1].text.startswith(HEADER)
+    assert context.messages[1].text.startswith(SUMMARY_HEADER)
     (fallback, done) = (event for _, event in context.events)
     assert fallback.startswith("summary fallback: ")
     assert why in fallback
     assert done == "summary"
-    assert len(context.spent) == 1
+    assert len(context.model_calls) == 1
 
 
 def test_a_refusal_goes_through() -> None:
-    context = context_of(ScriptedClient(ModelRefused("wrong key")), *talk(12))
-    with pytest.raises(ModelRefused, match="wrong key"):
-        fold_summary(context, 1, 11, 300, SMALL)
+    context = context_of(ScriptedClient(ModelRequestRejected("wrong key")), *talk(12))
+    with pytest.raises(ModelRequestRejected, match="wrong key"):
+        fold_into_summary(context, 1, 11, 300, SMALL)
 
 
 def test_a_summary_over_its_tokens_is_cut_at_a_line_and_that_is_reported() -> None:
     lines = [f"- step {i} was done with result {i * i}" for i in range(40)]
     context = context_of(ScriptedClient("\n".join(lines)))
     said = summarize(context, "", talk(20, 20), 120, SMALL)
-    assert 60 < COUNTER.text(said) <= 120
+    assert 60 < COUNTER.count_text(said) <= 120
     assert said.split("\n") == lines[: said.count("\n") + 1]
-    used = COUNTER.text("\n".join(lines))
+    used = COUNTER.count_text("\n".join(lines))
     assert context.events == [(0, f"summary cut: it had {used} tokens, and 120 are allowed")]
 
 
 @given(st.text(min_size=1), st.integers(1, 60))
 def test_no_summary_of_a_model_is_over_its_tokens(answer: str, tokens: int) -> None:
     context = context_of(ScriptedClient(answer * 9))
-    assert COUNTER.text(summarize(context, "", talk(12), tokens, SMALL)) <= tokens
+    assert COUNTER.count_text(summarize(context, "", talk(12), tokens, SMALL)) <= tokens
 
 
 def test_what_a_model_thinks_before_it_writes_is_no_part_of_the_summary() -> None:
@@ -294,19 +294,19 @@ def test_what_a_model_thinks_before_it_writes_is_no_part_of_the_summary() -> Non
 def test_structured_without_a_model_is_the_digest() -> None:
     messages = [Message("assistant", None, tool_calls=(ToolCall("c", "read", '{"path": "a.py"}'),))]
     said = summarize(context_of(None), "## Goal\n- Fix it", messages, 200, None, "structured")
-    assert said == digest("## Goal\n- Fix it", messages, 800)
+    assert said == extract_structured_summary("## Goal\n- Fix it", messages, 800)
 
 
 def test_a_fold_extends_the_summary_that_stands_there() -> None:
     client = ScriptedClient("First summary.", "Second summary.")
     context = context_of(client, *talk(20))
-    assert fold_summary(context, 1, 8, 300, SMALL)
-    assert fold_summary(context, 1, 9, 300, SMALL)
+    assert fold_into_summary(context, 1, 8, 300, SMALL)
+    assert fold_into_summary(context, 1, 9, 300, SMALL)
     assert [entry.form for entry in context.entries[:3]] == [
         Form.VERBATIM, Form.SUMMARY, Form.VERBATIM,
     ]  # fmt: skip
-    assert context.messages[1].text == HEADER + "Second summary."
+    assert context.messages[1].text == SUMMARY_HEADER + "Second summary."
     assert (context.entries[1].start, context.entries[1].stop) == (1, 15)
-    body = client.asked[1].messages[1].text
+    body = client.requests[1].messages[1].text
     assert body.startswith("<summary_so_far>\nFirst summary.\n</summary_so_far>\n")
-    assert HEADER.strip() not in body
+    assert SUMMARY_HEADER.strip() not in body

@@ -17,26 +17,26 @@ from ctxlab.context.history import (
 )
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.agent_framework.groups import (
-    Group,
-    blocks_in,
+    MessageGroup,
     drop_groups,
-    groups_of,
-    older_steps,
-    oldest,
-    rows_of,
+    group_ranges,
+    iter_blocks,
+    pop_older_steps,
+    select_oldest_groups,
+    split_groups,
 )
 from ctxlab.strategies.baselines.agent_framework.tokens import (
-    Estimates,
-    tokens_of,
-    told,
+    TokenEstimates,
+    estimate_tokens,
+    format_for_summary,
 )
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 
 __all__ = [
-    "FAMILY",
+    "MODULE_BASELINES",
     "context_window",
     "selective_tool_calls",
     "sliding_window",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, repr=False)
-class truncation(Base):
+class truncation(BaseStrategy):
     """Above a count of messages the oldest groups go until a lower count is reached.
 
     Source: agent-framework-core 1.23.0, ``TruncationStrategy``.
@@ -74,16 +74,16 @@ class truncation(Base):
             raise SpecError("truncation: compact_to is at least 1, and max_n no less")
 
     def __call__(self, context: Context, /) -> Context:
-        groups = groups_of(context.entries)
+        groups = split_groups(context.entries)
         sizes = [group.blocks for group in groups]
         if sum(sizes) > self.max_n:
             kept = self.preserve_system, self.preserve_first_user_group
-            drop_groups(context, oldest(groups, sizes, self.compact_to, *kept))
+            drop_groups(context, select_oldest_groups(groups, sizes, self.compact_to, *kept))
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class sliding_window(Base):
+class sliding_window(BaseStrategy):
     """The newest groups; the task goes with what is old.
 
     Source: agent-framework-core 1.23.0, ``SlidingWindowStrategy``.
@@ -106,7 +106,7 @@ class sliding_window(Base):
             raise SpecError("sliding_window: keep_last_groups is 0; the package wants at least 1")
 
     def __call__(self, context: Context, /) -> Context:
-        groups = groups_of(context.entries)
+        groups = split_groups(context.entries)
         others = [group for group in groups if group.kind != "system"]
         gone = others[: -self.keep_last_groups]
         if not self.preserve_system:
@@ -116,7 +116,7 @@ class sliding_window(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class selective_tool_calls(Base):
+class selective_tool_calls(BaseStrategy):
     """Older calls go with their results; everything else stays.
 
     Source: agent-framework-core 1.23.0, ``SelectiveToolCallCompactionStrategy``.
@@ -134,12 +134,12 @@ class selective_tool_calls(Base):
     "steps with calls that stay"
 
     def __call__(self, context: Context, /) -> Context:
-        drop_groups(context, older_steps(context, self, self.keep_last_tool_call_groups))
+        drop_groups(context, pop_older_steps(context, self, self.keep_last_tool_call_groups))
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class tool_results(Base):
+class tool_results(BaseStrategy):
     """Older calls with their results become a message of the assistant that quotes the results.
 
     Source: agent-framework-core 1.23.0, ``ToolResultCompactionStrategy``.
@@ -157,14 +157,14 @@ class tool_results(Base):
     "steps with calls that stay"
 
     def __call__(self, context: Context, /) -> Context:
-        for group in reversed(older_steps(context, self, self.keep_last_tool_call_groups)):
+        for group in reversed(pop_older_steps(context, self, self.keep_last_tool_call_groups)):
             block = [entry.message for entry in context.entries[group.start : group.stop]]
-            context.fold(group.start, group.stop, Message("assistant", _quoted(block)))
+            context.fold(group.start, group.stop, Message("assistant", _quote_results(block)))
         return context
 
 
 @dataclass(frozen=True, repr=False)
-class context_window(Base):
+class context_window(BaseStrategy):
     """At half of the window older calls become quotes of their results; at 0.8 the oldest groups go.
 
     Tokens are estimated as the package does: the characters of a message as JSON, by four.
@@ -197,26 +197,29 @@ class context_window(Base):
         least, most = (
             int(room * share) for share in (self.tool_eviction_threshold, self.truncation_threshold)
         )
-        if self._estimates(context).total > least:
+        if self._update_estimates(context).total > least:
             tool_results(self.keep_last_tool_call_groups)(context)
-        known = self._estimates(context)
+        known = self._update_estimates(context)
         if known.total > most:
-            groups = groups_of(context.entries)
-            sizes = [known.between(context.entries, group) for group in groups]
-            drop_groups(context, oldest(groups, sizes, least, True, self.preserve_first_user_group))
+            groups = split_groups(context.entries)
+            sizes = [known.group_tokens(context.entries, group) for group in groups]
+            drop_groups(
+                context,
+                select_oldest_groups(groups, sizes, least, True, self.preserve_first_user_group),
+            )
         return context
 
-    def _estimates(self, context: Context) -> Estimates:
-        known: Estimates | None = context.notes.get(self)
+    def _update_estimates(self, context: Context) -> TokenEstimates:
+        known: TokenEstimates | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            known = Estimates(context.version, {} if known is None else known.of)
-            context.notes[self] = known
+            known = TokenEstimates(context.version, {} if known is None else known.by_start)
+            context.strategy_state[self] = known
         known.extend(context.entries)
         return known
 
 
 @dataclass(frozen=True, repr=False)
-class summarization(Base):
+class summarization(BaseStrategy):
     """Above a few messages the older groups become a summary, as many as one call may be told of.
 
     A group that alone is more than that is passed over where it is the oldest; behind a summary it is
@@ -250,14 +253,14 @@ class summarization(Base):
 
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
-        groups = [group for group in groups_of(entries) if group.kind != "system"]
+        groups = [group for group in split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:
             return context
         kept, retained = len(groups), 0
         while kept and retained < self.target_count:
             kept -= 1
             retained += groups[kept].blocks
-        chosen = self._that_fit(entries, groups[:kept])
+        chosen = self._select_fitting_groups(entries, groups[:kept])
         if not chosen:
             if kept:
                 context.report("no summary: each of the older groups is too long for one call")
@@ -267,25 +270,29 @@ class summarization(Base):
         if folded[0].form is Form.SUMMARY:
             previous, folded = folded[0].message.text, folded[1:]
         messages = [entry.message for entry in folded]
-        text = written(context, previous, messages, self.tokens, self.model).strip()
+        text = write_unchecked_summary(context, previous, messages, self.tokens, self.model).strip()
         # System messages between them stay: what follows those goes, the rest is folded.
-        rows = rows_of(chosen)
+        rows = group_ranges(chosen)
         for start, stop in reversed(rows[1:]):
             context.drop(start, stop)
         context.fold(*rows[0], Message("assistant", text))
         context.report("summary")
         return context
 
-    def _that_fit(self, entries: Sequence[Entry], groups: list[Group]) -> list[Group]:
+    def _select_fitting_groups(
+        self, entries: Sequence[Entry], groups: list[MessageGroup]
+    ) -> list[MessageGroup]:
         """The oldest that one call can be told of, without those at the beginning that are too long."""
         if self.max_summary_input_tokens is None:
             return groups
-        chosen: list[Group] = []
-        used, count = _PROMPT, 0
+        chosen: list[MessageGroup] = []
+        used, count = _INSTRUCTION_TOKENS, 0
         for group in groups:
-            blocks = list(blocks_in(entries, group))
-            said = "\n".join(told(count + i, block) for i, block in enumerate(blocks, 1))
-            size = tokens_of(said) + (tokens_of("\n") if chosen else 0)
+            blocks = list(iter_blocks(entries, group))
+            said = "\n".join(
+                format_for_summary(count + i, block) for i, block in enumerate(blocks, 1)
+            )
+            size = estimate_tokens(said) + (estimate_tokens("\n") if chosen else 0)
             if used + size > self.max_summary_input_tokens:
                 if chosen:
                     break
@@ -295,14 +302,14 @@ class summarization(Base):
         return chosen
 
 
-_PROMPT = 148
+_INSTRUCTION_TOKENS = 148
 """Tokens of the package's own instruction, as it estimates them."""
 
 
-_MOST = 4096
+_MAX_QUOTE_CHARS = 4096
 
 
-def _quoted(block: Sequence[Message]) -> str:
+def _quote_results(block: Sequence[Message]) -> str:
     """What stands for a step: its results, each after the name of its tool."""
     names = {call.id: call.name for message in block for call in message.tool_calls if call.id}
     results = []
@@ -312,56 +319,66 @@ def _quoted(block: Sequence[Message]) -> str:
             results.append((f"{name}: {message.text}" if name else message.text).strip())
     label = "; ".join(results) if results else "no results"
     whole = f"[Tool results: {label}]"
-    if len(whole) <= _MOST:
+    if len(whole) <= _MAX_QUOTE_CHARS:
         return whole
-    room = _MOST - len("[Tool results: ... [truncated]]")
+    room = _MAX_QUOTE_CHARS - len("[Tool results: ... [truncated]]")
     return f"[Tool results: {label[:room].rstrip()}... [truncated]]"
 
 
-_SOURCE = (
+_SOURCE_URL = (
     "https://github.com/microsoft/agent-framework/blob/python-1.23.0/python/packages/core/"
     "agent_framework/_compaction.py"
 )
 _PACKAGE = "agent-framework-core"
 
 
-def _baseline(name: str, strategy: Base, says: str, *checks: str) -> Baseline:
+def _make_baseline(
+    name: str, strategy: BaseStrategy, description: str, *conformance_options: str
+) -> Baseline:
     version = f"{_PACKAGE} 1.23.0"
-    return Baseline(f"agent_framework.{name}", strategy, version, _SOURCE, says, _PACKAGE, checks)
+    return Baseline(
+        f"agent_framework.{name}",
+        strategy,
+        version,
+        _SOURCE_URL,
+        description,
+        _PACKAGE,
+        conformance_options,
+    )
 
 
-FAMILY: tuple[Baseline, ...] = (
-    _baseline(
+MODULE_BASELINES: tuple[Baseline, ...] = (
+    _make_baseline(
         "context_window",
         context_window(),
-        "At half of the window older steps become quotes of their results, the newest 4 left; at 0.8 "
-        "the oldest groups go, down to half. Tokens are characters of JSON by four.",
+        "At half of the window older steps become quotes of their results, the newest 4 left; at "
+        "0.8 the oldest groups go, down to half. Tokens are characters of JSON by four.",
         "",
         "max_context_window_tokens=8000, max_output_tokens=1000",
         "max_context_window_tokens=2000, keep_last_tool_call_groups=1",
         "max_context_window_tokens=8000, preserve_first_user_group=True, truncation_threshold=0.5",
     ),
-    _baseline(
+    _make_baseline(
         "truncation",
         truncation(),
-        "Above a count of messages the oldest groups go until a lower one is reached. The package sets "
-        "no counts: 40 and 20 are ours.",
+        "Above a count of messages the oldest groups go until a lower one is reached. The package "
+        "sets no counts: 40 and 20 are ours.",
         "",
         "max_n=10, compact_to=4",
         "max_n=6, compact_to=6, preserve_first_user_group=True",
         "max_n=6, compact_to=1, preserve_system=False",
     ),
-    _baseline(
+    _make_baseline(
         "sliding_window",
         sliding_window(),
-        "The newest groups and the system messages; a call with its results is one group. The package "
-        "sets no count: 20 is that of its example.",
+        "The newest groups and the system messages; a call with its results is one group. The "
+        "package sets no count: 20 is that of its example.",
         "",
         "keep_last_groups=6",
         "keep_last_groups=1",
         "keep_last_groups=3, preserve_system=False",
     ),
-    _baseline(
+    _make_baseline(
         "selective_tool_calls",
         selective_tool_calls(),
         "All calls but those of the newest step go with their results.",
@@ -369,21 +386,21 @@ FAMILY: tuple[Baseline, ...] = (
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
     ),
-    _baseline(
+    _make_baseline(
         "tool_results",
         tool_results(),
-        "All steps with calls but the newest become a message of the assistant that quotes the results, "
-        "up to 4,096 characters.",
+        "All steps with calls but the newest become a message of the assistant that quotes the "
+        "results, up to 4,096 characters.",
         "",
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
     ),
-    _baseline(
+    _make_baseline(
         "summarization",
         summarization(),
-        "Above 6 messages all but the newest 4 become a summary, as far as 8,000 tokens of input reach; "
-        "a step that is longer by itself stays, and behind a summary nothing after it is summarised, so "
-        "that the request then goes on growing.",
+        "Above 6 messages all but the newest 4 become a summary, as far as 8,000 tokens of input "
+        "reach; a step that is longer by itself stays, and behind a summary nothing after it is "
+        "summarised, so that the request then goes on growing.",
         "model='gpt-5-mini'",
         "model='gpt-5-mini', target_count=10, threshold=5",
         "model='gpt-5-mini', max_summary_input_tokens=1000",

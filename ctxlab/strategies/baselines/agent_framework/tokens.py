@@ -14,58 +14,58 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.messages.types import Message
-from ctxlab.strategies.baselines.agent_framework.groups import Group
-from ctxlab.strategies.helpers.message_blocks import block_after
+from ctxlab.strategies.baselines.agent_framework.groups import MessageGroup
+from ctxlab.strategies.helpers.message_blocks import block_end
 
-__all__ = ["Estimates", "tokens_of", "told"]
+__all__ = ["TokenEstimates", "estimate_tokens", "format_for_summary"]
 
 
-class Estimates:
+class TokenEstimates:
     """The package's estimate for a context, kept up while messages are only appended."""
 
-    def __init__(self, version: int, of: dict[int, tuple[Entry, int]]) -> None:
-        self.version, self.of, self.total, self._index = version, of, 0, 0
+    def __init__(self, version: int, by_start: dict[int, tuple[Entry, int]]) -> None:
+        self.version, self.by_start, self.total, self._next_index = version, by_start, 0, 0
 
     def extend(self, entries: Sequence[Entry]) -> None:
         """What was appended since."""
-        while self._index < len(entries):
-            self.total += self._estimate(entries, self._index)
-            self._index = block_after(entries, self._index)
+        while self._next_index < len(entries):
+            self.total += self._estimate(entries, self._next_index)
+            self._next_index = block_end(entries, self._next_index)
 
-    def between(self, entries: Sequence[Entry], group: Group) -> int:
+    def group_tokens(self, entries: Sequence[Entry], group: MessageGroup) -> int:
         """Of one group."""
         index, total = group.start, 0
         while index < group.stop:
             total += self._estimate(entries, index)
-            index = block_after(entries, index)
+            index = block_end(entries, index)
         return total
 
     def _estimate(self, entries: Sequence[Entry], index: int) -> int:
         first = entries[index]
-        entry, tokens = self.of.get(first.start, (None, 0))
+        entry, tokens = self.by_start.get(first.start, (None, 0))
         if entry is not first:
-            tokens = tokens_of(_written(entries[index : block_after(entries, index)]))
-            self.of[first.start] = first, tokens
+            tokens = estimate_tokens(_message_json(entries[index : block_end(entries, index)]))
+            self.by_start[first.start] = first, tokens
         return tokens
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Tokens of a text: a token has four characters."""
     return max(1, len(text) // 4)
 
 
-def _written(block: Sequence[Entry]) -> str:
+def _message_json(block: Sequence[Entry]) -> str:
     """A message of the package as the JSON that it measures; its id is the position."""
     first = block[0]
     message_id = f"msg_{first.start}"
     if first.form is Form.SUMMARY:
         message_id = f"tool_summary_group_{message_id}"
-    contents = [content for entry in block for content in _contents(entry.message)]
+    contents = [content for entry in block for content in _iter_contents(entry.message)]
     whole = {"contents": contents, "message_id": message_id, "role": first.message.role}
     return json.dumps(whole, ensure_ascii=False, sort_keys=True)
 
 
-def _contents(message: Message) -> Iterator[dict[str, Any]]:
+def _iter_contents(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         result = {"type": "function_result", "result": message.text}
         yield {**result, "call_id": message.tool_call_id or "", "additional_properties": {}}
@@ -91,7 +91,7 @@ def _contents(message: Message) -> Iterator[dict[str, Any]]:
         yield {**made, "call_id": call.id, "hosted": False, "additional_properties": {}}
 
 
-def told(number: int, block: Sequence[Entry]) -> str:
+def format_for_summary(number: int, block: Sequence[Entry]) -> str:
     """A message of the package as its summariser is told of it."""
     parts: list[str] = []
     for entry in block:
@@ -109,5 +109,5 @@ def told(number: int, block: Sequence[Entry]) -> str:
         for call in message.tool_calls:
             suffix = f" [call_id={call.id}]" if call.id else ""
             parts.append(f"function_call {call.name}({call.arguments}){suffix}")
-    kinds = (str(content["type"]) for entry in block for content in _contents(entry.message))
+    kinds = (str(content["type"]) for entry in block for content in _iter_contents(entry.message))
     return f"{number}. [{block[0].message.role}] {'; '.join(parts) or ', '.join(kinds)}"

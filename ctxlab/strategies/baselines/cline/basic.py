@@ -12,26 +12,26 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.threshold import (
-    body,
-    is_said_by_user,
-    ready,
-    rejected,
-    window,
+    body_start,
+    is_user_message,
+    postpone_compaction,
+    should_compact,
+    window_tokens,
 )
 
-__all__ = ["INPUT", "digest", "user_digest"]
+__all__ = ["INPUT_SHARE", "build_activity_digest", "user_digest"]
 
-INPUT = 0.9
+INPUT_SHARE = 0.9
 """Of the window, where a model does not say how much input it takes."""
 
-_MOST = 50
-_PATHS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
+_MAX_ITEMS = 50
+_PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
 
 
 @dataclass(frozen=True, repr=False)
-class user_digest(Base):
+class user_digest(BaseStrategy):
     """All that the user said stays; of what the agent did, a list of files and commands.
 
     The newest turn keeps its newest steps and earlier turns their last answer, as far as they fit. Each
@@ -53,30 +53,30 @@ class user_digest(Base):
     "share of the input tokens that it aims at"
 
     def __call__(self, context: Context, /) -> Context:
-        limit = INPUT * window(context)
-        if not ready(context, self, self.threshold_ratio * limit):
+        limit = INPUT_SHARE * window_tokens(context)
+        if not should_compact(context, self, self.threshold_ratio * limit):
             return context
-        turns, always = _turns(context, self)
-        room = self.target_ratio * limit - always - context.budget.fixed
+        turns, fixed_tokens = _open_turns(context, self)
+        room = self.target_ratio * limit - fixed_tokens - context.budget.fixed
         before = context.tokens
         left: list[tuple[_Turn, int]] = []
         for turn in reversed(turns):
-            stop, room = _gap(context, turn, room)
+            stop, room = _find_gap(context, turn, room)
             gone = 0
-            if stop and stop != turn.vain:
+            if stop and stop != turn.rejected_stop:
                 going = context.entries[turn.begin : stop]
-                message = digest(going)
-                if context.history.counter.message(message) < sum(e.tokens for e in going):
+                message = build_activity_digest(going)
+                if context.history.counter.count_message(message) < sum(e.tokens for e in going):
                     context.fold(turn.begin, stop, message)
                     gone = stop - turn.begin - 1
-                    always += context.entries[turn.begin].tokens
-                    always -= sum(e.tokens for e in going if e.form is Form.SUMMARY)
+                    fixed_tokens += context.entries[turn.begin].tokens
+                    fixed_tokens -= sum(e.tokens for e in going if e.form is Form.SUMMARY)
                 else:
-                    turn = turn._replace(vain=stop)
+                    turn = turn._replace(rejected_stop=stop)
             left.append((turn, gone))
-        _keep(context, self, left[::-1], always)
+        _save_turns(context, self, left[::-1], fixed_tokens)
         if context.tokens == before:
-            rejected(context, self)
+            postpone_compaction(context, self)
         else:
             context.report("digest")
         return context
@@ -87,32 +87,34 @@ class _Turn(NamedTuple):
 
     begin: int
     end: int
-    vain: int = 0
+    rejected_stop: int = 0
     "where a digest would end that is no shorter than what it stands for"
 
 
-def _turns(context: Context, owner: Base) -> tuple[list[_Turn], int]:
+def _open_turns(context: Context, strategy: BaseStrategy) -> tuple[list[_Turn], int]:
     """Turns that may become shorter, the newest last, and the tokens of what stays in any case.
 
     Turns of which nothing but a digest is left are looked at once, however many there are.
     """
-    version, seen, known, always = context.notes.get((owner, "turns"), (None, 0, (), 0))
+    version, seen, known, fixed_tokens = context.strategy_state.get(
+        (strategy, "turns"), (None, 0, (), 0)
+    )
     if version != context.version:  # another strategy has edited: nothing stands where it stood
-        seen, known, always = 0, (), 0
+        seen, known, fixed_tokens = 0, (), 0
     turns: list[_Turn] = list(known)
-    entries, first = context.entries, body(context)
+    entries, first = context.entries, body_start(context)
     for index in range(seen, len(entries)):
-        said = is_said_by_user(entries[index])
+        said = is_user_message(entries[index])
         if said or entries[index].form is Form.SUMMARY:
-            always += entries[index].tokens
+            fixed_tokens += entries[index].tokens
         if said and index >= first:
             turns[-1:] = [turn._replace(end=index) for turn in turns[-1:]]
             turns.append(_Turn(index + 1, len(entries)))
     turns[-1:] = [turn._replace(end=len(entries)) for turn in turns[-1:]]
-    return turns, always
+    return turns, fixed_tokens
 
 
-def _gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
+def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
     """Where the part of a turn ends that does not fit, 0 if all fits; and the room left."""
     entries, begin, end = context.entries, turn.begin, turn.end
     while begin < end and entries[begin].form is Form.SUMMARY:
@@ -122,35 +124,45 @@ def _gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
     while kept > begin and end - kept < most and room >= entries[kept - 1].tokens:
         kept -= 1
         room -= entries[kept].tokens
-    kept = context.next_cut(kept)
+    kept = context.next_safe_cut(kept)
     if not newest and kept < end and entries[kept].message.role != "assistant":
         kept = end
     return (min(kept, end) if begin < kept else 0), room
 
 
-def _keep(context: Context, owner: Base, left: Sequence[tuple[_Turn, int]], always: int) -> None:
+def _save_turns(
+    context: Context,
+    strategy: BaseStrategy,
+    turns_left: Sequence[tuple[_Turn, int]],
+    fixed_tokens: int,
+) -> None:
     """Notes where the turns stand now, of each of which so many entries are gone."""
     turns: list[_Turn] = []
     shift = 0
-    for turn, gone in left:
-        begin, vain = turn.begin - shift, turn.vain and turn.vain - shift
+    for turn, gone in turns_left:
+        begin, vain = turn.begin - shift, turn.rejected_stop and turn.rejected_stop - shift
         shift += gone
         end = turn.end - shift
         part = context.entries[begin:end]
         closed = all(entry.form is Form.SUMMARY for entry in part) and (
-            len(part) < 2 or context.is_cut(end)
+            len(part) < 2 or context.is_safe_cut(end)
         )
         if not closed or end == len(context.entries):
             turns.append(_Turn(begin, end, 0 if gone else vain))
-    context.notes[owner, "turns"] = context.version, len(context.entries), tuple(turns), always
+    context.strategy_state[strategy, "turns"] = (
+        context.version,
+        len(context.entries),
+        tuple(turns),
+        fixed_tokens,
+    )
 
 
-def digest(entries: Sequence[Entry]) -> Message:
+def build_activity_digest(entries: Sequence[Entry]) -> Message:
     """What an agent did, in a few lines: files, commands, and its last three texts.
 
-    A digest among the entries goes into it. The newest ``_MOST`` files and commands stay.
+    A digest among the entries goes into it. The newest ``_MAX_ITEMS`` files and commands stay.
 
-    >>> digest([Entry(Message("assistant", "Done."), 4, Form.VERBATIM, 1, 2)]).text
+    >>> build_activity_digest([Entry(Message("assistant", "Done."), 4, Form.VERBATIM, 1, 2)]).text
     'Tool activity left out here.\\nDone.'
     """
     files: dict[str, None] = {}
@@ -162,16 +174,20 @@ def digest(entries: Sequence[Entry]) -> Message:
             known.update(dict.fromkeys(message.extra.get(found, ())))
         texts += message.extra.get("texts", ())
         for call in message.tool_calls:
-            for path, leaf in call.leaves():
+            for path, leaf in call.argument_leaves():
                 key = path.rsplit(".", 1)[-1].split("[", 1)[0]
                 if isinstance(leaf, str) and leaf:
-                    if key in _PATHS:
+                    if key in _PATH_KEYS:
                         files[f"{call.name} {leaf}"] = None
                     elif key in ("command", "commands", "cmd"):
                         commands[leaf] = None
         if message.role == "assistant" and message.text:
             texts.append(message.text)
-    extra = {"files": [*files][-_MOST:], "commands": [*commands][-_MOST:], "texts": texts[-3:]}
+    extra = {
+        "files": [*files][-_MAX_ITEMS:],
+        "commands": [*commands][-_MAX_ITEMS:],
+        "texts": texts[-3:],
+    }
     lines = ["Tool activity left out here."]
     lines += ["Files: " + ", ".join(extra["files"])] if files else []
     lines += ["Commands:", *extra["commands"]] if commands else []

@@ -6,25 +6,25 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.cline.basic import (
-    INPUT,
+    INPUT_SHARE,
     user_digest,
 )
 from ctxlab.strategies.baselines.common.threshold import (
-    body,
-    compact,
-    is_said_by_user,
-    ready,
-    window,
+    body_start,
+    compact_entries,
+    is_user_message,
+    should_compact,
+    window_tokens,
 )
 
-__all__ = ["FAMILY", "earlier_turns"]
+__all__ = ["MODULE_BASELINES", "earlier_turns"]
 
 
 @dataclass(frozen=True, repr=False)
-class earlier_turns(Base):
+class earlier_turns(BaseStrategy):
     """Everything before the user's last message becomes a summary, but for the newest tokens.
 
     It cuts where the user speaks. While an agent works on its first request there is no such place, and
@@ -51,47 +51,49 @@ class earlier_turns(Base):
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        trigger = self.threshold_ratio * INPUT * window(context)
-        start = body(context)
-        newest = bisect_left(context.history.users, context.length) - 1
-        if newest < 0 or not ready(context, self, trigger):
+        trigger = self.threshold_ratio * INPUT_SHARE * window_tokens(context)
+        start = body_start(context)
+        newest = bisect_left(context.history.user_positions, context.history_length) - 1
+        if newest < 0 or not should_compact(context, self, trigger):
             return context
-        cut = context.index_from(context.history.users[newest])
+        cut = context.index_at_or_after(context.history.user_positions[newest])
         room = min(self.preserve_recent_tokens, self.target_ratio * trigger)
         index = len(context.entries)
         while index > start and room > 0:
             index -= 1
             room -= context.entries[index].tokens
         cut = min(cut, index)
-        while cut > start and not (is_said_by_user(context.entries[cut]) and context.is_cut(cut)):
+        while cut > start and not (
+            is_user_message(context.entries[cut]) and context.is_safe_cut(cut)
+        ):
             cut -= 1
         if cut > start:
-            compact(context, self, start, cut, self.summary_tokens, self.model)
+            compact_entries(context, self, start, cut, self.summary_tokens, self.model)
         return context
 
 
-_DOCUMENT = "https://github.com/cline/cline/tree/main/sdk/packages/core/src/extensions/context"
-_READ = "Cline SDK, its description of compaction and compaction-shared.ts at 03297ec; "
+_URL = "https://github.com/cline/cline/tree/main/sdk/packages/core/src/extensions/context"
+_VERSION_PREFIX = "Cline SDK, its description of compaction and compaction-shared.ts at 03297ec; "
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "cline",
         earlier_turns(),
-        _READ + "strategy agentic, its default",
-        _DOCUMENT,
+        _VERSION_PREFIX + "strategy agentic, its default",
+        _URL,
         "At 0.81 of the window everything before the user's last message becomes a summary, but for"
         " the newest 20,000 tokens. Where the user has spoken once it does nothing: Cline then cuts"
-        " texts to make the request fit, which is not imitated. Its tokens are characters / 3; lists"
-        " of files in the summary are the extractive writer's or the model's here.",
+        " texts to make the request fit, which is not imitated. Its tokens are characters / 3; "
+        "lists of files in the summary are the extractive writer's or the model's here.",
     ),
     Baseline(
         "cline.basic",
         user_digest(),
-        _READ + "strategy basic",
-        _DOCUMENT,
+        _VERSION_PREFIX + "strategy basic",
+        _URL,
         "Without a model: all that the user said, the newest steps, and a digest of the rest. The"
-        " digest is attached to the user's message there and follows it here; that it aims at 0.5 of"
-        " the input is Cline's rule for five turns or more. It lists 50 files and commands here. Since"
-        " all that the user said stays, the request outgrows any window in the end.",
+        " digest is attached to the user's message there and follows it here; that it aims at 0.5 "
+        "of the input is Cline's rule for five turns or more. It lists 50 files and commands here. "
+        "Since all that the user said stays, the request outgrows any window in the end.",
     ),
 )

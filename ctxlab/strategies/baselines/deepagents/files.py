@@ -12,11 +12,11 @@ from ctxlab.messages.types import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["find_call", "saved"]
+__all__ = ["find_call", "stub_saved_result"]
 
-_LINE, _ENDS, _ID, _READ = 1000, 5, 32, 4000
+_MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
 
-_STUB = """\
+_STUB_TEMPLATE = """\
 Tool result too large, the result of this tool call {call} was saved in the filesystem at this path: \
 {path}
 
@@ -30,21 +30,21 @@ first 100 lines, you can use the read_file tool with offset=0 and limit=100.
 
 {shown}
 """
-_WHOLE = "Here is a preview of the result"
-_BOTH_ENDS = "Here is a preview showing the head and tail of the result"
-_GAP = "... [{} lines truncated] ..."
-_CUT = (
+_WHOLE_NOTE = "Here is a preview of the result"
+_HEAD_AND_TAIL_NOTE = "Here is a preview showing the head and tail of the result"
+_GAP_TEMPLATE = "... [{} lines truncated] ..."
+_CUT_TEMPLATE = (
     "\n\n[Output was truncated due to context window size limits. The full content is at {path}. \
 Use read_file with offset and limit parameters to retrieve specific portions. For example, to read the \
 first 100 lines, call read_file with file_path='{path}', offset=0, limit=100.]"
 )
 
 
-def saved(message: Message, call: ToolCall | None) -> Message:
+def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
     """The result with the lines of its ends; of a file that was read, with its beginning.
 
     >>> result = Message("tool", "\\n".join(map(str, range(40))), tool_call_id="c1")
-    >>> for line in saved(result, None).text.splitlines()[-8:]:
+    >>> for line in stub_saved_result(result, None).text.splitlines()[-8:]:
     ...     print(line)
     4  3
     5  4
@@ -56,29 +56,29 @@ def saved(message: Message, call: ToolCall | None) -> Message:
     40  39
     """
     text = message.text
-    if call is not None and call.name == "read_file" and (path := _path(call)):
-        return with_text(message, text[:_READ] + _CUT.format(path=path))
+    if call is not None and call.name == "read_file" and (path := _file_path_argument(call)):
+        return with_text(message, text[:_MAX_READ_CHARS] + _CUT_TEMPLATE.format(path=path))
     name = message.tool_call_id or ""
-    path = f"/large_tool_results/{_safe(name)}"
-    visible = f"{name[:_ID]}..." if len(name) > _ID else name
-    note, shown = _preview(text.splitlines())
-    stub = _STUB.format(call=visible, path=path, note=note, shown=shown)
+    path = f"/large_tool_results/{_safe_file_name(name)}"
+    visible = f"{name[:_MAX_ID_CHARS]}..." if len(name) > _MAX_ID_CHARS else name
+    note, shown = _preview_lines(text.splitlines())
+    stub = _STUB_TEMPLATE.format(call=visible, path=path, note=note, shown=shown)
     parts = message.content if isinstance(message.content, tuple) else ()
     if others := [part for part in parts if part.get("type") != "text"]:
         return message.replace(content=({"type": "text", "text": stub}, *others))
     return with_text(message, stub)
 
 
-def find_call(messages: Sequence[Message], name: str | None) -> ToolCall | None:
+def find_call(messages: Sequence[Message], call_id: str | None) -> ToolCall | None:
     """The newest call of that id."""
     for message in reversed(messages):
         for call in reversed(message.tool_calls):
-            if name and call.id == name:
+            if call_id and call.id == call_id:
                 return call
     return None
 
 
-def _path(call: ToolCall) -> str:
+def _file_path_argument(call: ToolCall) -> str:
     try:
         arguments = json.loads(call.arguments)
     except ValueError:
@@ -87,35 +87,37 @@ def _path(call: ToolCall) -> str:
     return path if isinstance(path, str) else ""
 
 
-def _safe(name: str) -> str:
-    safe = name.replace(".", "_").replace("/", "_").replace("\\", "_")
+def _safe_file_name(call_id: str) -> str:
+    safe = call_id.replace(".", "_").replace("/", "_").replace("\\", "_")
     if len(safe.encode("utf-8")) > 128:
-        return f"call-{sha256(name.encode('utf-8')).hexdigest()}"
+        return f"call-{sha256(call_id.encode('utf-8')).hexdigest()}"
     return safe
 
 
-def _preview(lines: list[str]) -> tuple[str, str]:
+def _preview_lines(lines: list[str]) -> tuple[str, str]:
     """The sentence that introduces it, and the numbered lines."""
-    gap = len(lines) - 2 * _ENDS
-    head, tail = (lines, []) if gap <= 0 else (lines[:_ENDS], lines[-_ENDS:])
-    shown = _numbered(head, 1)
+    gap = len(lines) - 2 * _PREVIEW_LINES
+    head, tail = (lines, []) if gap <= 0 else (lines[:_PREVIEW_LINES], lines[-_PREVIEW_LINES:])
+    shown = _number_lines(head, 1)
     caveats = []
     if tail:
-        marker = _GAP.format(gap)
-        shown = f"{shown}\n{marker}\n{_numbered(tail, len(lines) - _ENDS + 1)}"
-        form = _GAP.format("N")
+        marker = _GAP_TEMPLATE.format(gap)
+        shown = f"{shown}\n{marker}\n{_number_lines(tail, len(lines) - _PREVIEW_LINES + 1)}"
+        form = _GAP_TEMPLATE.format("N")
         caveats.append(
             f"lines of the form `{form}` indicate omitted lines in the middle of the content"
         )
-    if any(len(line) > _LINE for line in (*head, *tail)):
+    if any(len(line) > _MAX_LINE_CHARS for line in (*head, *tail)):
         caveats.append(
-            f"the output contains lines longer than {_LINE} characters; this preview shows only their "
-            f"first {_LINE} characters"
+            f"the output contains lines longer than {_MAX_LINE_CHARS} characters; this preview "
+            f"shows only their first {_MAX_LINE_CHARS} characters"
         )
-    note = _BOTH_ENDS if tail else _WHOLE
+    note = _HEAD_AND_TAIL_NOTE if tail else _WHOLE_NOTE
     return f"{note} ({'; '.join(caveats)})" if caveats else note, shown
 
 
-def _numbered(lines: Sequence[str], first: int) -> str:
+def _number_lines(lines: Sequence[str], first: int) -> str:
     width = len(str(first + len(lines) - 1))
-    return "\n".join(f"{n:>{width}}  {line[:_LINE]}" for n, line in enumerate(lines, first))
+    return "\n".join(
+        f"{n:>{width}}  {line[:_MAX_LINE_CHARS]}" for n, line in enumerate(lines, first)
+    )

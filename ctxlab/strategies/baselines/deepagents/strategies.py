@@ -15,26 +15,26 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.unchecked_summary import written
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.deepagents.files import (
     find_call,
-    saved,
+    stub_saved_result,
 )
 from ctxlab.strategies.baselines.langchain.summarization import (
-    Size,
-    cutoff,
-    fires,
-    leading,
+    ContextSize,
+    count_leading_system_entries,
+    find_cutoff,
+    is_triggered,
 )
 
-__all__ = ["FAMILY", "summarize_near_the_end"]
+__all__ = ["MODULE_BASELINES", "summarize_near_the_end"]
 
-_TOOLS = ("write_file", "edit_file")
-_BEGINNING, _MARK = 20, "...(argument truncated)"
-_SHARE = 0.95
-_HEADER = """\
+_WRITE_TOOLS = ("write_file", "edit_file")
+_KEPT_CHARS, _TRUNCATION_MARKER = 20, "...(argument truncated)"
+_MAX_WINDOW_SHARE = 0.95
+_SUMMARY_PREFIX = """\
 You are in the middle of a conversation that has been summarized.
 
 The full conversation history has been saved to /conversation_history/session.md should you need to \
@@ -44,11 +44,11 @@ A condensed summary follows:
 
 <summary>
 """
-_END = "\n</summary>"
+_SUMMARY_SUFFIX = "\n</summary>"
 
 
 @dataclass(frozen=True, repr=False)
-class summarize_near_the_end(Base):
+class summarize_near_the_end(BaseStrategy):
     """At 0.85 of the window old writes lose their long arguments; if that is too little, it summarises.
 
     Arguments are cut for each request anew, not in the conversation. The summary stands by the user's
@@ -58,7 +58,7 @@ class summarize_near_the_end(Base):
 
     Source: deepagents, ``SummarizationMiddleware`` as ``create_deep_agent`` sets it up.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", f"This is the message with the number {i}") for i in range(60)]
@@ -68,13 +68,13 @@ class summarize_near_the_end(Base):
     ['/summary>', 'number 56']
     """
 
-    trigger: Size | tuple[Size, ...] = ("fraction", 0.85)
+    trigger: ContextSize | tuple[ContextSize, ...] = ("fraction", 0.85)
     "from which size on it summarises, the system prompt counted"
-    keep: Size = ("fraction", 0.1)
+    keep: ContextSize = ("fraction", 0.1)
     "how much stays"
-    truncate_trigger: Size = ("fraction", 0.85)
+    truncate_trigger: ContextSize = ("fraction", 0.85)
     "from which size on arguments are cut"
-    truncate_keep: Size = ("fraction", 0.1)
+    truncate_keep: ContextSize = ("fraction", 0.1)
     "how much of the end keeps its arguments"
     max_length: int = 2000
     "characters of an argument from which on it is cut, exclusive"
@@ -85,27 +85,37 @@ class summarize_near_the_end(Base):
 
     def __call__(self, context: Context, /) -> Context:
         limit, entries = context.available, context.entries
-        head = leading(context)
+        head = count_leading_system_entries(context)
         before = sum(entry.tokens for entry in entries[:head])
-        count, tokens, most = len(entries) - head, context.tokens - before, int(limit * _SHARE)
-        cuts = fires(self.truncate_trigger, count, context.tokens, limit)
-        if not cuts and context.tokens <= most and not self._fires(context.tokens, count, limit):
+        count, tokens, most = (
+            len(entries) - head,
+            context.tokens - before,
+            int(limit * _MAX_WINDOW_SHARE),
+        )
+        cuts = is_triggered(self.truncate_trigger, count, context.tokens, limit)
+        if (
+            not cuts
+            and context.tokens <= most
+            and not self._is_triggered(context.tokens, count, limit)
+        ):
             return context
         rest: Sequence[Entry] = entries[head:]
         if cuts:
-            rest = self._shortened(context, rest)
+            rest = self._shorten_arguments(context, rest)
             tokens = sum(entry.tokens for entry in rest)
-        if before + tokens <= most and not self._fires(before + tokens, count, limit):
-            return self._sent(context, head, rest)
-        cut = cutoff(rest, 0, tokens, self.keep, limit)
+        if before + tokens <= most and not self._is_triggered(before + tokens, count, limit):
+            return self._fork_if_changed(context, head, rest)
+        cut = find_cutoff(rest, 0, tokens, self.keep, limit)
         made: list[Entry] = []
         if cut:
-            message = Message("user", _HEADER + self._summary(context, rest[:cut]) + _END)
-            size = context.history.counter.message(message)
+            message = Message(
+                "user", _SUMMARY_PREFIX + self._write_summary(context, rest[:cut]) + _SUMMARY_SUFFIX
+            )
+            size = context.history.counter.count_message(message)
             made = [Entry(message, size, Form.SUMMARY, rest[0].start, rest[cut - 1].stop)]
         made += rest[cut:]
         room = most - before - sum(entry.tokens for entry in made)
-        small = self._saved(context, made) if room < 0 else {}
+        small = self._stub_newest_results(context, made) if room < 0 else {}
         room -= sum(entry.tokens - made[index].tokens for index, entry in small.items())
         if room < 0:
             context.report("deepagents refuses: neither a summary nor saving results makes it fit")
@@ -118,50 +128,56 @@ class summarize_near_the_end(Base):
             context.fold(head, head + cut, made[0].message)
             context.report("summary")
             made[0] = context.entries[head]
-        return self._sent(context, head, made)
+        return self._fork_if_changed(context, head, made)
 
-    def _fires(self, tokens: int, count: int, limit: int) -> bool:
-        return fires(self.trigger, count, tokens, limit)
+    def _is_triggered(self, tokens: int, count: int, limit: int) -> bool:
+        return is_triggered(self.trigger, count, tokens, limit)
 
-    def _saved(self, context: Context, entries: Sequence[Entry]) -> dict[int, Entry]:
+    def _stub_newest_results(self, context: Context, entries: Sequence[Entry]) -> dict[int, Entry]:
         """The newest tool results by index, as they stand when they have been saved to files."""
         messages, small = [entry.message for entry in entries], {}
         index = len(entries) - 1
         while index >= 0 and messages[index].role == "tool":
-            message = saved(messages[index], find_call(messages, messages[index].tool_call_id))
-            tokens, old = context.history.counter.message(message), entries[index]
+            message = stub_saved_result(
+                messages[index], find_call(messages, messages[index].tool_call_id)
+            )
+            tokens, old = context.history.counter.count_message(message), entries[index]
             small[index] = Entry(message, tokens, Form.POINTER, old.start, old.stop)
             index -= 1
         return small
 
-    def _summary(self, context: Context, entries: Sequence[Entry]) -> str:
+    def _write_summary(self, context: Context, entries: Sequence[Entry]) -> str:
         messages = [entry.message for entry in entries]
         previous = ""
         if entries[0].form is Form.SUMMARY:
-            previous = messages.pop(0).text.removeprefix(_HEADER).removesuffix(_END)
-        return written(context, previous, messages, self.summary_tokens, self.model).strip()
+            previous = (
+                messages.pop(0).text.removeprefix(_SUMMARY_PREFIX).removesuffix(_SUMMARY_SUFFIX)
+            )
+        return write_unchecked_summary(
+            context, previous, messages, self.summary_tokens, self.model
+        ).strip()
 
-    def _sent(self, context: Context, start: int, rest: Sequence[Entry]) -> Context:
+    def _fork_if_changed(self, context: Context, start: int, rest: Sequence[Entry]) -> Context:
         """The context, with shortened arguments for this request where there are any."""
         if all(new is old for new, old in zip(rest, context.entries[start:], strict=True)):
             return context
         return context.fork_with(start, len(context.entries), rest)
 
-    def _shortened(self, context: Context, rest: Sequence[Entry]) -> Sequence[Entry]:
-        stop = self._recent(rest, context.available)
+    def _shorten_arguments(self, context: Context, rest: Sequence[Entry]) -> Sequence[Entry]:
+        stop = self._recent_start(rest, context.available)
         if stop == len(rest):
             return rest
-        rewrites = context.history.rewrites(self.shorten)
+        rewrites = context.history.get_rewrite_cache(self.shorten)
         made: list[Entry] = []
         for entry in rest[:stop]:
-            message, tokens = rewrites.of(entry) if entry.message.tool_calls else (None, 0)
+            message, tokens = rewrites.apply(entry) if entry.message.tool_calls else (None, 0)
             if message is not None:
-                place = entry.start, entry.stop, context.turn
+                place = entry.start, entry.stop, context.request_index
                 entry = Entry(message, tokens, Form.TRUNCATED, *place)
             made.append(entry)
         return [*made, *rest[stop:]]
 
-    def _recent(self, rest: Sequence[Entry], limit: int) -> int:
+    def _recent_start(self, rest: Sequence[Entry], limit: int) -> int:
         kind, value = self.truncate_keep
         if kind == "messages":
             return len(rest) - int(value) if len(rest) > value else len(rest)
@@ -174,13 +190,13 @@ class summarize_near_the_end(Base):
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """The message with the long arguments of its writes cut; None where there are none."""
-        calls = tuple(map(self._call, message.tool_calls))
+        calls = tuple(map(self._shorten_call, message.tool_calls))
         if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
             return None
         return message.replace(tool_calls=calls)
 
-    def _call(self, call: ToolCall) -> ToolCall:
-        if call.name not in _TOOLS or len(call.arguments) <= self.max_length:
+    def _shorten_call(self, call: ToolCall) -> ToolCall:
+        if call.name not in _WRITE_TOOLS or len(call.arguments) <= self.max_length:
             return call
         try:
             arguments = json.loads(call.arguments)
@@ -189,7 +205,7 @@ class summarize_near_the_end(Base):
         if not isinstance(arguments, dict):
             return call
         cut = {
-            key: value[:_BEGINNING] + _MARK
+            key: value[:_KEPT_CHARS] + _TRUNCATION_MARKER
             if isinstance(value, str) and len(value) > self.max_length
             else value
             for key, value in arguments.items()
@@ -199,24 +215,25 @@ class summarize_near_the_end(Base):
         return ToolCall(call.id, call.name, json.dumps(cut, ensure_ascii=False))
 
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="deepagents",
         strategy=summarize_near_the_end(),
-        imitates="deepagents 0.7.32",
-        source=(
+        product_version="deepagents 0.7.32",
+        url=(
             "https://github.com/langchain-ai/deepagents/blob/deepagents%3D%3D0.7.32/libs/deepagents/"
             "deepagents/middleware/summarization.py"
         ),
-        says=(
+        description=(
             "At 0.85 of the window cuts arguments over 2,000 characters of older write_file and "
             "edit_file calls to 20; where that is not enough, summarises all but 0.1 of the window. "
-            "Where more than 0.95 is left, the newest tool results are saved to files and their ends "
-            "shown; where that is too much still, the product refuses, and here the request is sent as "
-            "it was. The product's other tools, prompts and limits of results are no part of this."
+            "Where more than 0.95 is left, the newest tool results are saved to files and their "
+            "ends shown; where that is too much still, the product refuses, and here the request is "
+            "sent as it was. The product's other tools, prompts and limits of results are no part "
+            "of this."
         ),
         package="deepagents",
-        checks=(
+        conformance_options=(
             "model='gpt-5-mini'",
             "trigger=('tokens', 6000), keep=('messages', 6), truncate_trigger=('messages', 20), "
             "truncate_keep=('messages', 8), max_length=300, model='gpt-5-mini'",

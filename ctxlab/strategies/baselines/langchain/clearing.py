@@ -8,12 +8,12 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import ToolCall
 from ctxlab.strategies.base import (
-    Base,
-    results_of,
+    BaseStrategy,
+    tool_result_positions,
 )
 from ctxlab.strategies.baselines.langchain.summarization import (
-    leading,
-    understood,
+    count_leading_system_entries,
+    has_object_arguments,
 )
 from ctxlab.strategies.helpers.text import with_text
 
@@ -21,7 +21,7 @@ __all__ = ["clear_tool_uses"]
 
 
 @dataclass(frozen=True, repr=False)
-class clear_tool_uses(Base):
+class clear_tool_uses(BaseStrategy):
     """Beyond a trigger, all tool results but the newest ``keep`` say only that they were cleared.
 
     The product edits a copy before each request and measures the conversation as it was said: once
@@ -31,7 +31,7 @@ class clear_tool_uses(Base):
     Source: langchain, ``ContextEditingMiddleware`` with ``ClearToolUsesEdit``.
 
     >>> from ctxlab import Message, ToolCall
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", "Look"), Message("assistant", tool_calls=(ToolCall("a", "ls"),))]
@@ -56,26 +56,30 @@ class clear_tool_uses(Base):
     "what stands in place of a result"
 
     def __call__(self, context: Context, /) -> Context:
-        results = results_of(context)
+        results = tool_result_positions(context)
         done: int
-        done, saved = context.notes.get(self, (-1, 0))
+        done, saved = context.strategy_state.get(self, (-1, 0))
         if done < 0:
-            head = sum(entry.tokens for entry in context.entries[: leading(context)])
+            head = sum(
+                entry.tokens for entry in context.entries[: count_leading_system_entries(context)]
+            )
             if context.tokens - head <= self.trigger:
                 return context
             done = 0
-        while done + self.keep < len(results) and results[done + self.keep] < context.length:
+        while (
+            done + self.keep < len(results) and results[done + self.keep] < context.history_length
+        ):
             if 0 < self.clear_at_least <= saved:
                 break
             before = context.tokens
-            self._clear(context, results[done])
+            self._clear_result(context, results[done])
             saved += before - context.tokens
             done += 1
-        context.notes[self] = done, saved
+        context.strategy_state[self] = done, saved
         return context
 
-    def _clear(self, context: Context, position: int) -> None:
-        index = context.find(position)
+    def _clear_result(self, context: Context, position: int) -> None:
+        index = context.find_index(position)
         if index is None or context.entries[index].message.role != "tool":
             return
         result = context.entries[index].message
@@ -83,13 +87,16 @@ class clear_tool_uses(Base):
         while caller >= 0 and context.entries[caller].message.role != "assistant":
             caller -= 1
         calls = context.entries[caller].message.tool_calls if caller >= 0 else ()
-        call = next((c for c in calls if c.id == result.tool_call_id and understood(c)), None)
+        call = next(
+            (c for c in calls if c.id == result.tool_call_id and has_object_arguments(c)), None
+        )
         if call is None or (result.name or call.name) in self.exclude_tools:
             return
         context.replace(index, with_text(result, self.placeholder), Form.STUB)
         if self.clear_tool_inputs:
             message = context.entries[caller].message
             emptied = tuple(
-                ToolCall(c.id, c.name) if c.id == call.id and understood(c) else c for c in calls
+                ToolCall(c.id, c.name) if c.id == call.id and has_object_arguments(c) else c
+                for c in calls
             )
             context.replace(caller, message.replace(tool_calls=emptied), Form.TRUNCATED)

@@ -7,23 +7,26 @@ from ctxlab.strategies.baselines.langchain.clearing import clear_tool_uses
 from ctxlab.strategies.baselines.langchain.summarization import summarization
 from ctxlab.strategies.baselines.langchain.trim import trim_messages
 
-__all__ = ["FAMILY"]
+__all__ = ["MODULE_BASELINES"]
 
-_GITHUB = "https://github.com/langchain-ai/langchain/blob"
-_MIDDLEWARE = f"{_GITHUB}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"
+_REPOSITORY_URL = "https://github.com/langchain-ai/langchain/blob"
+_MIDDLEWARE_URL = (
+    f"{_REPOSITORY_URL}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"
+)
 
-FAMILY: tuple[Baseline, ...] = (
+MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="langchain.trim_messages",
         strategy=trim_messages(),
-        imitates="langchain-core 1.7.2",
-        source=f"{_GITHUB}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
-        says=(
+        product_version="langchain-core 1.7.2",
+        url=f"{_REPOSITORY_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
+        description=(
             "Keeps the newest messages that fit, without the system prompt and wherever that cuts: "
-            "results are parted from their calls. With start_on='human' an agent's run may end up empty."
+            "results are parted from their calls. With start_on='human' an agent's run may end up "
+            "empty."
         ),
         package="langchain-core",
-        checks=(
+        conformance_options=(
             "",
             "max_tokens=4000",
             "max_tokens=6000, start_on='human', include_system=True",
@@ -33,17 +36,17 @@ FAMILY: tuple[Baseline, ...] = (
     Baseline(
         name="langchain.summarization",
         strategy=summarization(),
-        imitates="langchain 1.4.7",
-        source=f"{_MIDDLEWARE}/summarization.py",
-        says=(
-            "Never summarises unless a trigger is given; then keeps 20 messages. The summariser sees "
-            "the last 4,000 tokens of what goes, from a user's message on; where the user said "
+        product_version="langchain 1.4.7",
+        url=f"{_MIDDLEWARE_URL}/summarization.py",
+        description=(
+            "Never summarises unless a trigger is given; then keeps 20 messages. The summariser "
+            "sees the last 4,000 tokens of what goes, from a user's message on; where the user said "
             "nothing there, a placeholder stands for the summary. The product measures with a token "
             "counter that can be given, here ctxlab's, and a model that fails ends its run; "
             "here the extractive summary stands in."
         ),
         package="langchain",
-        checks=(
+        conformance_options=(
             "trigger=('messages', 30), model='gpt-5-mini'",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), model='gpt-5-mini'",
             "trigger=(('tokens', 5000), ('messages', 40)), keep=('tokens', 2000), "
@@ -54,15 +57,15 @@ FAMILY: tuple[Baseline, ...] = (
     Baseline(
         name="langchain.clear_tool_uses",
         strategy=clear_tool_uses(),
-        imitates="langchain 1.4.7",
-        source=f"{_MIDDLEWARE}/context_editing.py",
-        says=(
-            "Clears all tool results but the last 3 beyond 100,000 tokens, measured before clearing. "
-            "With clear_at_least it clears the same oldest results at each request and no more, "
-            "since the edit does not last."
+        product_version="langchain 1.4.7",
+        url=f"{_MIDDLEWARE_URL}/context_editing.py",
+        description=(
+            "Clears all tool results but the last 3 beyond 100,000 tokens, measured before "
+            "clearing. With clear_at_least it clears the same oldest results at each request and no "
+            "more, since the edit does not last."
         ),
         package="langchain",
-        checks=(
+        conformance_options=(
             "trigger=3000",
             "trigger=2000, keep=0, clear_tool_inputs=True",
             "trigger=4000, keep=1, clear_at_least=1500",

@@ -16,31 +16,31 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.base import Base
-from ctxlab.strategies.baselines.common.unchecked_summary import written
-from ctxlab.strategies.baselines.langchain.trim import newest_part
+from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
 __all__ = [
-    "NOTHING_SEEN",
-    "Size",
-    "cutoff",
-    "fires",
-    "leading",
+    "NOTHING_TO_SUMMARIZE",
+    "ContextSize",
+    "count_leading_system_entries",
+    "find_cutoff",
+    "has_object_arguments",
+    "is_triggered",
     "summarization",
-    "understood",
 ]
 
-Size: TypeAlias = tuple[str, float]
+ContextSize: TypeAlias = tuple[str, float]
 """``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.8)`` of the available tokens."""
 
-NOTHING_SEEN = "Previous conversation was too long to summarize."
+NOTHING_TO_SUMMARIZE = "Previous conversation was too long to summarize."
 """What stands for the summary where none of the user's messages is in what the summariser may see."""
 
-_HEADER = "Here is a summary of the conversation to date:\n\n"
+_SUMMARY_PREFIX = "Here is a summary of the conversation to date:\n\n"
 
 
 @dataclass(frozen=True, repr=False)
-class summarization(Base):
+class summarization(BaseStrategy):
     """From a trigger on, everything but the newest messages becomes one summary by the user's name.
 
     The summariser is given the newest ``trim_tokens_to_summarize`` of what goes, from a message of
@@ -49,7 +49,7 @@ class summarization(Base):
 
     Source: langchain, ``SummarizationMiddleware``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
@@ -64,9 +64,9 @@ class summarization(Base):
     Bye
     """
 
-    trigger: Size | tuple[Size, ...] | None = None
+    trigger: ContextSize | tuple[ContextSize, ...] | None = None
     "from which size on it summarises, or any of several sizes; None: never"
-    keep: Size = ("messages", 20)
+    keep: ContextSize = ("messages", 20)
     "how much stays; a cut before a tool result moves back to its call"
     trim_tokens_to_summarize: int | None = 4000
     "tokens that the summariser sees; None: all that goes"
@@ -76,42 +76,46 @@ class summarization(Base):
     "model that writes the summary; None: its lines are extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        head = leading(context)
+        head = count_leading_system_entries(context)
         entries, limit = context.entries, context.available
         tokens = context.tokens - sum(entry.tokens for entry in entries[:head])
-        if not fires(self.trigger, len(entries) - head, tokens, limit):
+        if not is_triggered(self.trigger, len(entries) - head, tokens, limit):
             return context
-        stop = cutoff(entries, head, tokens, self.keep, limit)
+        stop = find_cutoff(entries, head, tokens, self.keep, limit)
         if stop > head:
-            said = self._summary(context, entries[head:stop])
-            context.fold(head, stop, Message("user", _HEADER + said))
+            said = self._write_summary(context, entries[head:stop])
+            context.fold(head, stop, Message("user", _SUMMARY_PREFIX + said))
             context.report("summary")
         return context
 
-    def _summary(self, context: Context, entries: Sequence[Entry]) -> str:
+    def _write_summary(self, context: Context, entries: Sequence[Entry]) -> str:
         seen = [entry.message for entry in entries]
         if self.trim_tokens_to_summarize is not None:
             counter, room = context.history.counter, self.trim_tokens_to_summarize
-            seen = newest_part(seen, room, counter, keep_system=True)
+            seen = trim_to_newest(seen, room, counter, keep_system=True)
         if not seen:
             context.report("summary: the summariser would see nothing, a placeholder stands")
-            return NOTHING_SEEN
+            return NOTHING_TO_SUMMARIZE
         previous = ""
         if entries[0].form is Form.SUMMARY and seen[0] is entries[0].message:
-            previous = seen.pop(0).text.removeprefix(_HEADER)
-        return written(context, previous, seen, self.summary_tokens, self.model).strip()
+            previous = seen.pop(0).text.removeprefix(_SUMMARY_PREFIX)
+        return write_unchecked_summary(
+            context, previous, seen, self.summary_tokens, self.model
+        ).strip()
 
 
-def leading(context: Context) -> int:
+def count_leading_system_entries(context: Context) -> int:
     """How many system messages stand at the beginning."""
     entries = context.entries
     return next((i for i, e in enumerate(entries) if e.message.role != "system"), len(entries))
 
 
-def fires(trigger: Size | tuple[Size, ...] | None, count: int, tokens: int, limit: int) -> bool:
+def is_triggered(
+    trigger: ContextSize | tuple[ContextSize, ...] | None, messages: int, tokens: int, limit: int
+) -> bool:
     """Whether a conversation of this size has reached the trigger, or any of several.
 
-    >>> fires((("messages", 50), ("fraction", 0.8)), count=10, tokens=800, limit=1000)
+    >>> is_triggered((("messages", 50), ("fraction", 0.8)), messages=10, tokens=800, limit=1000)
     True
     """
     if not trigger:
@@ -120,7 +124,7 @@ def fires(trigger: Size | tuple[Size, ...] | None, count: int, tokens: int, limi
     for size in several:
         kind, value = size
         if kind == "messages":
-            reached = count >= value
+            reached = messages >= value
         else:
             reached = tokens >= (max(1, int(limit * value)) if kind == "fraction" else value)
         if reached:
@@ -128,12 +132,14 @@ def fires(trigger: Size | tuple[Size, ...] | None, count: int, tokens: int, limi
     return False
 
 
-def cutoff(entries: Sequence[Entry], head: int, tokens: int, keep: Size, limit: int) -> int:
+def find_cutoff(
+    entries: Sequence[Entry], head: int, tokens: int, keep: ContextSize, limit: int
+) -> int:
     """Index of the first entry that stays, ``head`` where nothing goes; ``tokens``: those behind it."""
     kind, value = keep
     if kind == "messages":
         start = len(entries) - int(value)
-        return _beside_its_call(entries, head, start) if start > head else head
+        return _move_to_call(entries, head, start) if start > head else head
     room = max(1, int(limit * value if kind == "fraction" else value))
     if tokens <= room:
         return head
@@ -145,10 +151,10 @@ def cutoff(entries: Sequence[Entry], head: int, tokens: int, keep: Size, limit: 
         if start - head == 1:
             return head
         start -= 1
-    return _beside_its_call(entries, head, start)
+    return _move_to_call(entries, head, start)
 
 
-def understood(call: ToolCall) -> bool:
+def has_object_arguments(call: ToolCall) -> bool:
     """Whether the arguments are an object: LangChain keeps other calls apart and finds none of them."""
     try:
         return isinstance(json.loads(call.arguments or "{}"), dict)
@@ -156,7 +162,7 @@ def understood(call: ToolCall) -> bool:
         return False
 
 
-def _beside_its_call(entries: Sequence[Entry], head: int, start: int) -> int:
+def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
     """A cut before results moves back to the call, or behind them where there is none."""
     stop, ids = start, set()
     while stop < len(entries) and entries[stop].message.role == "tool":
@@ -167,6 +173,6 @@ def _beside_its_call(entries: Sequence[Entry], head: int, start: int) -> int:
     ids -= {None, ""}
     for index in range(start - 1, head - 1, -1):
         calls = entries[index].message.tool_calls
-        if any(call.id in ids and understood(call) for call in calls):
+        if any(call.id in ids and has_object_arguments(call) for call in calls):
             return index
     return stop

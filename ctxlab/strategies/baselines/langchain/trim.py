@@ -10,24 +10,24 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["newest_part", "trim_messages"]
+__all__ = ["trim_messages", "trim_to_newest"]
 
-_TYPES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
 @dataclass(frozen=True, repr=False)
-class trim_messages(Base):
+class trim_messages(BaseStrategy):
     """The newest messages that fit stay, though that part a tool call from its results.
 
     The system prompt and the task go like any other message unless they are asked to stay.
 
     Source: langchain-core, ``trim_messages`` with ``strategy="last"``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> said = [Message("system", "Be brief"), Message("user", "Hello"), Message("user", "Bye")]
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
@@ -56,7 +56,7 @@ class trim_messages(Base):
             tokens -= entries[stop].tokens
             stop += 1
         if self.start_on is not None:
-            wanted = _TYPES.get(self.start_on, self.start_on)
+            wanted = _ROLES.get(self.start_on, self.start_on)
             while stop < len(entries) and entries[stop].message.role != wanted:
                 stop += 1
         if stop > start:
@@ -64,39 +64,39 @@ class trim_messages(Base):
         return context
 
 
-def newest_part(
-    messages: Sequence[Message], room: int, counter: TokenCounter, keep_system: bool = False
+def trim_to_newest(
+    messages: Sequence[Message], max_tokens: int, counter: TokenCounter, keep_system: bool = False
 ) -> list[Message]:
-    """The newest messages in ``room`` tokens, from the first of the user's on; empty if none is his.
+    """The newest messages in ``max_tokens`` tokens, from the user's first on; empty without one.
 
     The message at the cut stands with as many of its last lines as fit. ``keep_system`` keeps a
     system message that begins the messages.
 
     >>> said = [Message("user", "one\\ntwo\\nthree"), Message("assistant", "yes")]
-    >>> [m.content for m in newest_part(said, 13, TokenCounter("gpt-4o"))]
+    >>> [m.content for m in trim_to_newest(said, 13, TokenCounter("gpt-4o"))]
     ['two\\nthree', 'yes']
     """
     first = list(messages[: keep_system and messages[0].role == "system"])
     rest = messages[len(first) :]
     if first:
-        room = max(0, room - counter.message(first[0]))
+        max_tokens = max(0, max_tokens - counter.count_message(first[0]))
     start = len(rest)
-    while start and (tokens := counter.message(rest[start - 1])) <= room:
-        room -= tokens
+    while start and (tokens := counter.count_message(rest[start - 1])) <= max_tokens:
+        max_tokens -= tokens
         start -= 1
     kept = list(rest[start:])
-    if start and (part := _last_part(rest[start - 1], room, counter)):
+    if start and (part := _trim_message(rest[start - 1], max_tokens, counter)):
         kept.insert(0, part)
     begin = next((i for i, message in enumerate(kept) if message.role == "user"), len(kept))
     return [*first, *kept[begin:]]
 
 
-def _last_part(message: Message, room: int, counter: TokenCounter) -> Message | None:
+def _trim_message(message: Message, max_tokens: int, counter: TokenCounter) -> Message | None:
     content = message.content
     if isinstance(content, tuple):
         for dropped in range(1, len(content)):
             shorter = message.replace(content=content[dropped:])
-            if counter.message(shorter) <= room:
+            if counter.count_message(shorter) <= max_tokens:
                 return shorter
         content = str(content[-1].get("text") or "") if content else ""
     if not content:
@@ -108,7 +108,7 @@ def _last_part(message: Message, room: int, counter: TokenCounter) -> Message | 
     while fewest < most:
         middle = (fewest + most + 1) // 2
         # The lines are counted in the reverse order, as they are there.
-        if counter.message(with_text(message, "".join(lines[:middle]))) <= room:
+        if counter.count_message(with_text(message, "".join(lines[:middle]))) <= max_tokens:
             fewest = middle
         else:
             most = middle - 1

@@ -13,28 +13,28 @@ from ctxlab.context.history import (
     Form,
 )
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import Base
+from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.images import image_tokens
+from ctxlab.tokens.images import count_image_tokens
 
 __all__ = ["trim_messages"]
 
-_MESSAGE, _REQUEST = 3, 3
+_MESSAGE_TOKENS, _REQUEST_TOKENS = 3, 3
 """Tokens of a message and of a request beyond their texts."""
 
-_PIECE = 1024
+_PIECE_CHARS = 1024
 """Characters that are counted at a time: a token that spans two pieces is counted twice."""
 
-_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 """How often a message is shortened before it is left out."""
 
-_SMALL = 64
+_SMALL_ROOM = 64
 """Room in tokens below which few older messages can fit, so that they are looked up, not tried."""
 
 
 @dataclass(frozen=True, repr=False)
-class trim_messages(Base):
+class trim_messages(BaseStrategy):
     """The newest messages that fit, then what can be shortened in the middle to fill what is left.
 
     It looks at the whole conversation before each request. All system messages become one. The newest
@@ -43,7 +43,7 @@ class trim_messages(Base):
 
     Source: litellm, ``litellm.utils.trim_messages``.
 
-    >>> from ctxlab.context.budget import Budget
+    >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> asked = "Tell me all about the sea, please, and the ships"
     >>> said = [Message("user", asked), Message("user", "Bye")]
@@ -64,163 +64,166 @@ class trim_messages(Base):
             room = int(context.available * self.trim_ratio)
         entries = context.entries
         # Nobody else has edited: what is known of the history holds. Else it is looked at anew.
-        ledger = context.notes.get(self) if context.version == 0 else None
-        if ledger is None:
-            ledger = _Ledger(context.history.counter)
+        sizes = context.strategy_state.get(self) if context.version == 0 else None
+        if sizes is None:
+            sizes = _MessageSizes(context.history.counter)
             if context.version == 0:
-                context.notes[self] = ledger
-        ledger.grow(entries)
+                context.strategy_state[self] = sizes
+        sizes.extend(entries)
         tail = len(entries)
         while tail and entries[tail - 1].message.role == "tool":
             tail -= 1
-        if ledger.before[tail] + _REQUEST < room:
+        if sizes.cumulative_tokens[tail] + _REQUEST_TOKENS < room:
             return context
         try:
-            kept = ledger.fill(entries, tail, room, context.turn)
+            kept = sizes.select_entries(entries, tail, room, context.request_index)
         except TypeError:
             context.report("litellm gives up: a message has no text to shorten")
             return context
         same = int(bool(kept) and kept[0] is entries[0])
         fork = context.fork_with(same, len(entries), kept[same:])
-        fork.strange = True  # what is left out may stand anywhere
+        fork.maybe_invalid = True  # what is left out may stand anywhere
         return fork
 
 
-class _Ledger:
+class _MessageSizes:
     """What litellm counts for each message, and where the small ones are."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._stubborn = 10 if "gpt" in counter.model else 0  # in less room nothing is shortened
-        self.before = [0]
-        self.systems: list[int] = []
-        self._textless: list[int] = []
+        # In less room nothing is shortened.
+        self._min_shortening_room = 10 if "gpt" in counter.model else 0
+        self.cumulative_tokens = [0]
+        self.system_indexes: list[int] = []
+        self._textless_indexes: list[int] = []
         self._by_frame: dict[int, list[int]] = defaultdict(list)
         self._by_size: dict[int, list[int]] = defaultdict(list)
 
-    def grow(self, entries: Sequence[Entry]) -> None:
+    def extend(self, entries: Sequence[Entry]) -> None:
         """What came since."""
-        for index in range(len(self.before) - 1, len(entries)):
+        for index in range(len(self.cumulative_tokens) - 1, len(entries)):
             message = entries[index].message
-            frame = self._frame(message)
-            size = frame + self._content(message)
-            self.before.append(self.before[-1] + size)
+            frame = self._frame_tokens(message)
+            size = frame + self._content_tokens(message)
+            self.cumulative_tokens.append(self.cumulative_tokens[-1] + size)
             if message.role == "system":
-                self.systems.append(index)
+                self.system_indexes.append(index)
                 continue
             if not isinstance(message.content, str):
-                self._textless.append(index)
-            if frame <= _SMALL:
+                self._textless_indexes.append(index)
+            if frame <= _SMALL_ROOM:
                 self._by_frame[frame].append(index)
-            if size <= self._stubborn:
+            if size <= self._min_shortening_room:
                 self._by_size[size].append(index)
 
-    def fill(self, entries: Sequence[Entry], tail: int, room: int, turn: int) -> list[Entry]:
+    def select_entries(
+        self, entries: Sequence[Entry], tail: int, room: int, turn: int
+    ) -> list[Entry]:
         """What is sent; raises ``TypeError`` where litellm does."""
         first: list[Entry] = []
-        if self.systems:
-            system = self._system(entries, room, turn)
-            room -= self._size(system.message) + _REQUEST
+        if self.system_indexes:
+            system = self._system_entry(entries, room, turn)
+            room -= self._message_tokens(system.message) + _REQUEST_TOKENS
             if room == 0:
                 return [system]
             first.append(system)
         kept: list[Entry] = []
-        used, index = _REQUEST, tail
+        used, index = _REQUEST_TOKENS, tail
         while (left := room - used) > 3:
-            index = self._next(index, left)
+            index = self._next_candidate(index, left)
             if index < 0:
                 break
             entry = entries[index]
-            size = self.before[index + 1] - self.before[index]
-            if size > left and left > self._stubborn:
-                message = self._shortened(entry.message, left)
-                size, old = self._size(message), entry
-                tokens = self._counter.message(message)
+            size = self.cumulative_tokens[index + 1] - self.cumulative_tokens[index]
+            if size > left and left > self._min_shortening_room:
+                message = self._shorten(entry.message, left)
+                size, old = self._message_tokens(message), entry
+                tokens = self._counter.count_message(message)
                 entry = Entry(message, tokens, Form.TRUNCATED, old.start, old.stop, turn)
             if size <= left:
                 kept.append(entry)
                 used += size
         return [*first, *reversed(kept), *entries[tail:]]
 
-    def _system(self, entries: Sequence[Entry], room: int, turn: int) -> Entry:
-        found = [entries[index] for index in self.systems]
+    def _system_entry(self, entries: Sequence[Entry], room: int, turn: int) -> Entry:
+        found = [entries[index] for index in self.system_indexes]
         message = found[0].message
         if len(found) > 1:
-            message = Message("system", "\n".join(_text(entry.message) for entry in found))
-        if self._size(message) + _REQUEST > room:
-            message = self._shortened(message, room)
+            message = Message("system", "\n".join(_require_text(entry.message) for entry in found))
+        if self._message_tokens(message) + _REQUEST_TOKENS > room:
+            message = self._shorten(message, room)
         if message is found[0].message:
             return found[0]
-        tokens = self._counter.message(message)
+        tokens = self._counter.count_message(message)
         return Entry(message, tokens, Form.TRUNCATED, found[0].start, found[0].stop, turn)
 
-    def _next(self, index: int, left: int) -> int:
+    def _next_candidate(self, index: int, left: int) -> int:
         """The newest message before ``index`` that might be sent, or that ends it all."""
-        if left <= self._stubborn:
-            return _newest(self._by_size, index, left)
-        if left > _SMALL:
+        if left <= self._min_shortening_room:
+            return _newest_before(self._by_size, index, left)
+        if left > _SMALL_ROOM:
             index -= 1
-            while index >= 0 and index in self.systems:
+            while index >= 0 and index in self.system_indexes:
                 index -= 1
             return index
-        textless = bisect_left(self._textless, index) - 1
-        stop = self._textless[textless] if textless >= 0 else -1
-        return max(stop, _newest(self._by_frame, index, left))
+        textless = bisect_left(self._textless_indexes, index) - 1
+        stop = self._textless_indexes[textless] if textless >= 0 else -1
+        return max(stop, _newest_before(self._by_frame, index, left))
 
-    def _shortened(self, message: Message, room: int) -> Message:
-        if room <= self._stubborn:
+    def _shorten(self, message: Message, room: int) -> Message:
+        if room <= self._min_shortening_room:
             return message
-        for _ in range(_ATTEMPTS):
-            size = self._size(message) + _REQUEST
+        for _ in range(_MAX_ATTEMPTS):
+            size = self._message_tokens(message) + _REQUEST_TOKENS
             if size <= room:
                 break
-            text = _text(message)
+            text = _require_text(message)
             half = max(0, int(len(text) * (room / size)) - 1) // 2
             # Where half is 0 the second part is the whole text, as it is there.
             message = with_text(message, text[:half] + ".." + text[-half:])
         return message
 
-    def _size(self, message: Message) -> int:
-        return self._frame(message) + self._content(message)
+    def _message_tokens(self, message: Message) -> int:
+        return self._frame_tokens(message) + self._content_tokens(message)
 
-    def _frame(self, message: Message) -> int:
+    def _frame_tokens(self, message: Message) -> int:
         """Tokens of a message without its content; the names of tools are not counted."""
-        size = _MESSAGE + self._text(message.role)
-        size += sum(self._text(call.arguments) for call in message.tool_calls)
+        size = _MESSAGE_TOKENS + self._text_tokens(message.role)
+        size += sum(self._text_tokens(call.arguments) for call in message.tool_calls)
         if message.tool_call_id:
-            size += self._text(message.tool_call_id)
+            size += self._text_tokens(message.tool_call_id)
         if message.name is not None:
-            size += self._text(message.name) + 1
+            size += self._text_tokens(message.name) + 1
         return size
 
-    def _content(self, message: Message) -> int:
+    def _content_tokens(self, message: Message) -> int:
         content = message.content
         if not isinstance(content, tuple):
-            return self._text(content or "")
+            return self._text_tokens(content or "")
         family = self._counter.family
         return sum(
-            self._text(str(part.get("text") or ""))
+            self._text_tokens(str(part.get("text") or ""))
             if part.get("type") == "text"
-            else image_tokens(part, family)
+            else count_image_tokens(part, family)
             for part in content
         )
 
-    def _text(self, text: str) -> int:
-        count = self._counter.text
-        return sum(count(text[i : i + _PIECE]) for i in range(0, len(text), _PIECE))
+    def _text_tokens(self, text: str) -> int:
+        count = self._counter.count_text
+        return sum(count(text[i : i + _PIECE_CHARS]) for i in range(0, len(text), _PIECE_CHARS))
 
 
-def _newest(shelves: dict[int, list[int]], index: int, most: int) -> int:
-    """The last position before ``index`` on a shelf of at most ``most``; -1 where there is none."""
+def _newest_before(indexes_by_size: dict[int, list[int]], index: int, max_size: int) -> int:
+    """The last position before ``index`` of a message of at most ``max_size``; -1 if there is none."""
     newest = -1
-    for size in range(_MESSAGE, most + 1):
-        if shelf := shelves.get(size):
-            at = bisect_left(shelf, index) - 1
-            newest = max(newest, shelf[at] if at >= 0 else -1)
+    for size in range(_MESSAGE_TOKENS, max_size + 1):
+        if indexes := indexes_by_size.get(size):
+            at = bisect_left(indexes, index) - 1
+            newest = max(newest, indexes[at] if at >= 0 else -1)
     return newest
 
 
-def _text(message: Message) -> str:
+def _require_text(message: Message) -> str:
     if not isinstance(message.content, str):
         raise TypeError("no text")
     return message.content

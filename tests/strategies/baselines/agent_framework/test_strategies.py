@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -11,8 +11,8 @@ from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import check
-from ctxlab.strategies import parse
+from ctxlab.messages.validation import find_violations
+from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 AF = "agent_framework."
@@ -28,7 +28,7 @@ def test_truncation_can_keep_the_task() -> None:
     spec = AF + "truncation(max_n=6, compact_to=6, preserve_first_user_group=True)"
     trace, sent = played(spec, task(9), 10**6)
     assert all("Fix the bug" in s.texts for s in sent)
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_truncation_never_leaves_nothing() -> None:
@@ -64,7 +64,7 @@ def test_older_steps_become_a_quote_of_their_results() -> None:
         *("[Tool results: read: result", "step 2", "result 2 a line"),
     ]
     assert sent[-1].messages[2].text == "[Tool results: read: result 0\na line of text]"
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_a_quote_has_4096_characters_at_most() -> None:
@@ -80,7 +80,7 @@ def test_at_half_of_the_window_steps_are_folded_and_at_four_fifths_groups_go() -
     gone = ["Fix the bug" not in s.texts for s in sent]
     assert False in folded
     assert folded.index(True) < gone.index(True)
-    assert sum(map(bool, trace.faults)) == sum(s.messages[1].role != "user" for s in sent)
+    assert sum(map(bool, trace.violation_counts)) == sum(s.messages[1].role != "user" for s in sent)
 
 
 def test_four_newest_steps_are_never_folded() -> None:
@@ -92,7 +92,7 @@ def test_a_summary_stands_for_all_but_the_newest_four_messages() -> None:
     trace, sent = played(AF + "summarization", said(6, 3), 10**6)
     assert sent[3].messages[0].role == "assistant"
     assert firsts(sent[-1].messages[1:])[-3:] == ["assistant 4", "user 5", "assistant 5"]
-    assert trace.faults[-1]  # it begins with the assistant
+    assert trace.violation_counts[-1]  # it begins with the assistant
 
 
 def test_a_group_too_long_for_the_summariser_is_passed_over_where_it_is_the_oldest() -> None:
@@ -127,10 +127,10 @@ def test_behind_a_summary_such_a_group_ends_all_summarising_though_a_model_is_st
 def test_no_pair_is_ever_parted(
     messages: tuple[Message, ...], limit: int, spec: str, counter: TokenCounter
 ) -> None:
-    trace, requests = run(tape_of(messages, counter), AF + spec, limit)
+    trace, requests = run(prepare_messages(messages, counter), AF + spec, limit)
     for sent, tokens in zip(requests, trace.tokens, strict=True):
-        assert tokens == counter.request(sent.messages)
-        assert {v.rule for v in check(sent.messages)} <= {"starts_with_user"}
+        assert tokens == counter.count_request(sent.messages)
+        assert {v.rule for v in find_violations(sent.messages)} <= {"starts_with_user"}
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_no_pair_is_ever_parted(
 )
 def test_what_the_package_refuses_is_refused(spec: str) -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        parse(AF + spec.replace("(0)", "(target_count=0)"))
+        parse_strategy(AF + spec.replace("(0)", "(target_count=0)"))

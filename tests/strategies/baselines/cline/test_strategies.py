@@ -12,7 +12,7 @@ from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
-from ctxlab.strategies.baselines.cline.basic import digest
+from ctxlab.strategies.baselines.cline.basic import build_activity_digest
 
 
 def test_it_cuts_where_the_user_speaks_and_keeps_the_newest_tokens() -> None:
@@ -21,7 +21,7 @@ def test_it_cuts_where_the_user_speaks_and_keeps_the_newest_tokens() -> None:
     after = next(s.messages for s in sent if "Summary" in s.messages[0].text)
     assert [m.role for m in after[1::2]] == ["user"] * len(after[1::2])
     assert after[-1].role == "user"
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
 
 
 def test_a_run_after_one_request_is_left_alone_and_overflows() -> None:
@@ -52,7 +52,7 @@ def test_basic_keeps_all_that_the_user_said_and_the_newest_steps() -> None:
     assert users == ["user 0", "user 1", "user 2", "fix it"]
     assert after[-1].text.startswith("result 8")
     assert any("Files: read src/file0.py" in m.text for m in after)
-    assert not any(trace.faults)
+    assert not any(trace.violation_counts)
     assert max(trace.tokens) <= 800
 
 
@@ -61,7 +61,7 @@ def test_a_digest_names_files_and_commands_and_repeats_the_last_three_texts() ->
     texts = [Message("assistant", f"text {i}") for i in range(5)]
     messages = [Message("assistant", None, tool_calls=calls), *texts]
     entries = [Entry(m, 5, Form.VERBATIM, i, i + 1) for i, m in enumerate(messages)]
-    assert digest(entries).text.splitlines()[1:] == [
+    assert build_activity_digest(entries).text.splitlines()[1:] == [
         *("Files: edit x.py", "Commands:", "ls"),
         *("text 2", "text 3", "text 4"),
     ]

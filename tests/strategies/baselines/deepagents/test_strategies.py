@@ -6,14 +6,14 @@ import json
 
 from replaying import Sent, run
 
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import (
     Message,
     Recording,
     ToolCall,
 )
-from ctxlab.strategies.baselines.deepagents.files import saved
+from ctxlab.strategies.baselines.deepagents.files import stub_saved_result
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -31,8 +31,8 @@ def requests_of(
     spec: str, messages: list[Message], limit: int, counter: TokenCounter, answer: str = "All well."
 ) -> list[Sent]:
     said = (*messages, Message("assistant", "Done."))
-    tape = Tape(Recording("r", said), counter, ScriptedClient(lambda _: answer))
-    return run(tape, spec, limit)[1]
+    prepared = PreparedRecording(Recording("r", said), counter, ScriptedClient(lambda _: answer))
+    return run(prepared, spec, limit)[1]
 
 
 def test_old_writes_are_cut_for_the_request_and_the_newest_stay(counter: TokenCounter) -> None:
@@ -63,7 +63,7 @@ def test_a_summary_says_where_the_history_is_and_what_stays_is_whole(
         assert request.messages[2].role == "assistant"
         kept = len(request.messages) - 2
         assert request.messages[2:] == messages[request.position - kept : request.position]
-    assert sum(map(counter.message, requests[-1].messages)) < 0.95 * 900
+    assert sum(map(counter.count_message, requests[-1].messages)) < 0.95 * 900
 
 
 def test_the_newest_results_give_way_where_a_summary_is_not_enough(counter: TokenCounter) -> None:
@@ -85,13 +85,13 @@ def test_what_fits_in_no_way_is_sent_as_it_was_and_reported(counter: TokenCounte
 
 def test_of_a_file_that_was_read_the_beginning_stays() -> None:
     call = ToolCall("c1", "read_file", '{"file_path": "/a.txt"}')
-    text = saved(Message("tool", "x" * 9000, tool_call_id="c1"), call).text
+    text = stub_saved_result(Message("tool", "x" * 9000, tool_call_id="c1"), call).text
     assert text.startswith("x" * 4000 + "\n\n[Output was truncated")
     assert "read_file with file_path='/a.txt'" in text
 
 
 def test_long_lines_and_long_ids_are_clipped_in_what_is_shown() -> None:
-    text = saved(Message("tool", "y" * 3000, tool_call_id="c" * 200), None).text
+    text = stub_saved_result(Message("tool", "y" * 3000, tool_call_id="c" * 200), None).text
     assert "y" * 1000 in text
     assert "y" * 1001 not in text
     assert f"tool call {'c' * 32}... was saved" in text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from generated import conversations, tape_of
+from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.errors import ModelUnavailable
-from ctxlab.evaluation.engine import Tape
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import (
     Message,
@@ -17,10 +17,10 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.baselines.langchain.summarization import (
-    NOTHING_SEEN,
-    fires,
+    NOTHING_TO_SUMMARIZE,
+    is_triggered,
 )
-from ctxlab.strategies.baselines.langchain.trim import newest_part
+from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "Here is a summary of the conversation to date:\n\n"
@@ -43,8 +43,8 @@ def sent(
 ) -> list[list[str]]:
     """Every request as ``role text`` lines."""
     said = (*messages, Message("assistant", "Done."))
-    tape = Tape(Recording("r", said), counter, client)
-    _, requests = run(tape, spec, 100_000)
+    prepared = PreparedRecording(Recording("r", said), counter, client)
+    _, requests = run(prepared, spec, 100_000)
     return [[f"{m.role} {m.text}" for m in request.messages] for request in requests]
 
 
@@ -52,13 +52,13 @@ def sent(
 def test_trimming_keeps_the_longest_suffix_that_fits_wherever_that_cuts(
     messages: tuple[Message, ...], room: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    _, requests = run(tape, f"langchain.trim_messages(max_tokens={room})", 100_000)
+    prepared = prepare_messages(messages, counter)
+    _, requests = run(prepared, f"langchain.trim_messages(max_tokens={room})", 100_000)
     for request in requests:
         suffixes = [
             list(messages[start : request.position]) for start in range(request.position + 1)
         ]
-        longest = next(s for s in suffixes if sum(map(counter.message, s)) <= room)
+        longest = next(s for s in suffixes if sum(map(counter.count_message, s)) <= room)
         assert request.messages == longest
 
 
@@ -97,9 +97,9 @@ def test_excluded_tools_and_results_without_a_call_stay(counter: TokenCounter) -
 
 
 def test_clearing_inputs_empties_the_arguments_of_the_call(counter: TokenCounter) -> None:
-    tape = tape_of((*agent(2), Message("assistant", "Done.")), counter)
+    prepared = prepare_messages((*agent(2), Message("assistant", "Done.")), counter)
     spec = "langchain.clear_tool_uses(trigger=10, keep=0, clear_tool_inputs=True)"
-    _, requests = run(tape, spec, 100_000)
+    _, requests = run(prepared, spec, 100_000)
     calls = [call for message in requests[-1].messages for call in message.tool_calls]
     assert [call.arguments for call in calls] == ["{}", "{}"]
 
@@ -123,28 +123,30 @@ def test_a_summariser_that_would_see_no_user_is_not_asked(counter: TokenCounter)
         "trim_tokens_to_summarize=20, model='gpt-4o')"
     )
     request = sent(spec, agent(4), counter, client)[-1]
-    assert request[1] == f"user {HEADER}{NOTHING_SEEN}"
-    assert client.asked == []
+    assert request[1] == f"user {HEADER}{NOTHING_TO_SUMMARIZE}"
+    assert client.requests == []
 
 
 def test_an_older_summary_out_of_sight_is_lost(counter: TokenCounter) -> None:
     messages = [Message("user", f"Fact {n}: " + "word " * 20) for n in range(12)]
     said = [m for message in messages for m in (message, Message("assistant", "Noted."))]
-    client = ScriptedClient(lambda request: f"Summary {len(client.asked)}")
+    client = ScriptedClient(lambda request: f"Summary {len(client.requests)}")
     spec = (
         "langchain.summarization(trigger=('messages', 8), keep=('messages', 1), "
         "trim_tokens_to_summarize=40, model='gpt-4o')"
     )
     sent(spec, said, counter, client)
-    assert len(client.asked) > 1
-    assert not any("Summary" in request.messages[-1].text for request in client.asked)
+    assert len(client.requests) > 1
+    assert not any("Summary" in request.messages[-1].text for request in client.requests)
 
 
 def test_a_model_that_fails_is_replaced_and_that_is_reported(counter: TokenCounter) -> None:
     client = ScriptedClient(lambda _: ModelUnavailable("busy"))
-    tape = Tape(Recording("r", (*agent(4), Message("assistant", "Done."))), counter, client)
+    prepared = PreparedRecording(
+        Recording("r", (*agent(4), Message("assistant", "Done."))), counter, client
+    )
     spec = "langchain.summarization(trigger=('messages', 9), keep=('messages', 2), model='gpt-4o')"
-    trace, requests = run(tape, spec, 100_000)
+    trace, requests = run(prepared, spec, 100_000)
     assert "Look around" in requests[-1].messages[1].text
     assert any("fallback: busy" in what for _, what in trace.context.events)
 
@@ -162,14 +164,14 @@ def test_a_model_that_fails_is_replaced_and_that_is_reported(counter: TokenCount
     ],
 )
 def test_any_of_several_triggers_fires(trigger: object, reached: bool) -> None:
-    assert fires(trigger, count=10, tokens=100, limit=200) is reached  # type: ignore[arg-type]
+    assert is_triggered(trigger, messages=10, tokens=100, limit=200) is reached  # type: ignore[arg-type]
 
 
 @given(messages=conversations(), room=st.integers(0, 400))
 def test_what_a_summariser_sees_fits_and_begins_with_the_user(
     messages: tuple[Message, ...], room: int, counter: TokenCounter
 ) -> None:
-    seen = newest_part(messages, room, counter)
-    assert sum(map(counter.message, seen)) <= room or len(seen) == 1
+    seen = trim_to_newest(messages, room, counter)
+    assert sum(map(counter.count_message, seen)) <= room or len(seen) == 1
     assert all(message.role == "user" for message in seen[:1])
     assert list(messages[len(messages) - len(seen) + 1 :]) == seen[1:]

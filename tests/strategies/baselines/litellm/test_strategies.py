@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generated import conversations, tape_of
+from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
@@ -12,16 +12,16 @@ from ctxlab.messages.types import (
     ToolCall,
 )
 from ctxlab.strategies.baselines.litellm.trim import (
-    _Ledger,
-    _newest,
+    _MessageSizes,
+    _newest_before,
 )
 from ctxlab.tokens.counter import TokenCounter
 
 
 def sent(spec: str, messages: list[Message], counter: TokenCounter) -> list[Message]:
     """The last request."""
-    tape = tape_of((*messages, Message("assistant", "Done.")), counter)
-    return run(tape, spec, 100_000)[1][-1].messages
+    prepared = prepare_messages((*messages, Message("assistant", "Done.")), counter)
+    return run(prepared, spec, 100_000)[1][-1].messages
 
 
 def test_a_request_below_the_limit_is_left_alone(counter: TokenCounter) -> None:
@@ -80,27 +80,27 @@ def test_a_call_without_text_that_does_not_fit_makes_it_send_everything(
 
 def tried(messages: list[Message], room: int, counter: TokenCounter) -> list[Message]:
     """What is sent where each message is tried in turn, from the newest back."""
-    ledger = _Ledger(counter)
+    sizes = _MessageSizes(counter)
     results = next((i for i, m in enumerate(reversed(messages)) if m.role != "tool"), 0)
     older, newest = messages[: len(messages) - results], messages[len(messages) - results :]
-    if sum(map(ledger._size, older)) + 3 < room:
+    if sum(map(sizes._message_tokens, older)) + 3 < room:
         return messages
     try:
         system = [m for m in older if m.role == "system"]
         if system:
-            if ledger._size(system[0]) + 3 > room:
-                system = [ledger._shortened(system[0], room)]
-            room -= ledger._size(system[0]) + 3
+            if sizes._message_tokens(system[0]) + 3 > room:
+                system = [sizes._shorten(system[0], room)]
+            room -= sizes._message_tokens(system[0]) + 3
             if room == 0:
                 return system
         kept: list[Message] = []
         for message in reversed([m for m in older if m.role != "system"]):
-            left = room - 3 - sum(map(ledger._size, kept))
+            left = room - 3 - sum(map(sizes._message_tokens, kept))
             if left <= 3:
                 break
-            if ledger._size(message) > left:
-                message = ledger._shortened(message, left)
-            if ledger._size(message) <= left:
+            if sizes._message_tokens(message) > left:
+                message = sizes._shorten(message, left)
+            if sizes._message_tokens(message) <= left:
                 kept.append(message)
     except TypeError:
         return messages
@@ -111,8 +111,8 @@ def tried(messages: list[Message], room: int, counter: TokenCounter) -> list[Mes
 def test_looking_small_messages_up_finds_what_trying_each_does(
     messages: tuple[Message, ...], room: int, counter: TokenCounter
 ) -> None:
-    tape = tape_of(messages, counter)
-    for request in run(tape, f"litellm.trim_messages(max_tokens={room})", 100_000)[1]:
+    prepared = prepare_messages(messages, counter)
+    for request in run(prepared, f"litellm.trim_messages(max_tokens={room})", 100_000)[1]:
         assert request.messages == tried(list(messages[: request.position]), room, counter)
 
 
@@ -125,4 +125,4 @@ def test_the_newest_on_a_shelf_is_the_last_that_is_small_enough(
         shelves.setdefault(size, []).append(index)
     for before in range(len(sizes) + 1):
         small = [i for i in range(before) if sizes[i] <= most]
-        assert _newest(shelves, before, most) == (small[-1] if small else -1)
+        assert _newest_before(shelves, before, most) == (small[-1] if small else -1)

@@ -11,11 +11,11 @@ import pytest
 from continuing import MODEL, RECORDINGS, SCRIPT, WINDOW, asked, board
 from talking import Call, Fault, Refusal, Talker, talking
 
-from ctxlab.errors import ModelRefused
+from ctxlab.errors import ModelRequestRejected
 from ctxlab.evaluation.probing.next_action import (
-    carry_out,
-    forecast,
-    planned,
+    estimate_cost,
+    plan_next_action,
+    run,
 )
 from ctxlab.llm import (
     CachedClient,
@@ -35,6 +35,7 @@ def reply(call: Call) -> Message:
     return SCRIPT(call.messages)
 
 
+@pytest.mark.e2e
 def test_a_second_run_asks_nothing_and_gives_the_same(tmp_path: Path) -> None:
     with talking(reply) as server:
         first, again = (asked(client_of(server, tmp_path), requests=3) for _ in range(2))
@@ -53,12 +54,13 @@ def test_a_second_run_asks_nothing_and_gives_the_same(tmp_path: Path) -> None:
     assert (took[1]["tokens"], took[1]["usd"]) == (0, 0)
 
 
+@pytest.mark.e2e
 def test_a_run_that_was_broken_off_goes_on_without_asking_again(tmp_path: Path) -> None:
     def failing(call: Call) -> Any:
         return Refusal(401) if call.number >= 20 else reply(call)
 
     with talking(failing) as server:
-        with pytest.raises(ModelRefused):
+        with pytest.raises(ModelRequestRejected):
             asked(client_of(server, tmp_path), requests=5)
         before = server.answered
         assert 0 < before <= 20
@@ -73,6 +75,7 @@ def test_a_run_that_was_broken_off_goes_on_without_asking_again(tmp_path: Path) 
     assert calls["calls"] - calls["cached"] == len(asked_of_both)
 
 
+@pytest.mark.e2e
 def test_a_question_that_stays_unanswered_counts_in_no_share(tmp_path: Path) -> None:
     def faulty(call: Call) -> Any:
         if "step 20:" in call.messages[-1].text:
@@ -92,6 +95,7 @@ def test_a_question_that_stays_unanswered_counts_in_no_share(tmp_path: Path) -> 
     assert silent["why"].str.contains("maximum context length").all()
 
 
+@pytest.mark.e2e
 def test_a_fault_in_passing_is_asked_again_and_leaves_no_trace(tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
 
@@ -111,10 +115,11 @@ def test_a_fault_in_passing_is_asked_again_and_leaves_no_trace(tmp_path: Path) -
 
 
 def test_a_provider_that_is_down_ends_the_run(tmp_path: Path) -> None:
-    with talking(503) as server, pytest.raises(ModelRefused, match="5 calls in a row"):
+    with talking(503) as server, pytest.raises(ModelRequestRejected, match="5 calls in a row"):
         asked(client_of(server, tmp_path, retries=0))
 
 
+@pytest.mark.e2e
 def test_an_answer_that_was_cut_is_counted(tmp_path: Path) -> None:
     with talking("word " * 100) as server:
         found = asked(client_of(server, tmp_path), strategies="full", requests=2, max_tokens=10)
@@ -126,18 +131,19 @@ def test_an_answer_that_was_cut_is_counted(tmp_path: Path) -> None:
 # --- what it takes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_a_forecast_asks_nothing_and_knows_what_is_on_disk(tmp_path: Path) -> None:
-    plan = planned(["full", WINDOW], 100_000, answer_model=MODEL, requests=4)
+    plan = plan_next_action(["full", WINDOW], 100_000, answer_model=MODEL, requests=4)
     with talking(reply) as server:
         client = client_of(server, tmp_path)
-        before = forecast(plan, RECORDINGS, client, False)
+        before = estimate_cost(plan, RECORDINGS, client, False)
         assert server.attempts == 0
-        carry_out(plan, RECORDINGS[:3], client, progress=False)
-        after = forecast(plan, RECORDINGS, client, False)
+        run(plan, RECORDINGS[:3], client, progress=False)
+        after = estimate_cost(plan, RECORDINGS, client, False)
         done = server.answered
         prompt = server.prompt
-        carry_out(plan, RECORDINGS, client, progress=False)
-        whole = forecast(plan, RECORDINGS, client, False)
+        run(plan, RECORDINGS, client, progress=False)
+        whole = estimate_cost(plan, RECORDINGS, client, False)
     assert before.known == 0
     assert before.questions == server.answered
     assert (after.questions, after.known) == (before.questions, done)
@@ -147,15 +153,15 @@ def test_a_forecast_asks_nothing_and_knows_what_is_on_disk(tmp_path: Path) -> No
 
 
 def test_a_forecast_does_not_ask_for_strategies_either(tmp_path: Path) -> None:
-    plan = planned(
+    plan = plan_next_action(
         f"rolling_summary(model='{MODEL}') | panic()", 3000, answer_model=MODEL, requests=2
     )
     with talking(
         lambda call: "## Goal\nRepair." if not call.body.get("tools") else reply(call)
     ) as server:
         client = client_of(server, tmp_path)
-        forecast(plan, RECORDINGS[:1], client, False)
+        estimate_cost(plan, RECORDINGS[:1], client, False)
         assert server.attempts == 0
-        found = carry_out(plan, RECORDINGS[:1], client, progress=False)
+        found = run(plan, RECORDINGS[:1], client, progress=False)
         assert server.attempts > found.answers["asked"].sum()
     assert found.manifest["calls"][MODEL]["calls"] >= server.answered

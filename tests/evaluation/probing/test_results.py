@@ -13,31 +13,30 @@ from talking import NOT_JSON, Action, Call, Fault, Refusal, Said, Talker, talkin
 import ctxlab
 from ctxlab.errors import (
     DataMissing,
-    ModelRefused,
+    ModelRequestRejected,
     ReadError,
     SpecError,
 )
-from ctxlab.evaluation.answer_matching import contains
+from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.experiment import (
-    Grid,
+    ExperimentGrid,
     evaluate,
 )
-from ctxlab.evaluation.metrics.probes import Probes
-from ctxlab.evaluation.probing.next_action import agree
-from ctxlab.evaluation.probing.next_action_results import Agreement
+from ctxlab.evaluation.metrics.probes import ProbeMetric
+from ctxlab.evaluation.probing.next_action import evaluate_next_action
 from ctxlab.evaluation.probing.qa import (
-    examine,
-    foresee,
+    estimate_cost,
+    run_qa,
 )
-from ctxlab.evaluation.probing.qa_plan import Paper
-from ctxlab.evaluation.probing.qa_prompts import pose
-from ctxlab.evaluation.probing.qa_results import Exam
+from ctxlab.evaluation.probing.qa_plan import QAPlan
+from ctxlab.evaluation.probing.qa_prompts import format_question
+from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec
 from ctxlab.llm import (
     CachedClient,
+    CostLimitExceeded,
     LiteLLMClient,
-    PurseEmpty,
     ScriptedClient,
 )
 from ctxlab.llm.base import (
@@ -45,9 +44,9 @@ from ctxlab.llm.base import (
     Request,
 )
 from ctxlab.llm.batch import (
-    estimate,
-    offline,
-    paid_client,
+    build_cost_limited_client,
+    cache_only_client,
+    estimate_requests,
 )
 from ctxlab.messages.types import (
     Message,
@@ -65,20 +64,21 @@ def client(server: Talker, folder: Path, **settings: object) -> CachedClient:
     return CachedClient(LiteLLMClient(server.address, "sk-test", **given), folder)  # type: ignore[arg-type]
 
 
-def sat(asked: Client, **changes: object) -> Exam:
+def sat(asked: Client, **changes: object) -> QAResults:
     given = {"limits": 0.6, "answer_model": MODEL, "progress": False, **changes}
-    return examine(RECORDINGS, STRATEGIES, client=asked, **given)  # type: ignore[arg-type]
+    return run_qa(RECORDINGS, STRATEGIES, client=asked, **given)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def exam(tmp_path_factory: pytest.TempPathFactory) -> Exam:
+def qa_run(tmp_path_factory: pytest.TempPathFactory) -> QAResults:
     folder = tmp_path_factory.mktemp("calls")
     with talking(honest) as server:
         return sat(client(server, folder), judges=(JUDGE, "openai/gpt-4.1"), replicates=2)
 
 
-def test_a_model_that_reads_its_prompt_is_as_good_as_what_stands_there(exam: Exam) -> None:
-    board = exam.leaderboard().set_index("strategy")
+@pytest.mark.e2e
+def test_a_model_that_reads_its_prompt_is_as_good_as_what_stands_there(qa_run: QAResults) -> None:
+    board = qa_run.leaderboard().set_index("strategy")
     for score in ("exact", "f1", "contains", "judged_1"):
         assert board.loc["full()", score] == 1
         assert board.loc["nothing()", score] < 0.3
@@ -94,8 +94,8 @@ def test_a_model_that_reads_its_prompt_is_as_good_as_what_stands_there(exam: Exa
     assert board.loc["sliding_window()", "f1_low"] <= board.loc["sliding_window()", "f1"]
 
 
-def test_the_answers_are_tidy_and_agree_with_the_board(exam: Exam) -> None:
-    answers = exam.answers
+def test_the_answers_are_tidy_and_agree_with_the_board(qa_run: QAResults) -> None:
+    answers = qa_run.answers
     assert len(answers) == 72 * len(STRATEGIES) * 2
     keys = ["recording", "probe", "strategy", "limit", "replicate"]
     assert not answers.duplicated(keys).any()
@@ -104,37 +104,40 @@ def test_the_answers_are_tidy_and_agree_with_the_board(exam: Exam) -> None:
     assert missing[["exact", "f1", "contains"]].isna().all().all()
     assert (missing["abstained"] == 1).all()
     assert missing["judged_1"].eq(1).all()
-    board = exam.leaderboard().set_index("strategy")
+    board = qa_run.leaderboard().set_index("strategy")
     means = answers.groupby("strategy")["exact"].mean()
     for name, mean in means.items():
         assert board.loc[name, "exact"] == pytest.approx(mean)
-    assert exam.answers["usd"].sum() == pytest.approx(board["usd"].sum())
+    assert qa_run.answers["usd"].sum() == pytest.approx(board["usd"].sum())
     order = answers.drop_duplicates("probe")["probe"].tolist()
     assert order == [probe.id for r in RECORDINGS for probe in r.probes]
 
 
-def test_judges_are_compared_over_different_replies(exam: Exam) -> None:
-    (found,) = exam.concord().values()
+def test_judges_are_compared_over_different_replies(qa_run: QAResults) -> None:
+    (found,) = qa_run.judge_agreement().values()
     assert found.agreement == found.kappa == 1
-    assert found.replies < len(exam.answers) / 2
+    assert found.replies < len(qa_run.answers) / 2
 
 
-def test_what_was_saved_comes_back_equal_and_is_a_result_too(exam: Exam, tmp_path: Path) -> None:
-    folder = exam.save(tmp_path / "run")
-    again = Exam.load(folder)
-    assert again.equals(exam)
-    assert exam.equals(again)
-    pd.testing.assert_frame_equal(again.leaderboard(), exam.leaderboard())
+@pytest.mark.e2e
+def test_what_was_saved_comes_back_equal_and_is_a_result_too(
+    qa_run: QAResults, tmp_path: Path
+) -> None:
+    folder = qa_run.save(tmp_path / "run")
+    again = QAResults.load(folder)
+    assert again.equals(qa_run)
+    assert qa_run.equals(again)
+    pd.testing.assert_frame_equal(again.leaderboard(), qa_run.leaderboard())
     plain = Results.load(folder)
-    assert plain.leaderboard()["f1"].tolist() == exam.leaderboard()["f1"].tolist()
+    assert plain.leaderboard()["f1"].tolist() == qa_run.leaderboard()["f1"].tolist()
     (folder / "answers.parquet").unlink()
-    with pytest.raises(ReadError, match="no saved exam"):
-        Exam.load(folder)
-    assert "gpt-4o-mini" in repr(exam)
-    assert "declined_rate" in exam._repr_html_()
+    with pytest.raises(ReadError, match="no saved QA run"):
+        QAResults.load(folder)
+    assert "gpt-4o-mini" in repr(qa_run)
+    assert "declined_rate" in qa_run._repr_html_()
 
 
-def test_the_same_exam_once_more_asks_nothing_and_gives_the_same_frame(tmp_path: Path) -> None:
+def test_the_same_run_once_more_asks_nothing_and_gives_the_same_frame(tmp_path: Path) -> None:
     with talking(honest) as server:
         first = sat(client(server, tmp_path), judges=JUDGE, replicates=2)
         asked = server.attempts
@@ -148,6 +151,7 @@ def test_the_same_exam_once_more_asks_nothing_and_gives_the_same_frame(tmp_path:
     assert sat(CachedClient(None, tmp_path, "replay"), judges=JUDGE, replicates=2).equals(first)
 
 
+@pytest.mark.e2e
 def test_the_spread_is_the_deviation_of_a_score_over_replicates(tmp_path: Path) -> None:
     def moody(call: Call) -> Action:
         return honest(call) if call.number % 3 else "Not mentioned."
@@ -161,13 +165,15 @@ def test_the_spread_is_the_deviation_of_a_score_over_replicates(tmp_path: Path) 
     assert expected > 0
 
 
-def test_without_a_model_the_same_is_in_view(exam: Exam) -> None:
+def test_without_a_model_the_same_is_in_view(qa_run: QAResults) -> None:
     """Evidence and answers are those of the metric, on what is really sent."""
     from ctxlab.evaluation.experiment import evaluate
 
-    found = evaluate(RECORDINGS, STRATEGIES, 0.6, metrics=[Probes()], workers=1, progress=False)
+    found = evaluate(
+        RECORDINGS, STRATEGIES, 0.6, metrics=[ProbeMetric()], workers=1, progress=False
+    )
     plain = found.leaderboard().set_index("strategy")
-    board = exam.leaderboard().set_index("strategy")
+    board = qa_run.leaderboard().set_index("strategy")
     # The instructions around the question take room, so what is in view with them is never more.
     for score in ("evidence_recall", "answer_containment"):
         assert (board[score] <= plain[score] + 1e-12).all()
@@ -187,6 +193,7 @@ TROUBLE: list[tuple[Action, str]] = [
 ]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("action", "outcome"), TROUBLE, ids=lambda each: str(each)[:24])
 def test_what_is_not_answered_is_counted_and_in_no_score(
     action: Action, outcome: str, tmp_path: Path
@@ -196,7 +203,7 @@ def test_what_is_not_answered_is_counted_and_in_no_score(
 
     with talking(trouble) as server:
         asked = client(server, tmp_path, timeout=2, concurrency=12)
-        found = examine(
+        found = run_qa(
             RECORDINGS[:3],
             "full",
             0.6,
@@ -221,6 +228,7 @@ def test_what_is_not_answered_is_counted_and_in_no_score(
         assert row["empty_rate"] == pytest.approx(3 / 18)
 
 
+@pytest.mark.e2e
 def test_a_judge_that_cannot_be_read_gives_no_verdict(tmp_path: Path) -> None:
     def vague(call: Call) -> Action:
         said = honest(call)
@@ -250,7 +258,7 @@ def test_what_a_provider_would_refuse_is_not_asked(tmp_path: Path) -> None:
     recording = Recording("r", talk, probes=(Probe("q", "Where?", ("Paris",)),))
     with talking("Paris") as server:
         asked = client(server, tmp_path)
-        found = examine(
+        found = run_qa(
             [recording], ["full", orphan], 1000, answer_model=MODEL, client=asked, progress=False
         )
         assert [c.violations for c in server.calls] == [[]]
@@ -259,6 +267,7 @@ def test_what_a_provider_would_refuse_is_not_asked(tmp_path: Path) -> None:
     assert sorted(found.answers["outcome"]) == ["answered", "invalid"]
 
 
+@pytest.mark.e2e
 def test_who_speaks_stands_in_the_text(tmp_path: Path) -> None:
     with talking(honest) as server:
         sat(client(server, tmp_path))
@@ -268,22 +277,23 @@ def test_who_speaks_stands_in_the_text(tmp_path: Path) -> None:
 
 
 def test_a_question_says_what_to_answer_where_nothing_is_said() -> None:
-    text = pose(Probe("q", "Where {unknown}?")).text
+    text = format_question(Probe("q", "Where {unknown}?")).text
     assert text.endswith("Question: Where {unknown}?")
     assert "answer exactly: not mentioned" in text
 
 
+@pytest.mark.e2e
 def test_what_is_foreseen_bounds_what_it_takes(tmp_path: Path) -> None:
-    grid = Grid.make(STRATEGIES, 0.6, "gpt-5", 0, ())
-    paper = Paper(grid, MODEL, (JUDGE,), 2)
+    grid = ExperimentGrid.from_arguments(STRATEGIES, 0.6, "gpt-5", 0, ())
+    plan = QAPlan(grid, MODEL, (JUDGE,), 2)
     with talking(honest) as server:
         asked = client(server, tmp_path)
-        before = foresee(paper, RECORDINGS, asked)
+        before = estimate_cost(plan, RECORDINGS, asked)
         assert server.attempts == 0
         found = sat(asked, judges=JUDGE, replicates=2)
         calls = found.manifest["calls"]
         assert before.answers.questions == sum(c.model == "gpt-4o-mini" for c in server.calls)
-        after = foresee(paper, RECORDINGS, asked)
+        after = estimate_cost(plan, RECORDINGS, asked)
     assert calls[MODEL]["usd"] < before.answers.usd
     assert calls[JUDGE]["usd"] < before.judges[0].usd
     assert after.answers.known == after.answers.questions
@@ -291,19 +301,19 @@ def test_what_is_foreseen_bounds_what_it_takes(tmp_path: Path) -> None:
     assert after.usd == 0
 
 
-def test_strategies_that_ask_are_paid_from_the_same_purse(tmp_path: Path) -> None:
+def test_strategies_that_ask_share_the_cost_limit(tmp_path: Path) -> None:
     def both(call: Call) -> Action:
         return honest(call) if "Question: On" in call.messages[-1].text else "## Goal\nShelves."
 
     with talking(both) as server:
         asked = client(server, tmp_path)
-        found = examine(
+        found = run_qa(
             RECORDINGS[:2], f"rolling_summary(model='{MODEL}')", 0.4, answer_model=MODEL,
             client=asked, progress=False,
         )  # fmt: skip
         assert found.manifest["calls"][MODEL]["calls"] > len(found.answers)
-        with pytest.raises(PurseEmpty, match="the next run goes on there"):
-            examine(
+        with pytest.raises(CostLimitExceeded, match="the next run goes on there"):
+            run_qa(
                 RECORDINGS[2:4], f"rolling_summary(model='{MODEL}')", 0.4, answer_model=MODEL,
                 client=asked, max_cost=1e-4, progress=False,
             )  # fmt: skip
@@ -321,13 +331,14 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
         with pytest.raises(SpecError, match=words):
             sat(scripted, **changes)
     with pytest.raises(SpecError, match="no recording holds a question"):
-        examine([bare], "full", 1.0, answer_model=MODEL, client=scripted, progress=False)
-    assert scripted.asked == []
+        run_qa([bare], "full", 1.0, answer_model=MODEL, client=scripted, progress=False)
+    assert scripted.requests == []
 
 
+@pytest.mark.e2e
 def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
     with talking(lambda call: 401 if call.number > 20 else honest(call)) as server:
-        with pytest.raises(ModelRefused, match="and the next run goes on there"):
+        with pytest.raises(ModelRequestRejected, match="and the next run goes on there"):
             sat(client(server, tmp_path))
         kept = server.answered
         server.script = honest
@@ -339,22 +350,25 @@ def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
 def test_an_estimate_counts_each_question_once(tmp_path: Path) -> None:
     requests = [Request(MODEL, (Message("user", str(i % 3)),), max_tokens=10) for i in range(6)]
     asked = CachedClient(ScriptedClient(lambda _: "x"), tmp_path)
-    first = estimate(requests, asked)
+    first = estimate_requests(requests, asked)
     assert (first.questions, first.known) == (6, 3)
     asked.complete(requests[0])
-    second = estimate(requests, asked)
+    second = estimate_requests(requests, asked)
     assert (second.known, second.prompt) == (4, first.prompt * 2 // 3)
     assert second.usd == pytest.approx(first.usd * 2 / 3)
-    assert np.isnan(estimate([Request(MODEL, requests[0].messages)], offline(None)).usd)
+    assert np.isnan(
+        estimate_requests([Request(MODEL, requests[0].messages)], cache_only_client(None)).usd
+    )
 
 
 def test_a_paid_client_keeps_folder_and_mode(tmp_path: Path) -> None:
     inner = CachedClient(ScriptedClient("x"), tmp_path, "record")
-    paid = paid_client(1.0, client=inner)
+    paid = build_cost_limited_client(1.0, client=inner)
     assert (paid.folder, paid.mode) == (tmp_path, "record")
-    assert paid_client(None, "replay").mode == "replay"
+    assert build_cost_limited_client(None, "replay").mode == "replay"
 
 
+@pytest.mark.recordings
 def test_on_locomo_a_reader_scores_what_stands_in_its_prompt(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,10 +388,10 @@ def test_on_locomo_a_reader_scores_what_stands_in_its_prompt(
         before = [m.text for m in request.messages[:-1]]
         for who in speakers:
             before = [text.removeprefix(who) for text in before]
-        said = (a for a in known[asked] for text in before if contains(text, a))
+        said = (a for a in known[asked] for text in before if contains_answer(text, a))
         return next(said, "Not mentioned.")
 
-    found = examine(
+    found = run_qa(
         [first], ["sliding_window()", "oracle()", "nothing"], 0.1, answer_model=MODEL,
         client=ScriptedClient(read), progress=False,
     )  # fmt: skip
@@ -389,20 +403,22 @@ def test_on_locomo_a_reader_scores_what_stands_in_its_prompt(
     assert board.loc["oracle()", "f1"] > 2 * board.loc["sliding_window()", "f1"]
 
 
-def test_a_run_of_another_kind_is_named_where_it_is_loaded(exam: Exam, tmp_path: Path) -> None:
-    exam.save(tmp_path / "exam")
+def test_a_run_of_another_kind_is_named_where_it_is_loaded(
+    qa_run: QAResults, tmp_path: Path
+) -> None:
+    qa_run.save(tmp_path / "qa")
     call = ToolCall("c", "look", "{}")
     talk = (Message("user", "go"), Message("assistant", None, tool_calls=(call,)))
-    agreed = agree([Recording("r", talk)], "full", 1000, answer_model=MODEL,
+    agreed = evaluate_next_action([Recording("r", talk)], "full", 1000, answer_model=MODEL,
                    client=ScriptedClient(Message("assistant", None, tool_calls=(call,))))  # fmt: skip
     agreed.save(tmp_path / "agreed")
     evaluate([Recording("r", talk)], "full", 1000).save(tmp_path / "run")
     for folder, other, said in (
-        ("agreed", Exam, "no exam but an agreement: ctxlab.Agreement.load reads it"),
-        ("exam", Agreement, "no agreement but an exam: ctxlab.Exam.load reads it"),
-        ("run", Exam, "no exam but an evaluation: ctxlab.Results.load reads it"),
-        ("run", Agreement, "no agreement but an evaluation: ctxlab.Results.load reads it"),
+        ("agreed", QAResults, "QA run, got a saved next-action run: ctxlab.NextActionResults.load"),
+        ("qa", NextActionResults, "next-action run, got a saved QA run: ctxlab.QAResults.load"),
+        ("run", QAResults, "QA run, got a saved evaluation: ctxlab.Results.load"),
+        ("run", NextActionResults, "next-action run, got a saved evaluation: ctxlab.Results.load"),
     ):
-        with pytest.raises(ReadError, match=said):
+        with pytest.raises(ReadError, match=f"expected a saved {said} reads it"):
             other.load(tmp_path / folder)
-    assert ctxlab.Agreement.load(tmp_path / "agreed").equals(agreed)
+    assert ctxlab.NextActionResults.load(tmp_path / "agreed").equals(agreed)

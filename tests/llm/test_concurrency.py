@@ -12,17 +12,17 @@ from types import FrameType
 
 import pytest
 
-from ctxlab.llm import thread_pool as threads
-from ctxlab.llm.thread_pool import (
-    as_they_come,
-    undisturbed,
+from ctxlab.llm import concurrency as threads
+from ctxlab.llm.concurrency import (
+    map_unordered,
+    run_uninterrupted,
 )
 
 
 def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threading.Event], int]:
     """Answers 0 at once, and everything else when it is released."""
 
-    def ask(item: int, unwanted: threading.Event) -> int:
+    def ask(item: int, cancelled: threading.Event) -> int:
         asked.append(item)
         if item:
             assert release.wait(90)
@@ -33,7 +33,7 @@ def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threadi
 
 def test_an_interrupted_caller_leaves_with_what_was_under_way_and_begins_nothing_more() -> None:
     asked, kept, release = [], {}, threading.Event()  # type: ignore[var-annotated]
-    with closing(as_they_come(slowly(asked, release), range(50), 4, kept.__setitem__)) as each:
+    with closing(map_unordered(slowly(asked, release), range(50), 4, kept.__setitem__)) as each:
         assert next(each) == (0, 0)
         while len(asked) < 5:
             time.sleep(0.01)
@@ -45,7 +45,7 @@ def test_an_interrupted_caller_leaves_with_what_was_under_way_and_begins_nothing
 
 def test_a_caller_that_leaves_early_leaves_with_what_was_under_way() -> None:
     asked, kept, release = [], {}, threading.Event()  # type: ignore[var-annotated]
-    each = as_they_come(slowly(asked, release), range(50), 4, kept.__setitem__)
+    each = map_unordered(slowly(asked, release), range(50), 4, kept.__setitem__)
     next(each)
     threading.Timer(0.1, release.set).start()
     each.close()
@@ -57,21 +57,21 @@ def test_an_error_goes_on_once_what_was_under_way_is_kept() -> None:
     kept: dict[int, int] = {}
     both = threading.Barrier(2)
 
-    def ask(item: int, unwanted: threading.Event) -> int:
+    def ask(item: int, cancelled: threading.Event) -> int:
         both.wait(60)
         if item == 0:
             raise ValueError("refused")
-        assert unwanted.wait(60)
+        assert cancelled.wait(60)
         return item
 
     with pytest.raises(ValueError, match="refused"):
-        list(as_they_come(ask, range(9), 2, kept.__setitem__))
+        list(map_unordered(ask, range(9), 2, kept.__setitem__))
     assert kept == {1: 1}
 
 
 def test_a_second_interruption_leaves_at_once() -> None:
     asked, release = [], threading.Event()  # type: ignore[var-annotated]
-    each = as_they_come(slowly(asked, release), range(50), 4, lambda place, answer: None)
+    each = map_unordered(slowly(asked, release), range(50), 4, lambda place, answer: None)
     next(each)
     timer = threading.Timer(0.5, interrupt_main)  # while what is under way is waited for
     timer.start()
@@ -88,8 +88,8 @@ def test_what_is_kept_is_kept_in_a_thread_that_no_signal_interrupts() -> None:
     def keep(place: int, answer: int) -> None:
         kept.append(threading.current_thread())
 
-    list(as_they_come(lambda item, unwanted: item, range(9), 3, keep))
-    undisturbed(lambda: keep(0, 0))
+    list(map_unordered(lambda item, cancelled: item, range(9), 3, keep))
+    run_uninterrupted(lambda: keep(0, 0))
     assert len(kept) == 10
     assert threading.main_thread() not in kept
 
@@ -101,11 +101,11 @@ def test_an_interruption_anywhere_in_the_caller_loses_nothing_and_hangs_nowhere(
         asked: list[int] = []
         kept: dict[int, int] = {}
 
-        def ask(item: int, unwanted: threading.Event, asked: list[int] = asked) -> int:
+        def ask(item: int, cancelled: threading.Event, asked: list[int] = asked) -> int:
             asked.append(item)
             return item
 
-        with closing(as_they_come(ask, range(6), 2, kept.__setitem__)) as each:
+        with closing(map_unordered(ask, range(6), 2, kept.__setitem__)) as each:
             left = interrupted_after(lines, each)
         assert sorted(kept) == sorted(asked)
         if not left:
@@ -142,7 +142,7 @@ def interrupted_after(lines: int, each: Generator[tuple[int, int], None, None]) 
 
 def test_where_nothing_is_kept_nobody_is_waited_for() -> None:
     asked, release = [], threading.Event()  # type: ignore[var-annotated]
-    each = as_they_come(slowly(asked, release), range(50), 4)
+    each = map_unordered(slowly(asked, release), range(50), 4)
     next(each)
     begun = time.perf_counter()
     each.close()
@@ -154,7 +154,7 @@ def test_where_nothing_is_kept_nobody_is_waited_for() -> None:
 def test_no_more_are_ever_begun_and_not_kept_than_may_be_under_way(at_once: int) -> None:
     begun, kept, most = [], [], []  # type: ignore[var-annotated]
 
-    def ask(item: int, unwanted: threading.Event) -> int:
+    def ask(item: int, cancelled: threading.Event) -> int:
         begun.append(item)
         most.append(len(begun) - len(kept))
         return item
@@ -164,14 +164,14 @@ def test_no_more_are_ever_begun_and_not_kept_than_may_be_under_way(at_once: int)
         most.append(len(begun) - len(kept))
         kept.append(place)
 
-    assert sorted(as_they_come(ask, range(30), at_once, keep)) == [(i, i) for i in range(30)]
+    assert sorted(map_unordered(ask, range(30), at_once, keep)) == [(i, i) for i in range(30)]
     assert sorted(kept) == list(range(30))
     assert max(most) <= at_once
 
 
 def test_nothing_is_left_running() -> None:
     before = threading.active_count()
-    list(as_they_come(lambda item, unwanted: item, range(30), 5))
+    list(map_unordered(lambda item, cancelled: item, range(30), 5))
     until = time.perf_counter() + 5
     while threading.active_count() > before and time.perf_counter() < until:
         time.sleep(0.01)

@@ -8,29 +8,30 @@ import time
 from importlib import import_module
 from typing import Any
 
-__all__ = ["is_alive", "this_process"]
+__all__ = ["current_process", "is_process_alive"]
 
-_QUIET = (
+_REMOTE_TIMEOUT = (
     600.0  # seconds after which a process of another machine, which cannot be seen, counts as gone
 )
 
 
-def this_process() -> str:
+def current_process() -> str:
     """The process that asks: ``host/number/start``, for numbers are used again."""
     me = os.getpid()
     return f"{platform.node()}/{me}/{_psutil().Process(me).create_time():.2f}"
 
 
-def is_alive(owner: str | None, heard: float) -> bool:
-    """Whether a process that ``this_process`` named still runs.
+def is_process_alive(owner: str | None, last_active: float) -> bool:
+    """Whether a process that ``current_process`` named still runs.
 
-    ``heard``: when it last did something, seconds since 1970. One of another machine counts as running
-    for ten minutes after that.
+    ``last_active``: when it last did something, seconds since 1970. One of another machine counts
+    as running for ten minutes after that.
 
-    >>> is_alive(this_process(), 0.0), is_alive(f"{platform.node()}/1/0.00", 0.0), is_alive(None, 0.0)
-    (True, False, False)
-    >>> is_alive("elsewhere!/1/0.00", time.time()), is_alive("elsewhere!/1/0.00", time.time() - 601)
-    (True, False)
+    >>> gone = f"{platform.node()}/1/0.00"
+    >>> [is_process_alive(owner, 0.0) for owner in (current_process(), gone, None)]
+    [True, False, False]
+    >>> [is_process_alive("elsewhere!/1/0.00", time.time() - ago) for ago in (0, 601)]
+    [True, False]
     """
     try:
         host, number, start = (owner or "").split("/")
@@ -38,7 +39,7 @@ def is_alive(owner: str | None, heard: float) -> bool:
     except ValueError:
         return False
     if host != platform.node():
-        return time.time() - heard < _QUIET
+        return time.time() - last_active < _REMOTE_TIMEOUT
     psutil = _psutil()
     try:
         return bool(abs(psutil.Process(process).create_time() - began) < 1)

@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from generated import conversations, limits, tape_of
+from generated import conversations, limits, prepare_messages
 from hypothesis import given, settings
 from replaying import SPECS
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import History
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.engine import play
+from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import (
     Message,
     ToolCall,
 )
 from ctxlab.strategies import (
     clear_at_least,
-    parse,
+    parse_strategy,
     rolling_summary,
     when_it_pays,
 )
 from ctxlab.strategies.base import (
-    Base,
-    models_asked,
+    BaseStrategy,
+    models_used,
 )
-from ctxlab.strategies.triggers.dry_run import (
-    tried,
+from ctxlab.strategies.triggers.base import (
+    dry_run_strategy,
     without_models,
 )
 from ctxlab.tokens.counter import TokenCounter
@@ -43,7 +43,7 @@ TRIED = [spec for spec in SPECS if not any(name in spec for name in ODD)]
 
 
 @dataclass(frozen=True, repr=False)
-class needs_a_model(Base):
+class needs_a_model(BaseStrategy):
     model: str | None = "gpt-5-mini"
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class needs_a_model(Base):
 
 
 @dataclass(frozen=True, repr=False)
-class counts_trials(Base):
+class counts_trials(BaseStrategy):
     """Takes nothing away, and says how often it was asked, in a place of its own."""
 
     name: str
@@ -66,50 +66,55 @@ ASKED: dict[str, int] = {}
 
 
 def state(context: Context) -> dict[str, Any]:
-    names = ("tokens", "turn", "died", "edited", "events", "spent", "strange", "version")
+    names = (
+        *("tokens", "request_index", "dropped_at", "edited_entries", "events", "model_calls"),
+        *("maybe_invalid", "version"),
+    )
     seen = {name: getattr(context, name) for name in names}
     seen = {name: list(v) if isinstance(v, list) else v for name, v in seen.items()}
     return {
         **seen,
         "messages": context.messages,
         "ends": [entry.until for entry in context.entries],
-        "unchanged": context.unchanged,
+        "unchanged": context.unchanged_tokens,
         "available": context.available,
     }
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", TRIED)
 @settings(max_examples=15)
 @given(messages=conversations(), limit=limits())
 def test_a_trial_leaves_no_trace(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    strategy = parse(spec)
-    tape = tape_of(messages, counter)
-    watched = Context(tape.budget(limit), tape.history)
-    alone = Context(tape.budget(limit), History(counter, messages))
-    alone.history.foresight = tape.history.foresight
-    for position in tape.requests:
+    strategy = parse_strategy(spec)
+    prepared = prepare_messages(messages, counter)
+    watched = Context(prepared.make_budget(limit), prepared.history)
+    history = History(counter, messages, prepared.model)
+    alone = Context(prepared.make_budget(limit), history)
+    alone.history.oracle_info = prepared.history.oracle_info
+    for position in prepared.request_positions:
         for context in (watched, alone):
             context.advance(position)
         before = state(watched)
-        then = tried(watched, strategy)
+        then = dry_run_strategy(watched, strategy)
         assert state(watched) == before
         sent, expected = strategy(watched), strategy(alone)
         assert then.messages == sent.messages == expected.messages
         assert watched.events == alone.events
-        watched.settle(sent)
-        alone.settle(expected)
+        watched.commit_request(sent)
+        alone.commit_request(expected)
 
 
 def test_a_trial_asks_no_model() -> None:
-    strategy = parse(
+    strategy = parse_strategy(
         'rolling_summary(model="gpt-5-mini") | hysteresis(rolling_summary(model="o3"))'
     )
     plain = without_models(strategy)
-    assert models_asked(strategy) == ("gpt-5-mini", "o3")
-    assert models_asked(plain) == ()
-    assert plain == parse("rolling_summary() | hysteresis(rolling_summary())")
+    assert models_used(strategy) == ("gpt-5-mini", "o3")
+    assert models_used(plain) == ()
+    assert plain == parse_strategy("rolling_summary() | hysteresis(rolling_summary())")
     assert without_models(rolling_summary()) is not None
 
 
@@ -123,10 +128,16 @@ def test_what_keeps_branches_is_refused_and_may_stand_before(counter: TokenCount
     call = ToolCall("c1", "read", '{"path": "a.py"}')
     said = [Message("user", "go"), Message("assistant", tool_calls=(call,))]
     said += [Message("tool", "x = 1", tool_call_id="c1"), Message("assistant", "done")]
-    tape = tape_of(said, counter)
+    prepared = prepare_messages(said, counter)
     with pytest.raises(SpecError, match="put it before this one"):
-        play(tape, parse("when_it_pays(file_sessions())"), tape.budget(10**6))
-    play(tape, parse("file_sessions() | when_it_pays(observation_mask())"), tape.budget(10**6))
+        replay_trace(
+            prepared, parse_strategy("when_it_pays(file_sessions())"), prepared.make_budget(10**6)
+        )
+    replay_trace(
+        prepared,
+        parse_strategy("file_sessions() | when_it_pays(observation_mask())"),
+        prepared.make_budget(10**6),
+    )
 
 
 @pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
@@ -140,12 +151,12 @@ def test_trials_grow_with_the_logarithm_of_what_is_appended(
     )
     asked = []
     messages = [Message("user" if i % 2 else "assistant", f"message {i}") for i in range(4001)]
-    tape = tape_of([Message("user", "go"), *messages], counter)
-    context = Context(tape.budget(10**9), tape.history)
+    prepared = prepare_messages([Message("user", "go"), *messages], counter)
+    context = Context(prepared.make_budget(10**9), prepared.history)
     ASKED.pop(name, None)
-    for position in tape.requests:
+    for position in prepared.request_positions:
         context.advance(position)
-        context.settle(strategy(context))
+        context.commit_request(strategy(context))
         asked.append(ASKED.get(name, 0))
     assert asked[-1] - asked[len(asked) // 2] < 20
     assert asked[-1] < 150

@@ -1,0 +1,210 @@
+"""One conversation of Claude Code is put together from its rows, in their order.
+
+The reader (``claude_code``) says which rows are of one conversation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.common import anthropic_blocks as blocks
+from ctxlab.formats.common.assistant_message import (
+    AssistantMessageBuilder,
+    most_common_model,
+)
+from ctxlab.formats.common.usage import anthropic_usage
+from ctxlab.formats.fields import (
+    count_or_zero,
+    get_nested,
+    list_or_empty,
+    parse_iso_time,
+    require_object,
+    text_or_none,
+)
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Recording,
+)
+
+__all__ = ["ConversationBuilder"]
+
+
+@dataclass
+class _CompactionMarker:
+    """A compaction whose position is not known yet."""
+
+    fields: dict[str, Any]
+    kept: list[_Item]
+    "what was not replaced by the summary"
+
+
+_Item: TypeAlias = AssistantMessageBuilder | Message | _CompactionMarker
+
+
+@dataclass
+class ConversationBuilder:
+    """The rows of one conversation, main or side, while they are read."""
+
+    skip: SkipCallback
+    "told of each row and block that becomes no message"
+    meta: dict[str, Any] = field(default_factory=dict, init=False)
+    "the session, the client's version, the branch and the subagent that the rows name first"
+    _items: list[_Item] = field(default_factory=list, init=False)
+    _answers_by_id: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
+    _answers_by_call: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
+    _items_by_uuid: dict[str, list[_Item]] = field(default_factory=dict, init=False)
+    "uuid of each row so far → what it became, in their order; results are with their answer"
+    _model_counts: Counter[str] = field(default_factory=Counter, init=False)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Takes one row; ``ValueError`` says what is wrong with it, and nothing of it is taken."""
+        kind, subtype = text_or_none(row.get("type")), text_or_none(row.get("subtype"))
+        became = self._items_by_uuid.setdefault(text_or_none(row.get("uuid")) or "", [])
+        if kind == "assistant":
+            became += self._add_assistant_row(row)
+        elif kind == "user":
+            became += self._add_user_row(row)
+        elif kind == "system" and subtype == "compact_boundary":
+            metadata = row.get("compactMetadata")
+            self._add_marker(metadata, self._find_kept(metadata), kind="summary")
+        elif kind == "system" and subtype == "microcompact_boundary":
+            metadata = row.get("microcompactMetadata")
+            cleared = tuple(
+                filter(text_or_none, list_or_empty(get_nested(metadata, "compactedToolIds")))
+            )
+            self._add_marker(metadata, [], kind="clear", cleared=cleared)
+        else:
+            finer = (
+                subtype or get_nested(row, "data", "type") or get_nested(row, "attachment", "type")
+            )
+            self.skip(
+                f"row of type {kind}/{finer}" if text_or_none(finer) else f"row of type {kind}"
+            )
+            return
+        for key in ("sessionId", "version", "gitBranch", "agentId"):
+            if text_or_none(row.get(key)):
+                self.meta.setdefault(key, row[key])
+
+    def build_recording(self, id: str, cluster: str) -> Recording | None:
+        """The conversation so far; None where no row became a message."""
+        messages, compactions = _flatten_items(self._drop_interrupted())
+        if not messages:
+            return None
+        return Recording(
+            id,
+            messages,
+            model=most_common_model(self._model_counts),
+            compactions=compactions,
+            cluster=cluster,
+            meta=self.meta,
+        )
+
+    def _drop_interrupted(self) -> Iterator[_Item]:
+        """The items less the answers that hold no word and no call and after which it went on.
+
+        What is the last may still have been on its way when the file was copied.
+        """
+        spoken = [
+            at for at, item in enumerate(self._items) if not isinstance(item, _CompactionMarker)
+        ]
+        for at, item in enumerate(self._items):
+            said = not isinstance(item, AssistantMessageBuilder) or any(item.texts) or item.calls
+            if said or at == spoken[-1]:
+                yield item
+            else:
+                self.skip("answer that was broken off")
+
+    def _add_assistant_row(self, row: dict[str, Any]) -> list[_Item]:
+        body = _message_body(row)
+        model = text_or_none(body.get("model"))
+        if row.get("isApiErrorMessage") or model == "<synthetic>":
+            self.skip("row of the client's own, not of a model")
+            return []
+        said = blocks.parse_assistant_blocks(blocks.to_blocks(body.get("content")), self.skip)
+        id = text_or_none(body.get("id"))
+        answer = self._answers_by_id.get(id) if id else None
+        if answer is None:
+            answer = AssistantMessageBuilder(parse_iso_time(row.get("timestamp")))
+            self._items.append(answer)
+            if id:
+                self._answers_by_id[id] = answer
+            if model:
+                self._model_counts[model] += 1
+        answer.texts += said.texts
+        answer.reasoning += said.reasoning
+        answer.calls += said.calls
+        self._answers_by_call |= dict.fromkeys((call.id for call in said.calls), answer)
+        usage = anthropic_usage(body.get("usage"))
+        if usage and (answer.usage is None or usage.output >= answer.usage.output):
+            answer.usage = usage
+        return [answer]
+
+    def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
+        parts = blocks.to_blocks(_message_body(row).get("content"))
+        results, said = blocks.split_tool_results(parts, self.skip)
+        time = parse_iso_time(row.get("timestamp"))
+        if row.get("isCompactSummary"):
+            self._add_summary(Message("user", said).text)
+            return []
+        became: list[_Item] = []
+        for result in (each.replace(time=time) for each in results):
+            caller = self._answers_by_call.get(result.tool_call_id or "")
+            (caller.results if caller else self._items).append(result)
+            became.append(caller or result)
+        if said is not None:
+            extra = {"meta": True} if row.get("isMeta") else {}
+            message = Message("user", said, time=time, extra=extra)
+            self._items.append(message)
+            became.append(message)
+        return became
+
+    def _find_kept(self, metadata: Any) -> list[_Item]:
+        """What the rows became that a compaction kept, as far as they are known."""
+        uuids = [
+            *filter(text_or_none, list_or_empty(get_nested(metadata, "preservedMessages", "uuids")))
+        ]
+        head = text_or_none(get_nested(metadata, "preservedSegment", "headUuid"))
+        tail = text_or_none(get_nested(metadata, "preservedSegment", "tailUuid"))
+        if not uuids and head in self._items_by_uuid and tail in self._items_by_uuid:
+            uuids = [*self._items_by_uuid]
+            uuids = uuids[uuids.index(head) : uuids.index(tail) + 1]
+        return [item for uuid in uuids for item in self._items_by_uuid.get(uuid, ())]
+
+    def _add_marker(self, metadata: Any, kept: list[_Item], **fields: Any) -> None:
+        fields["trigger"] = text_or_none(get_nested(metadata, "trigger"))
+        fields["tokens_before"] = count_or_zero(get_nested(metadata, "preTokens")) or None
+        self._items.append(_CompactionMarker(fields, kept))
+
+    def _add_summary(self, summary: str) -> None:
+        last = next(
+            (item for item in reversed(self._items) if isinstance(item, _CompactionMarker)), None
+        )
+        if last and last.fields["kind"] == "summary" and "summary" not in last.fields:
+            last.fields["summary"] = summary
+        else:
+            self._add_marker(None, [], kind="summary", summary=summary)
+
+
+def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+    messages: list[Message] = []
+    compactions: list[Compaction] = []
+    places: dict[int, range] = {}
+    for item in items:
+        if isinstance(item, _CompactionMarker):
+            stayed = (places.get(id(each), range(0)) for each in item.kept)
+            kept = sorted({place for each in stayed for place in each})
+            compactions.append(Compaction(len(messages), kept=tuple(kept), **item.fields))
+            continue
+        begin = len(messages)
+        messages += item.messages if isinstance(item, AssistantMessageBuilder) else [item]
+        places[id(item)] = range(begin, len(messages))
+    return tuple(messages), tuple(compactions)
+
+
+def _message_body(row: dict[str, Any]) -> dict[str, Any]:
+    return require_object(row.get("message"), "message")
