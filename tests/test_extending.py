@@ -10,6 +10,7 @@ import pytest
 import ctxlab.evaluation.metrics
 import ctxlab.formats
 import ctxlab.strategies
+from ctxlab.cli.render.leaderboard import leaderboard_text
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.experiment import evaluate
 
@@ -90,18 +91,22 @@ def test_one_line_each_and_an_evaluation_runs_with_them(folder: Path) -> None:
     )
 
     ctxlab.strategies.register_strategy("every_other", strategy.every_other)
-    ctxlab.formats.register(format_.FORMAT)
+    ctxlab.formats.register_format(format_.FORMAT)
     ctxlab.evaluation.metrics.register_metric("words", metric.words)
 
     recordings = list(ctxlab.formats.load(folder / "talk.notes"))
-    board = evaluate(
+    results = evaluate(
         recordings, ("full", "every_other(keep=1)"), (500,), metrics=("usage", "recall", "words"),
         workers=1, progress=False,
-    ).leaderboard().set_index("strategy")  # fmt: skip
+    )  # fmt: skip
+    board = results.leaderboard().set_index("strategy")
     assert recordings[0].format == "notes"
     assert board.loc["full()", "words_mean"] == 3.5
     assert board.loc["every_other(keep=1)", "words_mean"] == 3.0
     assert board.loc["full()", "recall"] == 1.0
+    printed = leaderboard_text(results, min_recall=0.95).splitlines()
+    assert printed[0].split()[-1] == "words"
+    assert "words: words in the request" in " ".join(printed)
 
 
 def test_a_dotted_path_needs_no_line_at_all(folder: Path) -> None:
@@ -120,10 +125,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
         importlib.import_module("my_metric"),
         importlib.import_module("my_format").FORMAT,
     )
-    ctxlab.formats.register(format_)
+    ctxlab.formats.register_format(format_)
     ctxlab.evaluation.metrics.register_metric("words", metric.words)
     with pytest.raises(SpecError):
-        ctxlab.formats.register(format_)
+        ctxlab.formats.register_format(format_)
     with pytest.raises(SpecError):
         ctxlab.evaluation.metrics.register_metric("words", metric.words)
     with pytest.raises(SpecError):

@@ -112,7 +112,7 @@ def test_what_contributing_shows_can_be_added(
     exec(metric, space)
     assert repr(space["first_lines"]()) == "first_lines()"
     assert "images" in metrics.METRICS
-    table.register(space["FORMAT"])
+    table.register_format(space["FORMAT"])
     (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n')
     (recording,) = formats.load(tmp_path / "log")
     assert [message.content for message in recording.messages] == ["who?", "me"]

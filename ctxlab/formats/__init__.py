@@ -30,7 +30,7 @@ from ctxlab.formats.load import (
 from ctxlab.formats.registry import (
     FORMATS,
     detect_format,
-    register,
+    register_format,
 )
 from ctxlab.formats.write import write
 
@@ -43,6 +43,6 @@ __all__ = [
     "Source",
     "detect_format",
     "load",
-    "register",
+    "register_format",
     "write",
 ]

@@ -9,7 +9,7 @@ from ctxlab.formats.base import Format
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 
-__all__ = ["FORMATS", "detect_format", "match_format", "register"]
+__all__ = ["FORMATS", "detect_format", "match_format", "register_format"]
 
 _MODULES = (
     "native",
@@ -44,10 +44,10 @@ FORMATS: dict[str, Format] = {}
 """Name → format, in the order in which a file is offered to them."""
 
 
-def register(format: Format) -> Format:
+def register_format(format: Format) -> Format:
     """Adds a format to the table; ``SpecError`` where its name is taken.
 
-    >>> register(FORMATS["native"])
+    >>> register_format(FORMATS["native"])
     Traceback (most recent call last):
     ctxlab.errors.SpecError: a format called 'native' is already known
     """
@@ -71,4 +71,4 @@ def match_format(head: FileHead) -> Format | None:
 
 
 for _name in _MODULES:
-    register(import_module(f"ctxlab.formats.{_name}").FORMAT)
+    register_format(import_module(f"ctxlab.formats.{_name}").FORMAT)

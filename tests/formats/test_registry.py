@@ -15,7 +15,7 @@ from ctxlab.formats import (
     Source,
     detect_format,
     load,
-    register,
+    register_format,
 )
 from ctxlab.messages.types import (
     Message,
@@ -34,7 +34,7 @@ def looks_like_toy(head: FileHead) -> bool:
 
 @pytest.fixture
 def toy() -> Iterator[Format]:
-    yield register(Format("toy", "a toy", looks_like_toy, read))
+    yield register_format(Format("toy", "a toy", looks_like_toy, read))
     del FORMATS["toy"]
 
 
@@ -49,7 +49,7 @@ def test_a_registered_format_is_recognised_and_read(toy: Format, tmp_path: Path)
 
 def test_a_name_is_given_once(toy: Format) -> None:
     with pytest.raises(SpecError, match="'toy' is already known"):
-        register(toy)
+        register_format(toy)
 
 
 def test_a_table_entry_stands_under_its_own_name_with_a_meaning() -> None:

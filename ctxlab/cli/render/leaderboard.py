@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import pandas as pd
 from rich.text import Text
@@ -13,7 +13,7 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
-from ctxlab.evaluation.metrics import FAR_TOKENS
+from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
 
@@ -28,73 +28,12 @@ __all__ = [
 ]
 
 
-class _Column(NamedTuple):
-    head: str
-    column: str
-    "the column of the leaderboard without which it is not shown"
-    cell: Callable[[Any], str]
-
-
-_COLUMNS = (
-    _Column("tokens\nmean", "tokens_mean", lambda row: show.format_count(row.tokens_mean)),
-    _Column("\npeak", "tokens_peak", lambda row: show.format_count(row.tokens_peak)),
-    _Column("over\n%", "overflow_rate", lambda row: show.format_percent(row.overflow_rate)),
-    _Column("invalid\n%", "invalid_rate", lambda row: show.format_percent(row.invalid_rate)),
-    _Column("cached\n%", "cached_share", lambda row: show.format_percent(row.cached_share)),
-    _Column("cost\n$", "cost_usd", lambda row: show.format_usd(row.cost_usd)),
-    _Column("strategy\n$", "strategy_usd", lambda row: show.format_usd(row.strategy_usd)),
-    _Column("recall\n", "recall", lambda row: show.format_share(row.recall)),
-    _Column("far recall\n(95 %)", "recall_far", lambda row: _interval_cell(row, "recall_far")),
-    _Column("pointer\n%", "pointer_rate", lambda row: show.format_percent(row.pointer_rate)),
-    _Column("lost\n%", "lost_rate", lambda row: show.format_percent(row.lost_rate)),
-    _Column(
-        "question\ntokens",
-        "question_tokens_mean",
-        lambda row: show.format_count(row.question_tokens_mean),
-    ),
-    _Column(
-        "question\nover %",
-        "question_overflow_rate",
-        lambda row: show.format_percent(row.question_overflow_rate),
-    ),
-    _Column(
-        "evidence\npointer %",
-        "evidence_pointer_rate",
-        lambda row: show.format_percent(row.evidence_pointer_rate),
-    ),
-    _Column(
-        "evidence\nrecall (95 %)",
-        "evidence_recall",
-        lambda row: _interval_cell(row, "evidence_recall"),
-    ),
-    _Column(
-        "answer in\nview (95 %)",
-        "answer_containment",
-        lambda row: _interval_cell(row, "answer_containment"),
-    ),
-    _Column(
-        "chance\nanswer %", "answer_chance", lambda row: show.format_percent(row.answer_chance)
-    ),
-    _Column(
-        "canaries kept\n(95 %)", "survival_end", lambda row: _interval_cell(row, "survival_end")
-    ),
-)
-
 _DROP_ORDER = (
-    "canaries kept\n(95 %)",
-    *(
-        "\npeak",
-        "lost\n%",
-        "pointer\n%",
-        "recall\n",
-        "cached\n%",
-        "invalid\n%",
-        "evidence\npointer %",
-    ),
-    "chance\nanswer %",
-    *("question\ntokens", "question\nover %"),
+    *("survival_end", "tokens_peak", "lost_rate", "pointer_rate", "recall", "cached_share"),
+    *("invalid_rate", "evidence_pointer_rate", "answer_chance"),
+    *("question_tokens_mean", "question_overflow_rate"),
 )
-"heads of the columns that a narrow terminal does without, what is missed least first"
+"scores whose columns a narrow terminal does without, what is missed least first"
 _EXTRA_NAME_WIDTH = (
     12  # more than the least that names take, where there are so many columns to leave out
 )
@@ -104,14 +43,9 @@ _PROBE_COLUMNS = (
     "survival_end",
 )
 "columns that only recordings with questions, or with canaries, have"
+_INTERVAL_MARK = "(95 %)"
 _HIDE_WHEN_ZERO = ("strategy_usd", "evidence_pointer_rate")
 "columns that are shown where there is anything"
-_MARKDOWN_HEADS = {
-    "tokens_mean": "tokens mean",
-    "tokens_peak": "tokens peak",
-    "question_overflow_rate": "question over %",
-}
-"heads that need the one beside them, as they are where there is none"
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
@@ -127,20 +61,18 @@ def leaderboard_json(results: Results) -> str:
 def leaderboard_text(results: Results, min_recall: float) -> str:
     """The table, what its columns mean, what is behind it, and the verdict as the last line."""
     board = results.leaderboard()
-    known = {figure.head: figure for figure in _COLUMNS if _is_shown(figure.column, board)}
-    cells_by_head = {
-        head: [figure.cell(row) for row in board.itertuples()] for head, figure in known.items()
-    }
+    scores = {score.heading: score for score in _shown_scores(results.scores, board)}
+    cells_by_head = {head: _cells(score, board) for head, score in scores.items()}
     names = [*board["strategy"].map(short_strategy)]
     room = show.output_width() - (
         _EXTRA_NAME_WIDTH if _is_shown("question_tokens_mean", board) else 0
     )
-    shown = show.fit_columns({"\nstrategy": names, **cells_by_head}, _DROP_ORDER, room)
-    figures = [known[head] for head in shown[1:]]
-    heads = ["\nstrategy", *(figure.head for figure in figures)]
+    heading_of = {score.name: head for head, score in scores.items()}
+    drop_order = [heading_of[name] for name in _DROP_ORDER if name in heading_of]
+    heads = show.fit_columns({"\nstrategy": names, **cells_by_head}, drop_order, room)
     rows = rows_by_limit(board, heads, cells_by_head, results.manifest["spec"]["limits"])
-    left = {0, *(i for i, head in enumerate(heads) if "(95 %)" in head)}
-    told_of = {figure.column for figure in figures}
+    left = {0, *(i for i, head in enumerate(heads) if _INTERVAL_MARK in head)}
+    told_of = [scores[head] for head in heads[1:]]
     notes = [Text(sentence, style="dim") for sentence in _notes(results, board, told_of)]
     text = show.render_to_text(show.make_table(heads, rows, left), Text(), *notes)
     verdict = results.verdict(min_recall)
@@ -152,23 +84,22 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
 def leaderboard_markdown(results: Results) -> str:
     """A table for each limit, every column that was measured, controls last, and what they mean."""
     board, limits_as_given = results.leaderboard(), _limits_as_given(results)
-    figures = [figure for figure in _COLUMNS if _is_shown(figure.column, board)]
-    heads = [
-        "strategy",
-        *(_MARKDOWN_HEADS.get(f.column, " ".join(f.head.split())) for f in figures),
-    ]
+    scores = _shown_scores(results.scores, board)
+    columns = [_cells(score, board) for score in scores]
+    heads = ["strategy", *(" ".join(score.heading.split()) for score in scores)]
+    is_control = [bool(control_name(str(name))) for name in board["strategy"]]
     parts = []
     for limit in dict.fromkeys(board["limit"]):
-        rows = [*board[board["limit"] == limit].itertuples()]
+        here = [i for i, each in enumerate(board["limit"]) if each == limit]
         cells = [
-            [_markdown_name(str(row.strategy)), *(figure.cell(row) for figure in figures)]
-            for row in sorted(rows, key=lambda row: bool(control_name(str(row.strategy))))
+            [_markdown_name(str(board["strategy"][i])), *(column[i] for column in columns)]
+            for i in sorted(here, key=is_control.__getitem__)
         ]
         parts += [
             f"Within {describe_limit(limits_as_given.get(limit, limit))}:",
             markdown_table(heads, cells),
         ]
-    return "\n\n".join([*parts, *_notes(results, board, {f.column for f in figures})])
+    return "\n\n".join([*parts, *_notes(results, board, scores)])
 
 
 def short_strategy(strategy: str) -> str:
@@ -233,14 +164,25 @@ def _markdown_name(strategy: str) -> str:
     return f"`{short_strategy(strategy)}`{' (control)' if control_name(strategy) else ''}"
 
 
-def _interval_cell(row: Any, score: str) -> str:
-    """A share with its interval."""
-    return show.format_share_interval(
-        *(getattr(row, f"{score}{bound}") for bound in ("", "_low", "_high"))
-    )
+def _shown_scores(scores: Iterable[Score], board: pd.DataFrame) -> list[Score]:
+    return [score for score in scores if score.heading and _is_shown(score.name, board)]
 
 
-def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Iterator[str]:
+def _cells(score: Score, board: pd.DataFrame) -> list[str]:
+    """The column of a score, written as its unit and its heading ask for."""
+    values = board[score.name]
+    if score.unit == "USD":
+        return [show.format_usd(value) for value in values]
+    if score.unit != "share":
+        return [show.format_count(value) for value in values]
+    if _INTERVAL_MARK in score.heading:
+        bounds = (board[f"{score.name}_{bound}"] for bound in ("low", "high"))
+        return [show.format_share_interval(*three) for three in zip(values, *bounds, strict=True)]
+    write = show.format_percent if "%" in score.heading else show.format_share
+    return [write(value) for value in values]
+
+
+def _notes(results: Results, board: pd.DataFrame, shown: Collection[Score]) -> Iterator[str]:
     """What is behind the table, and what those of its columns mean that are shown."""
     manifest = results.manifest
     n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
@@ -262,29 +204,7 @@ def _notes(results: Results, board: pd.DataFrame, shown: Collection[str]) -> Ite
             "by itself; no model was asked. An answer that must be worked out stands nowhere, and a "
             "short one stands somewhere by chance."
         )
-    reserve = manifest["spec"].get("reserve", 0)
-    less = f" less {reserve:,} for the reply" if reserve else ""
-    legend = (
-        ("overflow_rate", f"over: requests larger than the limit{less}"),
-        ("invalid_rate", "invalid: a provider would refuse them"),
-        ("cached_share", "cached: tokens read from the prompt cache"),
-        ("strategy_usd", "strategy $: the strategy's own model calls, which cost includes"),
-        ("recall", "recall: what the agent used next that was still in view (availability: an "
-         "upper bound)"),
-        ("recall_far", f"far recall: what was last said over {FAR_TOKENS:,} tokens before, with its "
-         "interval over clusters"),
-        ("pointer_rate", "pointer: not in view but can be fetched again"),
-        ("lost_rate", "lost: neither"),
-        ("question_overflow_rate", "question: requests that put a question, their mean tokens and how "
-         "many are too large"),
-        ("evidence_pointer_rate", "evidence pointer: evidence that is not in view but can be fetched "
-         "again"),
-        ("evidence_recall", "evidence recall: share of a question's evidence messages that is in view"),
-        ("answer_containment", "answer in view: questions of which an answer stands in what is sent"),
-        ("answer_chance", "chance answer: the same where none of the evidence is in view"),
-        ("survival_end", "canaries kept: share in view at the end of each recording"),
-    )  # fmt: skip
-    if words := "; ".join(meaning for column, meaning in legend if column in shown):
+    if words := "; ".join(score.legend for score in shown if score.legend):
         yield f"{words[:1].upper()}{words[1:]}."
     yield describe_counting(manifest, "cost_usd" in board)
     for strategy, counts in manifest.get("fallbacks", {}).items():

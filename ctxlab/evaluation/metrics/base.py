@@ -54,6 +54,11 @@ class Score:
     "whether a bootstrap interval stands beside it"
     better: Literal["higher", "lower", ""] = ""
     "which way is better; empty where that depends"
+    heading: str = ""
+    """the heading of its column in the printed leaderboard, in two lines; without one it has no column
+    there. A share is printed with its interval below ``(95 %)`` and in per cent below another ``%``."""
+    legend: str = ""
+    "what the heading means, printed below the leaderboard"
 
 
 @runtime_checkable
@@ -98,7 +103,17 @@ class PerRequestMetric:
     def scores(self) -> tuple[Score, ...]:
         """Its mean over requests."""
         c = self.column
-        return (Score(f"{c.name}_mean", f"mean of: {c.meaning}", c.unit, "ratio", c.name),)
+        return (
+            Score(
+                f"{c.name}_mean",
+                f"mean of: {c.meaning}",
+                c.unit,
+                "ratio",
+                c.name,
+                heading=f"{c.name}\nmean",
+                legend=f"{c.name}: {c.meaning}",
+            ),
+        )
 
     @property
     def observers(self) -> Mapping[str, RequestObserver]:

@@ -53,6 +53,7 @@ class CostMetric:
             "sum",
             "cost_usd",
             better="lower",
+            heading="cost\n$",
         ),
         Score(
             "strategy_usd",
@@ -61,6 +62,8 @@ class CostMetric:
             "sum",
             "strategy_usd",
             better="lower",
+            heading="strategy\n$",
+            legend="strategy $: the strategy's own model calls, which cost includes",
         ),
         Score(
             "cached_share",
@@ -70,6 +73,8 @@ class CostMetric:
             "cached",
             "tokens",
             better="higher",
+            heading="cached\n%",
+            legend="cached: tokens read from the prompt cache",
         ),
     )
     observers: ClassVar[Mapping[str, RequestObserver]] = {}

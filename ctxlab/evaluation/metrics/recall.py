@@ -80,18 +80,65 @@ class RecallMetric:
         Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
     )
     scores = (
-        Score("recall", "share of what is used next that is in view", "share", "ratio", "seen",
-              "arguments", interval=True, better="higher"),
-        Score("recall_near", "the same for what was last said recently", "share", "ratio",
-              "near_seen", "near_arguments", interval=True, better="higher"),
-        Score("recall_far", "the same for what was last said more than 4,000 tokens before", "share",
-              "ratio", "far_seen", "far_arguments", interval=True, better="higher"),
-        Score("pointer_rate", "share that is not in view but can be fetched again", "share", "ratio",
-              "pointed", "arguments"),
-        Score("lost_rate", "share that is neither in view nor fetchable", "share", "ratio", "lost",
-              "arguments", better="lower"),
+        Score(
+            "recall",
+            "share of what is used next that is in view",
+            "share",
+            "ratio",
+            "seen",
+            "arguments",
+            interval=True,
+            better="higher",
+            heading="recall\n",
+            legend="recall: what the agent used next that was still in view (availability: an upper "
+            "bound)",
+        ),
+        Score(
+            "recall_near",
+            "the same for what was last said recently",
+            "share",
+            "ratio",
+            "near_seen",
+            "near_arguments",
+            interval=True,
+            better="higher",
+        ),
+        Score(
+            "recall_far",
+            "the same for what was last said more than 4,000 tokens before",
+            "share",
+            "ratio",
+            "far_seen",
+            "far_arguments",
+            interval=True,
+            better="higher",
+            heading="far recall\n(95 %)",
+            legend=f"far recall: what was last said over {FAR_TOKENS:,} tokens before, with its "
+            "interval over clusters",
+        ),
+        Score(
+            "pointer_rate",
+            "share that is not in view but can be fetched again",
+            "share",
+            "ratio",
+            "pointed",
+            "arguments",
+            heading="pointer\n%",
+            legend="pointer: not in view but can be fetched again",
+        ),
+        Score(
+            "lost_rate",
+            "share that is neither in view nor fetchable",
+            "share",
+            "ratio",
+            "lost",
+            "arguments",
+            better="lower",
+            heading="lost\n%",
+            legend="lost: neither",
+        ),
         Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
-    )  # fmt: skip
+    )
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
 
     def measure(

@@ -40,7 +40,15 @@ class UsageMetric:
         Column("fallbacks", "of these, made without the model in whole or in part", "texts"),
     )
     scores = (
-        Score("tokens_mean", "tokens a request, mean", "tokens", "ratio", "tokens", better="lower"),
+        Score(
+            "tokens_mean",
+            "tokens a request, mean",
+            "tokens",
+            "ratio",
+            "tokens",
+            better="lower",
+            heading="tokens\nmean",
+        ),
         Score(
             "tokens_peak",
             "tokens of the largest request",
@@ -48,9 +56,23 @@ class UsageMetric:
             "max",
             "tokens",
             better="lower",
+            heading="tokens\npeak",
         ),
-        Score("tokens_total", "tokens of all requests", "tokens", "sum", "tokens", better="lower"),
-        Score("messages_mean", "messages a request, mean", "messages", "ratio", "messages"),
+        Score(
+            "tokens_total",
+            "tokens of all requests",
+            "tokens",
+            "sum",
+            "tokens",
+            better="lower",
+        ),
+        Score(
+            "messages_mean",
+            "messages a request, mean",
+            "messages",
+            "ratio",
+            "messages",
+        ),
         Score(
             "overflow_rate",
             "share of requests that are too large",
@@ -58,6 +80,8 @@ class UsageMetric:
             "ratio",
             "overflow",
             better="lower",
+            heading="over\n%",
+            legend="over: requests larger than the limit less the reserve",
         ),
         Score(
             "panic_rate",

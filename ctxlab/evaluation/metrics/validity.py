@@ -43,6 +43,8 @@ class ValidityMetric:
             "ratio",
             "invalid",
             better="lower",
+            heading="invalid\n%",
+            legend="invalid: a provider would refuse them",
         ),
     )
     observers: ClassVar[Mapping[str, RequestObserver]] = {}

@@ -215,11 +215,11 @@ def test_markdown_has_a_table_for_each_limit_with_the_controls_last(
     assert [parts[0], parts[2]] == ["Within 300 tokens:", "Within 50 % of each recording:"]
     head, rule, *rows = parts[1].split("\n")
     shown = [
-        "question tokens",
-        "question over %",
         "evidence recall (95 %)",
         "answer in view (95 %)",
         "chance answer %",
+        "question tokens",
+        "question over %",
     ]
     assert head == f"| strategy | {' | '.join(shown)} |"
     assert set(rule) == set("| -:")
