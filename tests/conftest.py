@@ -19,12 +19,13 @@ from ctxlab.tokens.counter import TokenCounter
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 # How many examples each property is tried with: few by default, more in ``nox -s properties``, and
 # new ones every time in ``nox -s thorough``.
-for _name, _examples in (("quick", 10), ("many", 60)):
+for _name, _examples, _steps in (("quick", 10, 20), ("many", 60, 50)):
     settings.register_profile(
         _name,
         derandomize=True,
         deadline=None,
         max_examples=_examples,
+        stateful_step_count=_steps,
         suppress_health_check=_SLOW,
     )
 settings.register_profile(
@@ -43,9 +44,13 @@ settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the first case of a test marked ``smoke=True`` in the default suite."""
+    """Mark what needs the real recordings; keep the first case of ``smoke=True`` in the default."""
     seen: set[str] = set()
     for item in items:
+        if "recorded" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
+            "recordings"
+        ):
+            item.add_marker("recordings")
         name = item.nodeid.partition("[")[0]
         for mark in [mark for mark in item.own_markers if mark.kwargs.get("smoke")]:
             if name not in seen:

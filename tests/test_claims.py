@@ -50,7 +50,6 @@ def table(name: str) -> list[list[str]]:
     return rows(script().written(TEXT)[name])
 
 
-@pytest.mark.recordings
 def test_the_tables_are_what_the_script_gives(
     claims: ModuleType, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +82,6 @@ def test_windows_differ_between_scaffolds_and_ten_is_enough_for_none() -> None:
     assert int(smallest["mini-swe-agent"]) > int(smallest["openhands"])
 
 
-@pytest.mark.recordings
 def test_masking_many_results_at_a_time_costs_less_than_full_history_even_with_a_cache(
     claims: ModuleType, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

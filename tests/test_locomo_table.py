@@ -42,7 +42,6 @@ def locomo(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXLAB_DATA", str(recorded))
 
 
-@pytest.mark.recordings
 def test_the_table_is_what_the_command_gives(
     locomo: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +50,6 @@ def test_the_table_is_what_the_command_gives(
     assert capsys.readouterr().out.strip() == block("table")
 
 
-@pytest.mark.recordings
 def test_the_categories_are_what_the_code_gives(
     locomo: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

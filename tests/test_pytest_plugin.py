@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,7 @@ from ctxlab.formats import write
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[1]
-INSTALLED = any(each.value == "ctxlab.pytest_plugin" for each in entry_points(group="pytest11"))
-OPTIONS = (
-    "--strict-markers",
-    "-W",
-    "error",
-    *(() if INSTALLED else ("-p", "ctxlab.pytest_plugin")),
-)
+OPTIONS = ("--strict-markers", "-W", "error", "-p", "ctxlab.pytest_plugin", "-p", "xdist")
 
 TESTS = """
 import pytest
@@ -95,6 +88,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     """A folder of six recordings in three clusters."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    # Other plugins of this environment may load and print what they like.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (pytester.path / "logs").mkdir()
     for number in range(6):
         write([a_recording(number)], pytester.path / "logs" / f"{number}.jsonl")
@@ -192,7 +187,7 @@ def test_strict(): pass
 
 
 def test_a_run_that_does_not_use_it_loads_nothing_of_it_and_prints_nothing(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    project: pytest.Pytester,
 ) -> None:
     project.makepyfile(
         """
@@ -205,13 +200,12 @@ def test_loaded():
     assert not heavy & set(sys.modules)
 """
     )
-    # Other plugins of this environment may load what they like.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     result = project.runpytest_subprocess("-p", "ctxlab.pytest_plugin", "-W", "error")
     result.assert_outcomes(passed=1)
     assert "ctxlab" not in text(result)
 
 
+@pytest.mark.e2e
 def test_it_is_imported_in_a_moment() -> None:
     """The whole package takes hundreds of times as long to import: so little beside pytest itself."""
     code = (

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``ctxlab --help`` answers 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             _add_current_folder_to_path()
             with sigterm_as_keyboard_interrupt():
-                code = app(
+                code = _build_command().main(
                     None if argv is None else list(argv),
                     prog_name="ctxlab",
                     standalone_mode=False,
@@ -128,6 +129,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == _EXIT_CANCELLED:  # which some versions of typer return and others raise
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+@functools.cache
+def _build_command() -> Any:
+    """The parser of all commands, which takes a while to make."""
+    return typer.main.get_command(app)
 
 
 def _add_current_folder_to_path() -> None:

@@ -86,6 +86,7 @@ def test_bad_input_ends_with_a_sentence(case: str, run: Run, bad: Path) -> None:
     assert "Traceback" not in said.err
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("command", ["eval", "compare", "tune", "gate", "canaries", "next-action",
                                      "probe", "describe", "convert", "calibrate", "strategies",
                                      "formats", "metrics", "datasets list"])  # fmt: skip
@@ -154,6 +155,7 @@ def test_cancelling_says_so(bad: Path, how: str, delay: float) -> None:
     assert err.strip() == b"Cancelled"
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 def test_what_was_half_done_is_cleared_away_on_termination(bad: Path) -> None:
     many = bad / "many.jsonl"

@@ -130,6 +130,7 @@ def test_a_replay_that_asks_leaves_the_very_same_requests(
     assert (len(traces[0].preview_entries), traces[1].preview_entries) == (len(at), [])
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", ACTING)
 @given(messages=conversations(), at=places(), limit=limits())
 def test_what_is_previewed_is_what_would_be_sent_if_it_had_been_said(
@@ -160,6 +161,7 @@ def test_what_is_previewed_is_what_would_be_sent_if_it_had_been_said(
         assert sum(entry.tokens for entry in entries) == sum(map(counter.count_message, sent[-1]))
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("name", BASELINES)
 @settings(max_examples=8)
 @given(messages=conversations(), at=places(), limit=st.sampled_from([700, 1500, 10**6]))

@@ -416,7 +416,6 @@ def test_text_of_a_message_with_a_canary_reads_on() -> None:
     assert "\nThe plans" in text
 
 
-@pytest.mark.recordings
 @pytest.mark.parametrize("name", ["claude-code-entireio", "mini-swe-agent"])
 def test_on_real_recordings_a_canary_survives_where_a_reader_finds_it(
     recorded: Path, name: str, counter: TokenCounter
@@ -430,7 +429,6 @@ def test_on_real_recordings_a_canary_survives_where_a_reader_finds_it(
             check(changed, parse_strategy(spec), 16_000, counter)
 
 
-@pytest.mark.recordings
 def test_on_real_recordings_a_rolling_summary_has_a_cliff_and_a_mask_forgets_tools(
     recorded: Path,
 ) -> None:

@@ -73,6 +73,7 @@ def troubled(call: Call) -> Action:
     return "word " * int(chance * 60)
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_bound_holds_on_the_servers_bill_whatever_goes_wrong(seed: int, tmp_path: Path) -> None:
     requests = [question(f"{seed} {i} " + "word " * (i * 7 % 50)) for i in range(120)]

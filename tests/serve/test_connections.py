@@ -239,6 +239,7 @@ def test_a_request_with_the_token_may_take_its_time_and_so_may_the_next(
         assert rest(both).count(b"done") == 2
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "request_",
     [

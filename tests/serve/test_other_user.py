@@ -130,7 +130,12 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
             line = servers[-1].stderr.readline()
             addresses[which] = line[line.index("http://") :].strip().removesuffix("/mcp")
         try:
-            yield {**addresses, "workspace": str(workspace)}
+            with httpx.Client(
+                base_url=addresses["http"], headers=bearer(TOKEN), trust_env=False
+            ) as client:
+                said = client.post("/chat", json={"message": "who am I?"}, timeout=120).json()
+            assert said["response"] == "Done."
+            yield {**addresses, "workspace": str(workspace), "session": said["session_id"]}
         finally:
             for server in servers:
                 server.terminate()
@@ -140,10 +145,8 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
 def requests(served: dict[str, str]) -> list[tuple[str, str, str, str | None]]:
     """Every route of the document, and others, of both servers."""
     with httpx.Client(base_url=served["http"], headers=bearer(TOKEN), trust_env=False) as client:
-        said = client.post("/chat", json={"message": "who am I?"}, timeout=120).json()
         document = client.get("/openapi.json").json()
-    assert said["response"] == "Done."
-    values = {"path": quote(served["workspace"], safe=""), "id": said["session_id"], "turn": "1"}
+    values = {"path": quote(served["workspace"], safe=""), "id": served["session"], "turn": "1"}
     bodies: dict[str, Any] = {
         "/chat": {"message": "hi"},
         "/sessions": {"workspacePath": served["workspace"]},

@@ -89,7 +89,6 @@ def test_every_format_can_be_listed_read_and_searched(sample: Path, tmp_path: Pa
         assert get_contents(logs, session.id).total_turns == logs.count_turns(session.id)
 
 
-@pytest.mark.recordings
 def test_the_real_logs_can_be_listed_read_and_searched(recorded: Path) -> None:
     """Seed 003, list_sessions: a folder of imported logs, read only."""
     logs = LogLibrary(recorded)

@@ -59,6 +59,7 @@ def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
     assert not ValidityMetric().measure(prepared, [trace])["invalid"].any()
 
 
+@pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", PANICS)
 @given(messages=conversations() | strange_conversations(), limit=limits())
 def test_with_panic_last_a_request_fits_or_is_reported_as_stuck(

@@ -185,7 +185,6 @@ def test_on_bundled_recordings(counter: TokenCounter) -> None:
     hold(list(zip(prepared_recordings, (7_000, 14_000, 14_000, 5_000, 5_000), strict=True)))
 
 
-@pytest.mark.recordings
 @pytest.mark.filterwarnings("ignore::ctxlab.strategies.summaries.llm.SummaryWarning")
 def test_on_real_recordings(recorded: Path, counter: TokenCounter) -> None:
     prepared_recordings = []

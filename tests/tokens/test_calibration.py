@@ -244,7 +244,6 @@ def test_a_broken_profile_names_its_file(tmp_path: Path, content: bytes) -> None
         read_profile(path)
 
 
-@pytest.mark.recordings
 def test_claude_is_within_three_per_cent_of_its_bills_on_sessions_left_out(recorded: Path) -> None:
     folders = [recorded / name for name in ("claude-code-entireio", "pi-mono")]
     there = [folder for folder in folders if folder.is_dir()]

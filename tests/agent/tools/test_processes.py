@@ -167,6 +167,7 @@ def test_a_command_that_tidies_up_when_asked_to_end_may_do_so(
     assert not (tmp_path / "lock").exists()
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize("way", ["sleep {} &", "setsid sleep {} &", "yes {} &"])
 def test_what_is_left_in_the_background_holds_nobody_up_and_goes_on_under_its_id(
     processes: ProcessManager, mark: str, way: str
@@ -277,6 +278,7 @@ def test_a_command_that_kills_its_supervisor_dies_with_it(
     assert soon(lambda: not sleeping(mark))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("how", ["KILL", "STOP"])
 def test_what_left_its_session_does_not_outlive_a_supervisor_that_was_put_out_of_action(
     processes: ProcessManager, mark: str, how: str, monkeypatch: pytest.MonkeyPatch
@@ -366,6 +368,7 @@ def test_an_interruption_ends_the_whole_tree_and_goes_on(mark: str, then: str, g
     assert sleeping(mark) == []
 
 
+@pytest.mark.e2e
 def test_an_interrupted_program_that_does_not_listen_again_leaves_nothing(mark: str) -> None:
     with program(WAIT, mark) as started:
         assert both_families_have_come(mark)

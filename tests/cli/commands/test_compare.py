@@ -61,6 +61,7 @@ def test_equal_tokens_says_which_limit_that_takes(run: Run, logs: Path) -> None:
     assert rows["tokens_mean"]["limit_b"] != 4000
 
 
+@pytest.mark.e2e
 def test_tables_are_written_for_papers(run: Run, logs: Path) -> None:
     assert run("compare", logs, *PAIR, *LIMIT, "--latex").out.startswith(r"\begin{tabular}")
     assert run("compare", logs, *PAIR, *LIMIT, "--markdown").out.startswith("| a | b |")
@@ -138,6 +139,7 @@ def test_the_very_pair_that_was_named_is_replayed_and_compared(
     assert said.out == same.out
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     "choices", [("panic @ 4k", "panic @ 3k"), ("panic", "-l", "4k", "-l", "3k")]
 )

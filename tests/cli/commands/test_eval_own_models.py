@@ -76,7 +76,6 @@ def test_a_model_that_an_experiment_names_is_said_where_recordings_are_of_anothe
     assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in said
 
 
-@pytest.mark.recordings
 @pytest.mark.parametrize(
     "folder", ["claude-code-entireio", "codex-format-samples", "mini-swe-agent"]
 )

@@ -34,7 +34,6 @@ def test_a_strategy_that_does_not_look_at_its_limit_says_no() -> None:
         find_equal_tokens_limit(recordings, "tool_stubs(keep=3)", 100)
 
 
-@pytest.mark.recordings
 def test_masking_and_a_window_of_equal_tokens_on_real_logs(recorded: Path) -> None:
     recordings = list(load(recorded / "claude-code-entireio"))
     model, mask = "claude-opus-4-5", "observation_mask(keep=10)"

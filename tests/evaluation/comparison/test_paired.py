@@ -247,7 +247,6 @@ def test_it_is_written_as_text_markdown_latex_and_html() -> None:
     assert json.loads(found.table.to_json(orient="records"))[0]["a"] == "full()"
 
 
-@pytest.mark.recordings
 def test_on_tau_bench_a_task_is_one_witness(recorded: Path) -> None:
     recordings = list(load(recorded / "tau-bench"))
     found = evaluate(recordings, ["observation_mask(keep=3)", "sliding_window()"], 0.6)

@@ -310,7 +310,6 @@ def on(folder: Path, limits: tuple[int, ...]) -> Results:
     )
 
 
-@pytest.mark.recordings
 @pytest.mark.parametrize("name", ["locomo", "longmemeval"])
 def test_on_real_questions_the_controls_bound_the_strategies(recorded: Path, name: str) -> None:
     results = on(recorded / name, (4000, 16_000))

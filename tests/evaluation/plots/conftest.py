@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib
 import pytest
@@ -45,10 +44,10 @@ def recorded(name: str, reads: int = 12) -> Recording:
     return Recording(name, tuple(messages))
 
 
-@pytest.fixture
-def recordings(tmp_path: Path) -> list[Recording]:
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
     """Five recordings, read from a file as a user's are."""
-    path = tmp_path / "made.jsonl"
+    path = tmp_path_factory.mktemp("recordings") / "made.jsonl"
     names = ("alpha", "beta", "gamma", "delta", "omega")
     write([recorded(name, 9 + i) for i, name in enumerate(names)], path)
     return list(load([path]))

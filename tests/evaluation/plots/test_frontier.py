@@ -33,7 +33,7 @@ STRATEGIES = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def results(recordings: list[Recording]) -> Results:
     return evaluate(recordings, STRATEGIES, (0.3, 0.6))
 

@@ -319,7 +319,6 @@ def test_an_empty_recording_is_listed_and_asked_nothing() -> None:
 # --- real recordings --------------------------------------------------------------------------------
 
 
-@pytest.mark.recordings
 @pytest.mark.parametrize(
     "name", ["claude-code-entireio", "mini-swe-agent", "tau-bench", "openhands"]
 )

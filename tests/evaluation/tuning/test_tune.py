@@ -141,7 +141,6 @@ def test_halving_finds_what_trying_everything_finds_and_replays_less(
     assert (halved.trials.loc[halved.trials["left"] == "", "rounds"] == last).all()
 
 
-@pytest.mark.recordings
 def test_halving_loses_little_on_real_recordings(recorded: Path) -> None:
     folder = recorded / "openhands"
     if not folder.is_dir():

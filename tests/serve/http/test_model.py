@@ -121,6 +121,7 @@ def said_or_refused(client: httpx.Client, id: str) -> str:
     return "fine" if response.status_code == 200 and "fine" in response.text else ""
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(("action", "status"), [(401, 502), (500, 503), (Fault.DROP, 503)])
 def test_a_model_that_refuses_or_fails_is_told_with_its_status(
     tmp_path: Path, action: object, status: int

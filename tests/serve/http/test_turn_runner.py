@@ -98,6 +98,7 @@ def test_events_come_as_they_happen(tmp_path: Path) -> None:
     assert times["tool_result"] - times["tool_call"] > 0.5
 
 
+@pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -270,7 +271,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
     tmp_path: Path, number: signal.Signals

@@ -204,7 +204,7 @@ def test_a_whole_interaction_is_given_by_the_id_of_any_turn_of_it(store: Session
     assert first["next"]["turn"] == 3
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 def test_a_turn_of_two_megabytes_is_cut_and_the_rest_is_had_by_its_offset(
     store: SessionStore,
 ) -> None:
@@ -382,7 +382,6 @@ def test_nothing_is_written_by_any_tool(kind: str, tmp_path: Path) -> None:
     assert before == ([store.recording(id) for id in (PARSER, LONG, EARLIER)], store.sessions())
 
 
-@pytest.mark.recordings
 def test_imported_logs_are_served_like_a_store(recorded: Path) -> None:
     logs = LogLibrary(recorded / "claude-code-entireio")
     (listed,) = run(asked(Client(make_server(logs)), ("list_sessions", {"limit": 100})))
