@@ -67,7 +67,7 @@ def simulations(session: nox.Session) -> None:
 @nox.session
 def e2e(session: nox.Session) -> None:
     """Starts programs, servers and terminals, and interrupts and kills them."""
-    run_part(session, "e2e")
+    run_part(session, "e2e", CTXLAB_KILLS="12")
 
 
 @nox.session
@@ -94,7 +94,7 @@ def evals(session: nox.Session) -> None:
 @nox.session
 def full(session: nox.Session) -> None:
     """Runs every test: the default suite and all parts that it leaves out."""
-    run_part(session, "", CTXLAB_HYPOTHESIS="many")
+    run_part(session, "", CTXLAB_HYPOTHESIS="many", CTXLAB_KILLS="12")
 
 
 @nox.session

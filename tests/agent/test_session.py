@@ -307,7 +307,7 @@ AgentSession.start(store, agent, id=id).run("Go")
 """
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 def test_a_killed_process_loses_nothing_and_its_open_calls_are_answered(
     opened: Open, tmp_path: Path
 ) -> None:

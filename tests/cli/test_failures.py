@@ -107,6 +107,7 @@ def test_a_broken_line_names_the_way_around_it(run: Run, bad: Path) -> None:
     assert "--on-error skip" in run("eval", "broken.jsonl", "-l", "4k").err
 
 
+@pytest.mark.e2e
 def test_the_program_exits_as_the_function_returns(program: Run, bad: Path) -> None:
     said = program("eval", "nowhere", cwd=bad)
     assert said == (2, "", "ctxlab: nowhere: no such file or folder\n")
@@ -126,6 +127,7 @@ def test_an_unexpected_failure_is_named_and_not_hidden(
     assert "Traceback" in run("eval", "logs", "-s", "odd_tricks.first").err
 
 
+@pytest.mark.e2e
 def test_a_closed_pipe_is_no_failure(program: Run, bad: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -57,6 +57,7 @@ def test_a_run_by_another_model_is_refused(run: Run, logs: Path, tmp_path: Path)
     assert "a run over the same recordings with another model" in said.err
 
 
+@pytest.mark.e2e
 def test_a_run_over_the_same_recordings_and_model_is_replaced(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_folder_that_holds_anything_else_is_refused(run: Run, logs: Path, tmp_
     assert run("eval", logs, *FEW, "--out", tmp_path / "empty").code == 0
 
 
+@pytest.mark.e2e
 def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     searched = ("-s", "panic(protect=[1, 2])", "-l", "4k", "--holdout", "0")

@@ -66,7 +66,7 @@ def serving() -> Iterator[Server]:
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server = Server(http.server_port)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server

@@ -271,6 +271,7 @@ def test_a_connection_that_was_refused_has_no_more_time_than_one_that_said_nothi
         assert set(re.findall(rb"HTTP/1.1 (\d+)", said)) <= {b"401"}
 
 
+@pytest.mark.e2e
 def test_of_too_many_pending_connections_the_oldest_is_closed_and_none_with_the_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -106,7 +106,7 @@ def test_markup_of_a_chat_in_a_text_is_text(counter: TokenCounter) -> None:
     assert counter.count_text("<|endoftext|>") > 1
 
 
-@pytest.mark.properties(smoke=True)
+@pytest.mark.properties
 @pytest.mark.parametrize("blank", [" ", "\t", "\n", " \t", "\u3000", "\r\n "])
 def test_a_million_blanks_are_counted(counter: TokenCounter, blank: str) -> None:
     text = blank * (1_000_000 // len(blank))

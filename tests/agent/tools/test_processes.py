@@ -189,6 +189,7 @@ def test_what_ends_in_the_background_is_no_longer_listed(processes: ProcessManag
     assert soon(lambda: not processes.list_running())
 
 
+@pytest.mark.e2e
 def test_leaving_the_block_ends_everything(mark: str) -> None:
     with ProcessManager() as processes:
         processes.run(FAMILY.format(mark=mark))
@@ -292,6 +293,7 @@ def test_what_left_its_session_does_not_outlive_a_supervisor_that_was_put_out_of
     assert soon(lambda: not sleeping(mark))
 
 
+@pytest.mark.e2e
 def test_a_command_that_stops_its_supervisor_does_not_stop_us(
     processes: ProcessManager, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,7 +381,7 @@ def test_an_interrupted_program_that_does_not_listen_again_leaves_nothing(mark: 
     assert soon(lambda: not sleeping(mark))
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_a_program_that_is_killed_leaves_nothing(mark: str, way: signal.Signals) -> None:
     """Seed 002, section 10.4: no orphan subprocesses, not even of a program that is killed."""

@@ -88,6 +88,7 @@ def test_planted_recordings_are_written_with_their_questions(
     assert run("canaries", logs, "--write", out, "-n", "5", "--force").code == 0
 
 
+@pytest.mark.e2e
 def test_recordings_that_were_planted_before_are_measured_as_they_are(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_strategy_without_a_limit_is_replayed_within_the_common_ones_alone(
     }
 
 
+@pytest.mark.e2e
 def test_what_equal_tokens_saved_is_compared_again_as_it_says(
     run: Run, logs: Path, tmp_path: Path
 ) -> None:

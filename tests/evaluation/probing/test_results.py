@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,11 @@ def client(server: Talker, folder: Path, **settings: object) -> CachedClient:
     return CachedClient(LiteLLMClient(server.address, "sk-test", **given), folder)  # type: ignore[arg-type]
 
 
-def sat(asked: Client, **changes: object) -> QAResults:
+def sat(
+    asked: Client, recordings: Sequence[Recording] = RECORDINGS, **changes: object
+) -> QAResults:
     given = {"limits": 0.6, "answer_model": MODEL, "progress": False, **changes}
-    return run_qa(RECORDINGS, STRATEGIES, client=asked, **given)  # type: ignore[arg-type]
+    return run_qa(recordings, STRATEGIES, client=asked, **given)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +143,18 @@ def test_what_was_saved_comes_back_equal_and_is_a_result_too(
 
 def test_the_same_run_once_more_asks_nothing_and_gives_the_same_frame(tmp_path: Path) -> None:
     with talking(honest) as server:
-        first = sat(client(server, tmp_path), judges=JUDGE, replicates=2)
+        first = sat(client(server, tmp_path), RECORDINGS[:1], judges=JUDGE, replicates=2)
         asked = server.attempts
-        second = sat(client(server, tmp_path), judges=JUDGE, replicates=2)
+        second = sat(client(server, tmp_path), RECORDINGS[:1], judges=JUDGE, replicates=2)
         assert server.attempts == asked
-        more = sat(client(server, tmp_path), judges=JUDGE, replicates=3)
+        more = sat(client(server, tmp_path), RECORDINGS[:1], judges=JUDGE, replicates=3)
         assert asked < server.attempts < 2 * asked
     assert second.equals(first)
     kept = more.answers[more.answers["replicate"] < 2].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, first.answers)
-    assert sat(CachedClient(None, tmp_path, "replay"), judges=JUDGE, replicates=2).equals(first)
+    assert sat(
+        CachedClient(None, tmp_path, "replay"), RECORDINGS[:1], judges=JUDGE, replicates=2
+    ).equals(first)
 
 
 @pytest.mark.e2e

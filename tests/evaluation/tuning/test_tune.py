@@ -110,6 +110,7 @@ def test_the_figures_are_those_of_an_evaluation() -> None:
     assert np.allclose(frontier["tuned_recall_far"], best["recall_far"])
 
 
+@pytest.mark.simulations
 def test_the_frontier_is_what_no_other_trial_that_fits_beats() -> None:
     trials = usual(rounds=1).trials
     trials = trials[trials["left"] != "there to compare with"]
@@ -161,6 +162,7 @@ def test_it_is_the_same_for_the_same_seed_and_any_number_of_workers() -> None:
     assert tuned(trips(12), seed=4).heldout_clusters != one.heldout_clusters
 
 
+@pytest.mark.simulations
 def test_fewer_trials_are_drawn_of_the_same_configurations() -> None:
     keys = [set(zip(f.trials["strategy"], f.trials["limit"], strict=True))
             for f in (usual(), usual(trials=12))]  # fmt: skip

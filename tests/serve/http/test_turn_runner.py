@@ -212,6 +212,7 @@ def test_a_client_that_goes_away_cancels_the_turn_and_kills_what_it_began(tmp_pa
         left_whole(client, tmp_path, id)
 
 
+@pytest.mark.e2e
 def test_a_chat_that_is_not_waited_for_is_cancelled(tmp_path: Path) -> None:
     mark = f"sleep 62.{os.getpid()}"
     with serving(tmp_path) as client:
@@ -313,6 +314,7 @@ def test_a_server_that_is_stopped_leaves_sessions_whole_and_no_process(
 # --- memory ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_agents_in_memory_are_bounded_and_all_sessions_go_on(tmp_path: Path) -> None:
     agents, alive = scripted(), WeakSet[Agent]()
 
@@ -328,6 +330,7 @@ def test_agents_in_memory_are_bounded_and_all_sessions_go_on(tmp_path: Path) -> 
         assert "I am 0" in chat(client, "what did I say", "0.md").json()["response"]
 
 
+@pytest.mark.e2e
 def test_an_idle_agent_is_let_go_and_its_session_resumed(tmp_path: Path) -> None:
     made: list[Path] = []
     agents = scripted()

@@ -368,7 +368,7 @@ def test_a_store_that_cannot_be_read_is_told_without_its_path(
     assert str(tmp_path) in str(record.exc_info[1])
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", ["workspace", "chunks"])
 def test_nothing_is_written_by_any_tool(kind: str, tmp_path: Path) -> None:
     store = stored(kind, tmp_path)

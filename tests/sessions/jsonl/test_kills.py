@@ -1,6 +1,6 @@
 """A process that writes to chunks is killed at any moment: what it was told is stored stays stored.
 
-``CTXLAB_KILLS`` says how often; 12 where it says nothing.
+``CTXLAB_KILLS`` says how often; 5 where it says nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.resume_window import ResumeCaps
 
-KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
+KILLS = int(os.environ.get("CTXLAB_KILLS", "5"))
 PAIRING = {"unanswered_call", "orphaned_result", "repeated_result"}
 CAPS = ResumeCaps(messages=8, message_chars=500)
 

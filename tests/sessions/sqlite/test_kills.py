@@ -1,6 +1,6 @@
 """A process that writes to a workspace is killed at any moment: what it was told is stored stays stored.
 
-``CTXLAB_KILLS`` says how often; 12 where it says nothing.
+``CTXLAB_KILLS`` says how often; 5 where it says nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ctxlab.sessions.resume_messages import build_resumed_messages, pair_tool_re
 from ctxlab.sessions.resume_window import ResumeCaps
 from ctxlab.sessions.sqlite.store import SqliteStore
 
-KILLS = int(os.environ.get("CTXLAB_KILLS", "12"))
+KILLS = int(os.environ.get("CTXLAB_KILLS", "5"))
 CAPS = ResumeCaps(messages=8, message_chars=500, summary_chars=600)
 
 # Imports once, then forks a writer for each line that it is given, and says when that has died.
