@@ -43,7 +43,7 @@ def run_uvicorn(
     try:
         import uvicorn
     except ImportError as error:
-        raise DataMissing(f"{error}: pip install 'ctxlab[serve]'") from None
+        raise DataMissing(f"{error}: run pip install '.[serve]' in a clone of ctxlab") from None
     from ctxlab.serve.connections import (
         ConnectionLimits,
         LimitedProtocol,

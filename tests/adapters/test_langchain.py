@@ -12,7 +12,9 @@ from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 
-pytest.importorskip("langchain", reason="langchain is not installed: pip install 'ctxlab[test]'")
+pytest.importorskip(
+    "langchain", reason="langchain is not installed: run pip install '.[test]' in a clone of ctxlab"
+)
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, dynamic_prompt

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("agents", reason="openai-agents is not installed: pip install 'ctxlab[test]'")
+pytest.importorskip(
+    "agents",
+    reason="openai-agents is not installed: run pip install '.[test]' in a clone of ctxlab",
+)
 
 from agents import Agent, ModelResponse, RunConfig, Runner, function_tool, set_tracing_disabled
 from agents.items import TResponseInputItem

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip(
-    "pydantic_ai", reason="pydantic-ai is not installed: pip install 'ctxlab[test]'"
+    "pydantic_ai",
+    reason="pydantic-ai is not installed: run pip install '.[test]' in a clone of ctxlab",
 )
 
 from pydantic_ai import Agent

@@ -32,7 +32,9 @@ def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
     try:
         installed = version(str(baseline.package))
     except PackageNotFoundError:
-        pytest.skip(f"{baseline.package} is not installed: pip install 'ctxlab[peers]'")
+        pytest.skip(
+            f"{baseline.package} is not installed: run pip install '.[peers]' in a clone of ctxlab"
+        )
     if installed not in baseline.product_version:
         pytest.skip(f"{baseline.product_version} is imitated, and {installed} is installed")
     recorded = recordings(Path("no such folder"))[:2]

@@ -69,7 +69,7 @@ def _show_help(context: typer.Context) -> None:
     By HTTP every request needs the token: "Authorization: Bearer TOKEN", else it is answered with 401.
     The token is that of --token or CTXLAB_TOKEN, else a random one, which is printed.
 
-    Both need: pip install 'ctxlab[serve]'.
+    Both need: pip install '.[serve]' in a clone of ctxlab.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -1,7 +1,7 @@
 """Sessions over HTTP: chat with an agent, list and resume sessions, read what was said.
 
 It answers those who have its token, and serves no folder that it was not given.
-fastapi and uvicorn are imported when an app is made: ``pip install 'ctxlab[serve]'``.
+It needs fastapi and uvicorn: ``pip install '.[serve]'`` in a clone of ctxlab.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def make_app(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise DataMissing(
-            f"the HTTP server needs {error.name}: pip install 'ctxlab[serve]'"
+            f"the HTTP server needs {error.name}: run pip install '.[serve]' in a clone of ctxlab"
         ) from None
     from ctxlab.serve.http.app import build_fastapi_app
     from ctxlab.serve.http.service import ChatService

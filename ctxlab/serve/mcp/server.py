@@ -64,7 +64,7 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
     try:
         from mcp.server import Server
     except ImportError as error:
-        raise DataMissing(f"{error}: pip install 'ctxlab[serve]'") from None
+        raise DataMissing(f"{error}: run pip install '.[serve]' in a clone of ctxlab") from None
     import anyio
     from mcp import types
 

@@ -169,7 +169,7 @@ def _adapter_factory(name: str) -> Callable[..., PeerAdapter]:
             raise
         raise DataMissing(
             f"peer:{name} runs a package that is not installed ({error.name}): "
-            "pip install 'ctxlab[peers]'"
+            "run pip install '.[peers]' in a clone of ctxlab"
         ) from None
 
     def make(settings: PeerSettings, **options: Any) -> PeerAdapter:

@@ -307,7 +307,7 @@ def test_a_missing_extra_is_named(which: str, workspace: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'ctxlab[serve]'" in done.stderr
+    assert "run pip install '.[serve]' in a clone of ctxlab" in done.stderr
 
 
 @pytest.mark.e2e

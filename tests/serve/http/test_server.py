@@ -313,7 +313,10 @@ def test_without_fastapi_it_says_how_to_get_it(tmp_path: Path) -> None:
         "except DataMissing as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "the HTTP server needs fastapi: pip install 'ctxlab[serve]'\n"
+    assert (
+        run.stdout
+        == "the HTTP server needs fastapi: run pip install '.[serve]' in a clone of ctxlab\n"
+    )
 
 
 def test_a_failure_that_nobody_expected_is_told_without_the_inside(

@@ -355,7 +355,7 @@ def test_where_the_extra_is_not_installed_the_server_says_what_to_install(
     said = subprocess.run(command, capture_output=True, text=True, input="", cwd=HERE, timeout=60)
     assert said.stdout == ""
     assert said.stderr.count("\n") == 1
-    assert "pip install 'ctxlab[serve]'" in said.stderr
+    assert "run pip install '.[serve]' in a clone of ctxlab" in said.stderr
 
 
 @pytest.mark.e2e
