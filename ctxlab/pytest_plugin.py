@@ -123,10 +123,7 @@ def _replay_once(
     from ctxlab.evaluation.metrics import METRICS
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
-    from ctxlab.strategies import (
-        as_strategy,
-        parse_strategy,
-    )
+    from ctxlab.strategies import as_strategy, parse_strategy
 
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
     recordings = [each for each in several if isinstance(each, Recording)]
@@ -181,10 +178,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> GateResults | str:
     """What became of the bounds of one marker, or why that cannot be said."""
-    from ctxlab.errors import (
-        CtxlabError,
-        SpecError,
-    )
+    from ctxlab.errors import CtxlabError, SpecError
 
     try:
         asked = _parse_marker(marker)
@@ -198,10 +192,7 @@ def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> G
 
 def _parse_marker(marker: pytest.Mark) -> dict[str, Any]:
     """What a marker was given, by name, with its bounds as tables as a file of budgets has them."""
-    from ctxlab.errors import (
-        SpecError,
-        UnknownName,
-    )
+    from ctxlab.errors import SpecError, UnknownName
     from ctxlab.evaluation.gate.config import BOUND_KINDS
 
     bounds: dict[str, dict[str, Any]] = {kind: {} for kind in BOUND_KINDS}
@@ -268,14 +259,8 @@ def _evaluate_gate(
         read_baseline,
         write_baseline,
     )
-    from ctxlab.evaluation.gate.check import (
-        GateResults,
-        check_results,
-    )
-    from ctxlab.evaluation.gate.config import (
-        GateBudget,
-        parse_bounds,
-    )
+    from ctxlab.evaluation.gate.check import GateResults, check_results
+    from ctxlab.evaluation.gate.config import GateBudget, parse_bounds
 
     results = _replay_once(item.config, *replayed).results
     strategy = str(results.requests["strategy"].iloc[0])

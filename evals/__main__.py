@@ -16,12 +16,7 @@ from typing import Any
 import typer
 
 from ctxlab.cli import app
-from ctxlab.errors import (
-    CtxlabError,
-    DataMissing,
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import CtxlabError, DataMissing, SpecError, UnknownName
 from ctxlab.evaluation.spec import read_spec
 
 HERE = Path(__file__).parent

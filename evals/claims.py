@@ -15,11 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxlab.evaluation.bootstrap import (
-    MIN_CLUSTERS,
-    RatioDifference,
-    ratio_difference,
-)
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, RatioDifference, ratio_difference
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec

@@ -8,10 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ctxlab.formats.io.datasets import (
-    find_dataset,
-    local_dataset_dir,
-)
+from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "evals" / "CLAIMS.md").read_text(encoding="utf-8")

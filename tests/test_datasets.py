@@ -14,11 +14,7 @@ from pathlib import Path
 import pytest
 
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    message_text,
-)
+from ctxlab.messages.types import Message, Recording, message_text
 from ctxlab.messages.validation import find_violations
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,10 +11,7 @@ import pandas as pd
 import pytest
 
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.spec import (
-    read_spec,
-    run_experiment,
-)
+from ctxlab.evaluation.spec import read_spec, run_experiment
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = sorted(p for p in (ROOT / "evals").glob("*.toml") if p.stem != "budgets")

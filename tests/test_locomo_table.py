@@ -10,10 +10,7 @@ import pytest
 
 from ctxlab.cli import main
 from ctxlab.formats import load
-from ctxlab.formats.io.datasets import (
-    find_dataset,
-    local_dataset_dir,
-)
+from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
 TEXT = (Path(__file__).parents[1] / "evals" / "LOCOMO.md").read_text(encoding="utf-8")
 CHATS = 7

@@ -11,18 +11,12 @@ import matplotlib as mpl
 import pytest
 from talking import talking
 
-from ctxlab import (
-    formats,
-    strategies,
-)
+from ctxlab import formats, strategies
 from ctxlab.errors import ReadError
 from ctxlab.evaluation import metrics
 from ctxlab.evaluation.tuning import SearchSpace
 from ctxlab.formats import registry as table
-from ctxlab.strategies.introspection import (
-    StrategyInfo,
-    list_strategies,
-)
+from ctxlab.strategies.introspection import StrategyInfo, list_strategies
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,20 +11,13 @@ import numpy as np
 import pytest
 from replaying import fetchable_by_eye, run, seen_by_eye
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.metrics import FAR_TOKENS
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy
-from ctxlab.strategies.registry import (
-    CONTROLS,
-    DEFAULT_LINEUP,
-)
+from ctxlab.strategies.registry import CONTROLS, DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
 
 LIMIT = 16_000

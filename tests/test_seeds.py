@@ -12,27 +12,16 @@ from typing import Any
 import pytest
 from talking import talking
 
-from ctxlab import (
-    ContextManager,
-    build_messages,
-    count_tokens,
-    find_model,
-)
+from ctxlab import ContextManager, build_messages, count_tokens, find_model
 from ctxlab.context.turns import MAX_HEADLINE_CHARS
 from ctxlab.errors import ModelRequestRejected
 from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Request
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import tool_result_cap
-from ctxlab.strategies.tool_stubs import (
-    STUB_KEY,
-    make_stub,
-)
+from ctxlab.strategies.tool_stubs import STUB_KEY, make_stub
 
 CALL = ToolCall("c1", "search_vault", '{"query": "notes"}')
 SYSTEM = {"role": "system", "content": "You help with notes."}

@@ -11,14 +11,8 @@ from itertools import takewhile
 from operator import eq
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ctxlab.agent.manager import (
-    SAFE_STRATEGY,
-    ContextManager,
-)
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.agent.manager import SAFE_STRATEGY, ContextManager
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies import Strategy
 from ctxlab.tokens.counter import DEFAULT_MODEL

@@ -21,11 +21,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Role,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Role, ToolCall
 
 __all__ = ["ContextMiddleware"]
 

@@ -13,11 +13,7 @@ from typing import Any
 from agents.run_config import CallModelData, ModelInputData
 
 from ctxlab.adapters.base import ConversationPool
-from ctxlab.adapters.responses_format import (
-    ResponseItems,
-    items_from_message,
-    messages_from_items,
-)
+from ctxlab.adapters.responses_format import ResponseItems, items_from_message, messages_from_items
 from ctxlab.messages.types import Message
 
 __all__ = ["context_filter"]

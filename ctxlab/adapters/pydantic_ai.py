@@ -26,10 +26,7 @@ from pydantic_ai.messages import (
 )
 
 from ctxlab.adapters.base import ConversationPool
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 __all__ = ["context_processor"]
 

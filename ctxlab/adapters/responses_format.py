@@ -11,15 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    ToolCall,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 __all__ = ["ResponseItems", "items_from_message", "messages_from_items"]
 

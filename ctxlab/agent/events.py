@@ -11,11 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxlab.agent.tools.result import ToolResult
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 __all__ = [
     "AgentEvent",

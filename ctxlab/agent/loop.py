@@ -18,10 +18,7 @@ from typing import Any, Protocol
 
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab._utils.signals import defer_signals
-from ctxlab.agent.circuit_breaker import (
-    MAX_FAILURES,
-    CircuitBreaker,
-)
+from ctxlab.agent.circuit_breaker import MAX_FAILURES, CircuitBreaker
 from ctxlab.agent.context_breakdown import compute_context_breakdown
 from ctxlab.agent.events import (
     AgentEvent,
@@ -44,34 +41,13 @@ from ctxlab.agent.messages import (
     result_message,
 )
 from ctxlab.agent.plan import plan_tool
-from ctxlab.agent.tools.result import (
-    ToolResult,
-    cancelled_result,
-)
-from ctxlab.agent.tools.tool import (
-    Tool,
-    call_tool,
-    tool_not_found,
-    tools_by_name,
-)
+from ctxlab.agent.tools.result import ToolResult, cancelled_result
+from ctxlab.agent.tools.tool import Tool, call_tool, tool_not_found, tools_by_name
 from ctxlab.context.turns import GET_TURN_TOOL
-from ctxlab.errors import (
-    ModelUnavailable,
-    SessionError,
-    SpecError,
-)
+from ctxlab.errors import ModelUnavailable, SessionError, SpecError
 from ctxlab.llm import LiteLLMClient
-from ctxlab.llm.base import (
-    Client,
-    Reply,
-    Request,
-    Streamer,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.llm.base import Client, Reply, Request, Streamer
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.sessions.base import AgentPlan
 from ctxlab.strategies import contents
 from ctxlab.strategies.base import walk_strategies

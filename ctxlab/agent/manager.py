@@ -15,55 +15,20 @@ from typing import Any, SupportsFloat
 
 from ctxlab._utils.humanize import parse_quantity
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-    History,
-)
+from ctxlab.context.history import Entry, Form, History
 from ctxlab.context.preview import preview_question
 from ctxlab.context.turns import turn_span
-from ctxlab.errors import (
-    SpecError,
-    StrategyError,
-)
-from ctxlab.llm import (
-    FaultTolerantClient,
-    LiteLLMClient,
-)
-from ctxlab.llm.base import (
-    Client,
-    ModelCall,
-)
-from ctxlab.messages.inputs import (
-    MessageInput,
-    copy_message,
-    is_same_message,
-    to_plain_data,
-)
+from ctxlab.errors import SpecError, StrategyError
+from ctxlab.llm import FaultTolerantClient, LiteLLMClient
+from ctxlab.llm.base import Client, ModelCall
+from ctxlab.messages.inputs import MessageInput, copy_message, is_same_message, to_plain_data
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.messages.validation import (
-    RULES,
-    find_violations,
-)
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-    models_used,
-    parse_strategy,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.validation import RULES, find_violations
+from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.base import walk_strategies
-from ctxlab.tokens.counter import (
-    DEFAULT_MODEL,
-    TokenCounter,
-)
-from ctxlab.tokens.models import (
-    Model,
-    find_model,
-)
+from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
+from ctxlab.tokens.models import Model, find_model
 from ctxlab.tokens.profiles import TokenProfile
 
 __all__ = ["SAFE_STRATEGY", "ContextManager", "StatelessWarning", "build_messages"]

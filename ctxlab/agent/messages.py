@@ -11,20 +11,10 @@ import re
 import time
 from collections.abc import Container
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-    repair_surrogates,
-)
-from ctxlab.agent.tools.result import (
-    CANCELLED,
-    ToolResult,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
+from ctxlab.agent.tools.result import CANCELLED, ToolResult
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 __all__ = [
     "BROKEN_OFF_MARKER",

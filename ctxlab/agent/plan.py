@@ -12,10 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ctxlab.agent.tools.tool import (
-    Tool,
-    tool_from_function,
-)
+from ctxlab.agent.tools.tool import Tool, tool_from_function
 from ctxlab.sessions.base import AgentPlan
 
 __all__ = ["MAX_STEPS", "plan_tool"]

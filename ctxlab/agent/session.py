@@ -13,34 +13,13 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from ctxlab.agent.events import (
-    AgentEvent,
-    TurnFinished,
-    TurnResult,
-    collect_result,
-)
+from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
 from ctxlab.agent.loop import Agent
-from ctxlab.context.turns import (
-    TurnCounter,
-    set_turn_offset,
-)
-from ctxlab.errors import (
-    SessionConflict,
-    SessionError,
-    SpecError,
-)
+from ctxlab.context.turns import TurnCounter, set_turn_offset
+from ctxlab.errors import SessionConflict, SessionError, SpecError
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-    Session,
-    SessionStore,
-)
-from ctxlab.sessions.resume_messages import (
-    MessageUnit,
-    build_resumed_messages,
-    interrupted_result,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
+from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
 
 __all__ = ["AgentSession", "TurnObserver"]
 

@@ -96,10 +96,7 @@ def make_agent(
     keep_env: Sequence[str] = (),
 ) -> Agent:
     """An agent with the tools of a folder, whose managed processes are its own (``agent.processes``)."""
-    from ctxlab.agent.loop import (
-        DEFAULT_STRATEGY,
-        Agent,
-    )
+    from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
     from ctxlab.agent.tools.processes import ProcessManager
     from ctxlab.agent.tools.workspace import workspace_tools
 

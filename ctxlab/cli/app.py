@@ -34,10 +34,7 @@ from ctxlab.cli.commands import (
     strategies,
     tune,
 )
-from ctxlab.cli.output import (
-    one_line,
-    print_note,
-)
+from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import CtxlabError
 
 __all__ = ["app", "main"]

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ctxlab._utils.humanize import (
-    parse_limit,
-    split_limit,
-)
+from ctxlab._utils.humanize import parse_limit, split_limit
 from ctxlab.cli.options import load_experiment
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-from ctxlab.cli.output import (
-    print_note,
-    report_skipped,
-)
+from ctxlab.cli.output import print_note, report_skipped
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from ctxlab._utils.humanize import parse_quantity
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
@@ -145,11 +142,7 @@ def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, 
     """The experiment that was asked for, and the saved run whose data it reads once more."""
     from msgspec.structs import replace
 
-    from ctxlab.evaluation.spec import (
-        Spec,
-        is_spec,
-        read_spec,
-    )
+    from ctxlab.evaluation.spec import Spec, is_spec, read_spec
     from ctxlab.formats.io.datasets import bundled_path
 
     experiments = [path for path in paths if is_spec(path)]

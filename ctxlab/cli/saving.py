@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.cli.output import print_note
-from ctxlab.errors import (
-    SaveError,
-    SpecError,
-)
+from ctxlab.errors import SaveError, SpecError
 
 if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
@@ -81,10 +78,7 @@ def check_output_folder(
         Where the folder holds anything else; says what, and what to do.
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
-    from ctxlab.evaluation.results import (
-        MANIFEST_FILE,
-        UNFINISHED_PREFIX,
-    )
+    from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
 
     if out is None or not out.is_dir():
         return

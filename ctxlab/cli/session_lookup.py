@@ -9,18 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxlab.errors import (
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
+from ctxlab.errors import SessionError, SpecError, UnknownSession
 
 if TYPE_CHECKING:
-    from ctxlab.sessions.base import (
-        Session,
-        SessionLibrary,
-        SessionStore,
-    )
+    from ctxlab.sessions.base import Session, SessionLibrary, SessionStore
 
 __all__ = [
     "find_session",
@@ -41,10 +33,7 @@ def open_session_library(path: str | None) -> Iterator[SessionLibrary]:
 
     Raises ``SessionError`` where the current folder is meant and has no sessions.
     """
-    from ctxlab.sessions.open import (
-        find_store,
-        open_library,
-    )
+    from ctxlab.sessions.open import find_store, open_library
 
     if path == "":
         raise SpecError("--store is empty; the current folder is written as .")

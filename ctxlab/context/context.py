@@ -15,23 +15,9 @@ from itertools import takewhile
 from operator import attrgetter, is_, is_not
 from typing import Any
 
-from ctxlab.context.history import (
-    NEVER,
-    Entry,
-    Form,
-    History,
-    Rewrite,
-)
-from ctxlab.errors import (
-    EditError,
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm.base import (
-    ModelCall,
-    Reply,
-    Request,
-)
+from ctxlab.context.history import NEVER, Entry, Form, History, Rewrite
+from ctxlab.errors import EditError, ModelUnavailable, SpecError
+from ctxlab.llm.base import ModelCall, Reply, Request
 from ctxlab.messages.types import Message
 from ctxlab.tokens.counter import TokenCounter
 

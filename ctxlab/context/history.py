@@ -12,17 +12,10 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, overload
 
 from ctxlab.llm.base import Client
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Compaction, Message, ToolCall
 from ctxlab.messages.validation import UnitTracker
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.models import (
-    Model,
-    find_model_without_warning,
-)
+from ctxlab.tokens.models import Model, find_model_without_warning
 
 __all__ = ["NEVER", "Entry", "Form", "History", "OracleInfo", "Rewrite", "RewriteCache"]
 

@@ -11,10 +11,7 @@ from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import OracleInfo
-from ctxlab.errors import (
-    EditError,
-    StrategyError,
-)
+from ctxlab.errors import EditError, StrategyError
 from ctxlab.messages.types import Message
 
 __all__ = ["preview_question"]

@@ -14,10 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ctxlab.context.history import History
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 __all__ = [
     "GET_TURN_TOOL",

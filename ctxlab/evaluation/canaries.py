@@ -24,18 +24,9 @@ from typing import NamedTuple
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.answer_matching import normalize_answer
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    Probe,
-    Recording,
-    message_text,
-)
+from ctxlab.messages.types import ContentPart, Message, Probe, Recording, message_text
 
 __all__ = [
     "ADJECTIVES",

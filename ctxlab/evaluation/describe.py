@@ -13,11 +13,7 @@ from ctxlab._utils.progress import track
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.metrics import FAR_TOKENS
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    check_recordings,
-)
+from ctxlab.messages.types import Message, Recording, check_recordings
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.model_choice import ModelChoice
 

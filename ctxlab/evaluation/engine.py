@@ -15,44 +15,21 @@ from operator import attrgetter
 from typing import Any
 
 from ctxlab.context.context import Budget, Context, Ledger
-from ctxlab.context.history import (
-    Entry,
-    History,
-)
+from ctxlab.context.history import Entry, History
 from ctxlab.context.preview import preview_question
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-    StrategyError,
-)
+from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.evaluation.fingerprint import recording_digest
-from ctxlab.evaluation.probe_questions import (
-    EvidenceOracleInfo,
-    ProbeFormatter,
-    probe_to_message,
-)
+from ctxlab.evaluation.probe_questions import EvidenceOracleInfo, ProbeFormatter, probe_to_message
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.llm.base import Client
 from ctxlab.messages.missing_calls import missing_calls_warning
-from ctxlab.messages.types import (
-    Probe,
-    Recording,
-)
-from ctxlab.messages.validation import (
-    find_violations,
-    is_valid,
-)
+from ctxlab.messages.types import Probe, Recording
+from ctxlab.messages.validation import find_violations, is_valid
 from ctxlab.strategies.base import Strategy
-from ctxlab.tokens.billing import (
-    BilledSession,
-    compare_counts_with_bills,
-)
+from ctxlab.tokens.billing import BilledSession, compare_counts_with_bills
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.model_choice import ModelChoice
-from ctxlab.tokens.models import (
-    Model,
-    rules_provider,
-)
+from ctxlab.tokens.models import Model, rules_provider
 from ctxlab.tokens.profiles import profile_key
 from ctxlab.tokens.tool_schemas import render_tools
 

@@ -16,61 +16,28 @@ import msgspec
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-    replay_traces,
-)
-from ctxlab.evaluation.metrics import (
-    METRICS,
-    Metric,
-)
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace, replay_traces
+from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.strategy_calls import (
     StrategyCalls,
     StrategyCallTotals,
     collect_strategy_calls,
 )
-from ctxlab.evaluation.parallel import (
-    default_worker_count,
-    map_parallel,
-)
+from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.evaluation.probe_questions import probe_to_message
-from ctxlab.evaluation.results import (
-    Results,
-    ResultsBuilder,
-)
-from ctxlab.llm import (
-    MAX_CONCURRENT_CALLS,
-    default_client,
-)
+from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers
 from ctxlab.llm.batch import add_cache_hint
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-    models_used,
-    parse_strategy,
-)
+from ctxlab.messages.types import Recording, check_recordings
+from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.model_choice import ModelChoice
-from ctxlab.tokens.models import (
-    find_model,
-    find_model_without_warning,
-)
+from ctxlab.tokens.models import find_model, find_model_without_warning
 from ctxlab.tokens.prices import Prices
-from ctxlab.tokens.profiles import (
-    TokenProfile,
-)
+from ctxlab.tokens.profiles import TokenProfile
 
 __all__ = ["DEFAULT_LIMITS", "ExperimentGrid", "ReplayOutcome", "StrategyLike", "evaluate"]
 

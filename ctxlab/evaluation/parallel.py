@@ -23,10 +23,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, TypeVar
 
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-)
+from ctxlab.errors import CtxlabError, SpecError
 
 __all__ = ["default_worker_count", "map_parallel"]
 

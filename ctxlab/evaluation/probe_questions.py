@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ctxlab.context.context import Context
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    message_text,
-)
+from ctxlab.messages.types import Message, Probe, message_text
 
 __all__ = ["EvidenceOracleInfo", "ProbeFormatter", "probe_to_message"]
 

@@ -23,11 +23,7 @@ from ctxlab.messages.entities import (
     find_entities_in_value,
     find_entity_offset,
 )
-from ctxlab.messages.types import (
-    Message,
-    find_request_positions,
-    message_text,
-)
+from ctxlab.messages.types import Message, find_request_positions, message_text
 
 __all__ = ["Need", "NeedIndex", "ToolArgument"]
 

@@ -18,36 +18,13 @@ import pandas as pd
 from msgspec import structs
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.evaluation.comparison.stratified import (
-    StratifiedDifference,
-    stratified_difference,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.messages.entities import (
-    contains_entity,
-    find_entities,
-)
-from ctxlab.messages.file_access import (
-    is_tool_error,
-    parse_file_access,
-)
-from ctxlab.messages.tool_lookups import (
-    FetchTarget,
-    parse_fetch_target,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Recording,
-    check_recordings,
-    message_text,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.evaluation.comparison.stratified import StratifiedDifference, stratified_difference
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.messages.entities import contains_entity, find_entities
+from ctxlab.messages.file_access import is_tool_error, parse_file_access
+from ctxlab.messages.tool_lookups import FetchTarget, parse_fetch_target
+from ctxlab.messages.types import Compaction, Recording, check_recordings, message_text
 from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.registry import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice

@@ -16,26 +16,14 @@ import pandas as pd
 
 from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
-from ctxlab.evaluation.metrics.recall import (
-    FAR_TOKENS,
-    measure_need_visibility,
-)
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS, measure_need_visibility
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-    models_used,
-    parse_strategy,
-)
+from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
 __all__ = ["MESSAGE_STATES", "Replay", "replay"]

@@ -16,14 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.recommendation import leaderboard_verdict

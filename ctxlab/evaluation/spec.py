@@ -26,23 +26,11 @@ import msgspec
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-    UnknownName,
-)
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    evaluate,
-)
+from ctxlab.errors import ReadError, SpecError, UnknownName
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
-from ctxlab.formats import (
-    FORMATS,
-    OnError,
-    OnSkip,
-    load,
-)
+from ctxlab.formats import FORMATS, OnError, OnSkip, load
 from ctxlab.formats.filters import parse_condition
 from ctxlab.formats.io.datasets import (
     BUNDLED_PREFIX,
@@ -51,21 +39,12 @@ from ctxlab.formats.io.datasets import (
     data_dirs,
     resolve_dataset_path,
 )
-from ctxlab.formats.io.files import (
-    PathOrUrl,
-    is_url,
-)
-from ctxlab.llm import (
-    CacheMode,
-    default_client,
-)
+from ctxlab.formats.io.files import PathOrUrl, is_url
+from ctxlab.llm import CacheMode, default_client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import models_used
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.registry import (
-    DEFAULT_LINEUP,
-    parse_strategy,
-)
+from ctxlab.strategies.registry import DEFAULT_LINEUP, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 

@@ -23,10 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ctxlab._utils.progress import track
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import (
     CANARY_KINDS,
@@ -36,32 +33,15 @@ from ctxlab.evaluation.canaries import (
     make_planter,
     read_canaries,
 )
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-)
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    ExperimentGrid,
-    ReplayOutcome,
-    StrategyLike,
-)
-from ctxlab.evaluation.metrics.canaries import (
-    CanaryVisibility,
-    measure_canary_visibility,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, ReplayOutcome, StrategyLike
+from ctxlab.evaluation.metrics.canaries import CanaryVisibility, measure_canary_visibility
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCallTotals
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.results import (
-    Results,
-    ResultsBuilder,
-)
+from ctxlab.evaluation.results import Results, ResultsBuilder
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
+from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.profiles import TokenProfile
 

@@ -17,21 +17,10 @@ What readers share, from the file up:
 ``load``, ``filters``, ``write`` and ``unsupported`` stand above the formats.
 """
 
-from ctxlab.formats.base import (
-    Format,
-    OnError,
-    Source,
-)
+from ctxlab.formats.base import Format, OnError, Source
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.load import (
-    OnSkip,
-    load,
-)
-from ctxlab.formats.registry import (
-    FORMATS,
-    detect_format,
-    register_format,
-)
+from ctxlab.formats.load import OnSkip, load
+from ctxlab.formats.registry import FORMATS, detect_format, register_format
 from ctxlab.formats.write import write
 
 __all__ = [

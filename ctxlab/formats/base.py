@@ -18,11 +18,7 @@ import msgspec
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats.io.files import (
-    BOM,
-    PathOrUrl,
-    open_file,
-)
+from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.json_array import iter_array_elements
 from ctxlab.messages.types import Recording

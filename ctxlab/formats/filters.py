@@ -10,10 +10,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from ctxlab._utils.humanize import parse_quantity
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 

@@ -20,29 +20,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.common.json_files import (
-    Location,
-    read_json_values,
-)
-from ctxlab.formats.common.langchain_messages import (
-    is_langchain_message,
-    message_from_langchain,
-)
+from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -25,11 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ctxlab.formats.base import (
-    Format,
-    SkipCallback,
-    Source,
-)
+from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.json_files import read_json_values
@@ -49,10 +45,7 @@ from ctxlab.formats.fields import (
     text_or_none,
 )
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Recording, Usage
 
 __all__ = ["FORMAT", "read", "sniff"]
 

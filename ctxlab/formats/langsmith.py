@@ -22,10 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.json_files import read_json_values
 from ctxlab.formats.common.traces import (
@@ -34,22 +31,10 @@ from ctxlab.formats.common.traces import (
     find_thread,
     recordings_from_calls,
 )
-from ctxlab.formats.common.usage import (
-    anthropic_usage,
-    langchain_usage,
-    openai_usage,
-)
-from ctxlab.formats.fields import (
-    first_text,
-    get_nested,
-    parse_iso_time,
-    require_object,
-)
+from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai_usage
+from ctxlab.formats.fields import first_text, get_nested, parse_iso_time, require_object
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Recording, Usage
 
 __all__ = ["FORMAT", "read", "sniff"]
 

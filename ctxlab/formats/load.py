@@ -9,33 +9,12 @@ from typing import TypeAlias, get_args
 
 import msgspec
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-    UnknownFormat,
-    UnknownName,
-)
-from ctxlab.formats.base import (
-    Format,
-    OnError,
-    Source,
-    read_recordings,
-)
-from ctxlab.formats.filters import (
-    Condition,
-    parse_condition,
-    sample_recordings,
-)
-from ctxlab.formats.io.files import (
-    FoundFile,
-    PathOrUrl,
-    find_files,
-)
+from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
+from ctxlab.formats.base import Format, OnError, Source, read_recordings
+from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
+from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.registry import (
-    FORMATS,
-    match_format,
-)
+from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.messages.types import Recording
 
 __all__ = ["OnSkip", "load"]

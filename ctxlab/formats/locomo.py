@@ -30,10 +30,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
     get_nested,
     list_or_empty,
@@ -45,11 +42,7 @@ from ctxlab.formats.fields import (
     texts_in,
 )
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Message, Probe, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

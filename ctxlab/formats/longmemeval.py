@@ -33,10 +33,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
     parse_clock_time,
     prepend_date,
@@ -48,11 +45,7 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Message, Probe, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

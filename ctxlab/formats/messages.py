@@ -32,36 +32,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    langchain,
-    mini_swe_agent,
-)
+from ctxlab.formats import langchain, mini_swe_agent
 from ctxlab.formats.anthropic import reader as anthropic_reader
-from ctxlab.formats.base import (
-    Format,
-    SkipCallback,
-    Source,
-    ignore_skip,
-)
+from ctxlab.formats.base import Format, SkipCallback, Source, ignore_skip
 from ctxlab.formats.common.api_calls import parse_response_messages
-from ctxlab.formats.common.api_messages import (
-    is_control_row,
-    parse_message,
-)
+from ctxlab.formats.common.api_messages import is_control_row, parse_message
 from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.chat_format import has_non_openai_parts
-from ctxlab.formats.common.request_log import (
-    ApiDialect,
-    find_timestamp,
-    read_request_log,
-)
+from ctxlab.formats.common.request_log import ApiDialect, find_timestamp, read_request_log
 from ctxlab.formats.common.usage import detect_usage
 from ctxlab.formats.common.vercel_messages import is_ui_tool_part
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.formats.openhands import completions as openhands_completions
@@ -72,10 +53,7 @@ from ctxlab.messages.content_parts import (
     is_known_type,
     part_type,
 )
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 

@@ -15,23 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import select_chat_fields
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    number_or_none,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, number_or_none, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -22,31 +22,13 @@ from typing import Any
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
-from ctxlab.formats.common.api_messages import (
-    is_control_row,
-    parse_message,
-)
-from ctxlab.formats.common.chat_format import (
-    CHAT_ROLES,
-    has_non_openai_parts,
-    has_tool_parts,
-)
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.common.api_messages import is_control_row, parse_message
+from ctxlab.formats.common.chat_format import CHAT_ROLES, has_non_openai_parts, has_tool_parts
 from ctxlab.formats.ctxlab_sessions import chunks
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.openai_format import (
-    message_from_row,
-    row_from_message,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.openai_format import message_from_row, row_from_message
+from ctxlab.messages.types import Compaction, Message, Probe, Recording
 
 __all__ = ["FORMAT", "dumps", "read", "sniff"]
 

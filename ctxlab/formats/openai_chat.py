@@ -25,12 +25,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import mini_swe_agent
 from ctxlab.formats.anthropic.reader import is_anthropic
-from ctxlab.formats.base import (
-    Format,
-    SkipCallback,
-    Source,
-    UnsupportedCallback,
-)
+from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.chat_format import (
     CHAT_ROLES,
@@ -48,20 +43,12 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    require_object,
-    require_objects,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, require_object, require_objects, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
 from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "dump", "parse_openai_message", "read", "sniff"]
 

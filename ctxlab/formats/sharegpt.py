@@ -27,17 +27,10 @@ from itertools import chain, repeat
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import (
-    Format,
-    SkipCallback,
-    Source,
-)
+from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.formats.common.json_files import (
-    Location,
-    read_json_values,
-)
+from ctxlab.formats.common.json_files import Location, read_json_values
 from ctxlab.formats.common.request_log import short_metadata
 from ctxlab.formats.fields import (
     get_nested,
@@ -49,11 +42,7 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 __all__ = ["FORMAT", "read", "sniff"]
 

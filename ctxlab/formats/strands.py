@@ -18,23 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.json_files import read_json_values
-from ctxlab.formats.fields import (
-    get_nested,
-    parse_iso_time,
-    require_object,
-)
+from ctxlab.formats.fields import get_nested, parse_iso_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.messages import PartCount
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

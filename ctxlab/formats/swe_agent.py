@@ -30,10 +30,7 @@ from itertools import takewhile
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import normalize_content
 from ctxlab.formats.fields import (
     first_or_none,
@@ -46,10 +43,7 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -34,10 +34,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_nested,
@@ -48,10 +45,7 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -14,10 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import parse_chat_messages
 from ctxlab.formats.fields import get_nested, require_object
 from ctxlab.formats.io.head import FileHead

@@ -10,10 +10,7 @@ import re
 from collections.abc import Collection
 
 from ctxlab.formats.base import UnsupportedCallback
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["format_count", "report_unsupported_fields"]
 

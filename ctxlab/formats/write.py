@@ -20,15 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.formats.base import Format
-from ctxlab.formats.io.files import (
-    is_url,
-    open_zstd,
-)
+from ctxlab.formats.io.files import is_url, open_zstd
 from ctxlab.formats.registry import FORMATS
 from ctxlab.messages.types import Recording
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctxlab.llm.base import Client
-from ctxlab.llm.cached import (
-    CachedClient,
-    CacheMode,
-)
+from ctxlab.llm.cached import CachedClient, CacheMode
 from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS
 from ctxlab.llm.costs import CostLimitedClient, CostLimitExceeded, UsageTotals
 from ctxlab.llm.fault_tolerant import FaultTolerantClient

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from ctxlab.errors import ModelUnavailable
-from ctxlab.messages.types import (
-    Message,
-    Usage,
-)
+from ctxlab.messages.types import Message, Usage
 
 __all__ = [
     "Client",

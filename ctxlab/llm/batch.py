@@ -7,10 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from ctxlab._utils.progress import track
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm import (
     DEFAULT_CACHE_FOLDER,
     MAX_CONCURRENT_CALLS,
@@ -19,14 +16,7 @@ from ctxlab.llm import (
     CostLimitedClient,
     LiteLLMClient,
 )
-from ctxlab.llm.base import (
-    Client,
-    Embedding,
-    IncrementalClient,
-    Reply,
-    Request,
-    client_options,
-)
+from ctxlab.llm.base import Client, Embedding, IncrementalClient, Reply, Request, client_options
 from ctxlab.llm.costs import worst_case_cost
 from ctxlab.tokens.counter import get_counter
 

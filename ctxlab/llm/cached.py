@@ -23,19 +23,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab._utils.private_files import (
-    create_file,
-    make_folder,
-)
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    UnknownName,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab._utils.private_files import create_file, make_folder
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, UnknownName
 from ctxlab.llm.base import (
     Client,
     Embedder,

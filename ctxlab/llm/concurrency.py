@@ -11,10 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
 
 from ctxlab.errors import ModelUnavailable
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
+from ctxlab.llm.base import Reply, Request
 
 __all__ = [
     "MAX_CONCURRENT_CALLS",

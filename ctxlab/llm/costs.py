@@ -16,11 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.llm.base import (
     Client,
     Embedder,

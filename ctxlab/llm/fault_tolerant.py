@@ -5,17 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Embedding,
-    Reply,
-    Request,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.llm.base import Client, Embedder, Embedding, Reply, Request
 
 __all__ = ["FaultTolerantClient"]
 

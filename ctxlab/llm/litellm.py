@@ -14,20 +14,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
-from ctxlab.llm.base import (
-    Embedding,
-    Reply,
-    Request,
-)
-from ctxlab.llm.concurrency import (
-    MAX_CONCURRENT_CALLS,
-    BatchMixin,
-    map_unordered,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.llm.base import Embedding, Reply, Request
+from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, BatchMixin, map_unordered
 from ctxlab.llm.costs import (
     CostLimit,
     Reservation,
@@ -37,23 +26,11 @@ from ctxlab.llm.costs import (
     max_token_count,
     worst_case_cost,
 )
-from ctxlab.llm.error_classification import (
-    CallFailure,
-    classify_error,
-)
+from ctxlab.llm.error_classification import CallFailure, classify_error
 from ctxlab.llm.lazy_litellm import load_litellm as _load_litellm
 from ctxlab.llm.lazy_litellm import start_import as _start_import
-from ctxlab.llm.response_parsing import (
-    BilledResponse,
-    parse_embedding,
-    parse_reply,
-)
-from ctxlab.llm.streaming import (
-    STREAM_OPTIONS,
-    StreamChannel,
-    parse_stream,
-    stream_in_thread,
-)
+from ctxlab.llm.response_parsing import BilledResponse, parse_embedding, parse_reply
+from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.models import find_model
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Usage,
-)
+from ctxlab.messages.types import Usage
 from ctxlab.tokens.prices import Prices
 
 __all__ = ["BilledResponse", "build_reply", "parse_embedding", "parse_reply"]

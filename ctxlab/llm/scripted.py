@@ -9,19 +9,9 @@ from collections.abc import Callable, Generator, Sequence
 from math import sqrt
 from typing import TypeAlias
 
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm.base import (
-    Embedding,
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    Usage,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.llm.base import Embedding, Reply, Request
+from ctxlab.messages.types import Message, Usage
 from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
 

@@ -19,15 +19,9 @@ from typing import Any
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Reply
-from ctxlab.llm.concurrency import (
-    POLL_SECONDS,
-    get_interruptibly,
-)
+from ctxlab.llm.concurrency import POLL_SECONDS, get_interruptibly
 from ctxlab.llm.error_classification import classify_error
-from ctxlab.llm.response_parsing import (
-    BilledResponse,
-    build_reply,
-)
+from ctxlab.llm.response_parsing import BilledResponse, build_reply
 from ctxlab.tokens.prices import Prices
 
 __all__ = [

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ctxlab.messages.content_parts import (
-    describe_type,
-    is_known_type,
-    part_type,
-)
+from ctxlab.messages.content_parts import describe_type, is_known_type, part_type
 from ctxlab.messages.types import Recording
 
 __all__ = ["missing_calls_warning"]

@@ -9,19 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.messages.content_parts import (
-    CALL_TYPES,
-    RESULT_TYPES,
-    guess_api,
-    part_type,
-)
-from ctxlab.messages.types import (
-    ROLES,
-    Message,
-    Role,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.content_parts import CALL_TYPES, RESULT_TYPES, guess_api, part_type
+from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
 __all__ = [
     "message_from_dict",

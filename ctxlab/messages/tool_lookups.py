@@ -10,14 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab.messages.file_access import (
-    normalize_tool_name,
-    parse_file_access,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.messages.file_access import normalize_tool_name, parse_file_access
 from ctxlab.messages.types import ToolCall
 
 __all__ = ["FetchTarget", "parse_fetch_target"]

@@ -13,10 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.jsonio import (
-    iter_leaves,
-    parse_json,
-)
+from ctxlab._utils.jsonio import iter_leaves, parse_json
 from ctxlab.errors import SpecError
 
 __all__ = [

@@ -17,11 +17,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ctxlab.serve.auth import (
-    ON_AUTHENTICATED_KEY,
-    ASGIApp,
-    problem_details,
-)
+from ctxlab.serve.auth import ON_AUTHENTICATED_KEY, ASGIApp, problem_details
 
 __all__ = ["HEADER_TIMEOUT", "ConnectionLimits", "LimitedProtocol", "LogRateLimiter"]
 

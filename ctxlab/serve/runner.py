@@ -8,14 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
-from ctxlab.errors import (
-    DataMissing,
-    SpecError,
-)
-from ctxlab.serve.auth import (
-    ASGIApp,
-    is_loopback,
-)
+from ctxlab.errors import DataMissing, SpecError
+from ctxlab.serve.auth import ASGIApp, is_loopback
 
 __all__ = ["run_uvicorn", "server_url"]
 
@@ -44,11 +38,7 @@ def run_uvicorn(
         import uvicorn
     except ImportError as error:
         raise DataMissing(f"{error}: run pip install '.[serve]' in a clone of ctxlab") from None
-    from ctxlab.serve.connections import (
-        ConnectionLimits,
-        LimitedProtocol,
-        LogRateLimiter,
-    )
+    from ctxlab.serve.connections import ConnectionLimits, LimitedProtocol, LogRateLimiter
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -12,33 +12,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ctxlab.context.turns import (
-    MAX_HEADLINE_CHARS,
-    headline,
-)
-from ctxlab.errors import (
-    ModelError,
-    UnknownSession,
-)
+from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline
+from ctxlab.errors import ModelError, UnknownSession
 from ctxlab.llm import LiteLLMClient
-from ctxlab.llm.base import (
-    Client,
-    Request,
-)
+from ctxlab.llm.base import Client, Request
 from ctxlab.llm.concurrency import map_unordered
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    MAX_TITLE_LENGTH,
-    Session,
-    SessionStore,
-)
+from ctxlab.sessions.base import MAX_TITLE_LENGTH, Session, SessionStore
 from ctxlab.sessions.text_search import query_words
-from ctxlab.sessions.titles import (
-    RECENT_TURNS,
-    build_title_prompt,
-    single_line,
-    title_from_prompt,
-)
+from ctxlab.sessions.titles import RECENT_TURNS, build_title_prompt, single_line, title_from_prompt
 
 __all__ = ["MAX_BACKLOG", "MAX_CONCURRENT_CALLS", "BackgroundSummarizer"]
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = [
     "MAX_TITLES",

@@ -8,21 +8,10 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ctxlab._utils.jsonio import repair_surrogates
-from ctxlab.errors import (
-    SessionError,
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SessionError, SpecError, UnknownName
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    STATUSES,
-    AgentPlan,
-    Session,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import STATUSES, AgentPlan, Session
 from ctxlab.sessions.titles import single_line
 
 __all__ = [

@@ -10,10 +10,7 @@ import threading
 from collections.abc import Callable
 
 from ctxlab.errors import UnknownSession
-from ctxlab.sessions.base import (
-    Session,
-    SessionStore,
-)
+from ctxlab.sessions.base import Session, SessionStore
 
 __all__ = ["FileRouter"]
 

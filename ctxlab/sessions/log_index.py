@@ -8,21 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ctxlab.errors import (
-    ReadError,
-    UnknownFormat,
-)
-from ctxlab.formats.base import (
-    Format,
-    Source,
-    read_recordings,
-)
-from ctxlab.formats.io.files import (
-    FoundFile,
-    PathOrUrl,
-    find_files,
-    is_url,
-)
+from ctxlab.errors import ReadError, UnknownFormat
+from ctxlab.formats.base import Format, Source, read_recordings
+from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files, is_url
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import match_format
 from ctxlab.messages.types import Recording

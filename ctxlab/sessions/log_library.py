@@ -15,30 +15,14 @@ from typing import Any
 import msgspec
 
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    ReadError,
-    UnknownSession,
-)
+from ctxlab.errors import ReadError, UnknownSession
 from ctxlab.formats.io.files import PathOrUrl
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    SearchHit,
-    Session,
-    SessionStatus,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import SearchHit, Session, SessionStatus
 from ctxlab.sessions.common import filter_sessions
-from ctxlab.sessions.log_index import (
-    LogFile,
-    LogIndex,
-)
+from ctxlab.sessions.log_index import LogFile, LogIndex
 from ctxlab.sessions.text_search import search_messages
-from ctxlab.sessions.titles import (
-    single_line,
-    title_from_prompt,
-)
+from ctxlab.sessions.titles import single_line, title_from_prompt
 
 __all__ = ["LogLibrary"]
 

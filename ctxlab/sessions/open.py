@@ -7,10 +7,7 @@ import re
 from pathlib import Path
 
 from ctxlab.errors import SessionError
-from ctxlab.sessions.base import (
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.sessions.base import SessionLibrary, SessionStore
 
 __all__ = ["find_store", "open_library", "open_store"]
 

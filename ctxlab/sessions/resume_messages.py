@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 

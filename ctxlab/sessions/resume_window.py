@@ -16,10 +16,7 @@ from typing import TypeAlias
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.sessions.common import clean_text
 from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,

@@ -14,14 +14,8 @@ from typing import NamedTuple
 from ctxlab.context.turns import headline
 from ctxlab.errors import UnknownSession
 from ctxlab.llm.base import Embedder
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
-from ctxlab.sessions.base import (
-    SearchHit,
-    SessionLibrary,
-)
+from ctxlab.messages.types import Message, message_text
+from ctxlab.sessions.base import SearchHit, SessionLibrary
 from ctxlab.sessions.table_of_contents import iter_turns
 
 __all__ = ["search_semantically"]

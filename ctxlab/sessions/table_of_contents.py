@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ctxlab.context.turns import (
-    TurnCounter,
-    headline,
-)
-from ctxlab.errors import (
-    SpecError,
-    UnknownTurn,
-)
+from ctxlab.context.turns import TurnCounter, headline
+from ctxlab.errors import SpecError, UnknownTurn
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import SessionLibrary
 

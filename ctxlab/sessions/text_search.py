@@ -9,10 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ctxlab.context.turns import TurnCounter
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.base import SearchHit
 
 __all__ = [

@@ -9,12 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ctxlab.sessions.base import (
-    MAX_TITLE_LENGTH,
-    MAX_TITLES,
-    Session,
-    TitleChange,
-)
+from ctxlab.sessions.base import MAX_TITLE_LENGTH, MAX_TITLES, Session, TitleChange
 from ctxlab.sessions.table_of_contents import interaction_id
 
 __all__ = [

@@ -8,11 +8,7 @@ from ctxlab.strategies.base import (
     as_strategy,
     models_used,
 )
-from ctxlab.strategies.controls import (
-    nothing,
-    oracle,
-    random_drop,
-)
+from ctxlab.strategies.controls import nothing, oracle, random_drop
 from ctxlab.strategies.file_sessions import file_sessions
 from ctxlab.strategies.full import full
 from ctxlab.strategies.head_and_tail import first_and_last
@@ -21,11 +17,7 @@ from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
 from ctxlab.strategies.recent_images import recent_images
 from ctxlab.strategies.recorded import recorded
-from ctxlab.strategies.registry import (
-    STRATEGIES,
-    parse_strategy,
-    register_strategy,
-)
+from ctxlab.strategies.registry import STRATEGIES, parse_strategy, register_strategy
 from ctxlab.strategies.retrieval import retrieval
 from ctxlab.strategies.rolling_summary import rolling_summary
 from ctxlab.strategies.stale_results import stale_results
@@ -36,10 +28,7 @@ from ctxlab.strategies.triggers.cache_aware import when_it_pays
 from ctxlab.strategies.triggers.clear_at_least import clear_at_least
 from ctxlab.strategies.triggers.hysteresis import hysteresis
 from ctxlab.strategies.truncate_arguments import shorten_arguments
-from ctxlab.strategies.windows import (
-    chunked_window,
-    sliding_window,
-)
+from ctxlab.strategies.windows import chunked_window, sliding_window
 
 __all__ = [
     "STRATEGIES",

@@ -15,10 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Form,
-    Rewrite,
-)
+from ctxlab.context.history import Form, Rewrite
 from ctxlab.errors import SpecError
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message

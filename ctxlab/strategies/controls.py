@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Form,
-    OracleInfo,
-)
+from ctxlab.context.history import Form, OracleInfo
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy

@@ -13,14 +13,8 @@ from typing import Any, Literal
 
 from ctxlab.errors import UnknownName
 from ctxlab.strategies.base import Pipeline
-from ctxlab.strategies.baselines import (
-    BASELINES,
-    Baseline,
-)
-from ctxlab.strategies.registry import (
-    CONTROLS,
-    STRATEGIES,
-)
+from ctxlab.strategies.baselines import BASELINES, Baseline
+from ctxlab.strategies.registry import CONTROLS, STRATEGIES
 
 __all__ = ["StrategyInfo", "StrategyParameter", "list_strategies", "strategy_info"]
 

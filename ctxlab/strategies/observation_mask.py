@@ -7,19 +7,9 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    rewrite_tool_results,
-    tool_result_positions,
-)
-from ctxlab.strategies.helpers.text import (
-    is_text_only,
-    with_text,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
+from ctxlab.strategies.helpers.text import is_text_only, with_text
 
 __all__ = ["observation_mask"]
 

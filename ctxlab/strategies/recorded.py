@@ -7,12 +7,7 @@ from typing import ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.messages.types import (
-    CLEARED_RESULT_TEXT,
-    Compaction,
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import CLEARED_RESULT_TEXT, Compaction, Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 

@@ -8,22 +8,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    Pipeline,
-    Strategy,
-    as_strategy,
-)
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy, as_strategy
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.controls import (
-    nothing,
-    oracle,
-    random_drop,
-)
+from ctxlab.strategies.controls import nothing, oracle, random_drop
 from ctxlab.strategies.file_sessions import file_sessions
 from ctxlab.strategies.full import full
 from ctxlab.strategies.head_and_tail import first_and_last
@@ -43,10 +31,7 @@ from ctxlab.strategies.triggers.clear_at_least import clear_at_least
 from ctxlab.strategies.triggers.hysteresis import hysteresis
 from ctxlab.strategies.truncate_arguments import shorten_arguments
 from ctxlab.strategies.upstream import find_peer
-from ctxlab.strategies.windows import (
-    chunked_window,
-    sliding_window,
-)
+from ctxlab.strategies.windows import chunked_window, sliding_window
 
 __all__ = [
     "CONTROLS",

@@ -10,25 +10,11 @@ from typing import Generic, Protocol, TypeVar
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.context.turns import turn_at
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm.base import (
-    Embedder,
-    Reply,
-)
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.llm.base import Embedder, Reply
+from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.helpers.ranking import (
-    BM25Index,
-    VectorIndex,
-    best_excerpt,
-    query_terms,
-)
+from ctxlab.strategies.helpers.ranking import BM25Index, VectorIndex, best_excerpt, query_terms
 from ctxlab.strategies.helpers.text import clip_text
 
 __all__ = ["retrieval"]

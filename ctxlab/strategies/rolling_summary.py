@@ -9,10 +9,7 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.summaries.fold import (
-    fold_into_summary,
-    header_tokens,
-)
+from ctxlab.strategies.summaries.fold import fold_into_summary, header_tokens
 from ctxlab.strategies.summaries.llm import load_prompt
 
 __all__ = ["rolling_summary"]

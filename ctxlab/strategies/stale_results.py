@@ -10,27 +10,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Form,
-    Rewrite,
-)
-from ctxlab.messages.file_access import (
-    FileAccess,
-    is_tool_error,
-    parse_file_access,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
-from ctxlab.strategies.helpers.text import (
-    is_text_only,
-    with_text,
-)
+from ctxlab.context.history import Form, Rewrite
+from ctxlab.messages.file_access import FileAccess, is_tool_error, parse_file_access
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
+from ctxlab.strategies.helpers.text import is_text_only, with_text
 
 __all__ = ["stale_results"]
 

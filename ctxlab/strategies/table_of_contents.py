@@ -11,22 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.context.turns import (
-    MAX_HEADLINE_CHARS,
-    headline,
-    turn_at,
-    turn_span,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline, turn_at, turn_span
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.llm import load_prompt

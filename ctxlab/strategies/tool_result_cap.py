@@ -7,15 +7,8 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    rewrite_tool_results,
-    tool_result_positions,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["tool_result_cap"]

@@ -11,27 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    iter_leaves,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, iter_leaves, parse_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    rewrite_tool_results,
-    tool_result_positions,
-)
-from ctxlab.strategies.helpers.text import (
-    clip_text,
-    is_text_only,
-    with_text,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
+from ctxlab.strategies.helpers.text import clip_text, is_text_only, with_text
 
 __all__ = ["STUB_KEY", "make_stub", "tool_stubs"]
 

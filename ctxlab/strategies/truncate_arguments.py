@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 
 __all__ = ["shorten_arguments"]

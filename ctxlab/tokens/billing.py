@@ -12,11 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ctxlab.messages.types import (
-    CLEARED_RESULT_TEXT,
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 
 if TYPE_CHECKING:

@@ -23,10 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.billing import (
     BilledSession,
     billed_input_tokens,

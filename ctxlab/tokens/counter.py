@@ -15,22 +15,10 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-)
-from ctxlab.tokens.encodings import (
-    find_encoding_name,
-    load_encoding,
-)
-from ctxlab.tokens.images import (
-    count_image_tokens,
-    model_family,
-)
-from ctxlab.tokens.profiles import (
-    UNCALIBRATED,
-    TokenProfile,
-    find_profile,
-)
+from ctxlab.messages.types import Message
+from ctxlab.tokens.encodings import find_encoding_name, load_encoding
+from ctxlab.tokens.images import count_image_tokens, model_family
+from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile
 from ctxlab.tokens.tool_schemas import render_tools
 
 __all__ = [

@@ -15,10 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxlab.errors import (
-    DataMissing,
-    UnknownName,
-)
+from ctxlab.errors import DataMissing, UnknownName
 
 if TYPE_CHECKING:
     import tiktoken

@@ -14,14 +14,8 @@ from typing import Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import Recording
-from ctxlab.tokens.counter import (
-    DEFAULT_MODEL,
-    TokenCounter,
-    get_counter,
-)
-from ctxlab.tokens.models import (
-    find_model_without_warning,
-)
+from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter, get_counter
+from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.profiles import (
     BUILT_IN_PROFILES,
     UNCALIBRATED,

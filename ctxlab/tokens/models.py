@@ -18,16 +18,8 @@ import msgspec
 
 from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.images import model_family
-from ctxlab.tokens.model_families import (
-    CACHE_RULES,
-    LONG_PROMPT_PRICES,
-    MODEL_FAMILIES,
-)
-from ctxlab.tokens.prices import (
-    Prices,
-    PriceTier,
-    fill_missing_prices,
-)
+from ctxlab.tokens.model_families import CACHE_RULES, LONG_PROMPT_PRICES, MODEL_FAMILIES
+from ctxlab.tokens.prices import Prices, PriceTier, fill_missing_prices
 
 __all__ = [
     "CachePolicy",

@@ -15,10 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from ctxlab.messages.types import (
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Probe, Recording
 from datasets.make.transcript import Bag, Transcript
 
 __all__ = ["NAME", "recordings"]

@@ -10,13 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-    message_text,
-)
+from ctxlab.messages.types import Message, Probe, Recording, ToolCall, message_text
 
 __all__ = ["Bag", "Call", "Transcript"]
 

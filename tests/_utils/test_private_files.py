@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab._utils.private_files import (
-    create_file,
-    make_folder,
-    open_for_writing,
-)
+from ctxlab._utils.private_files import create_file, make_folder, open_for_writing
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
 

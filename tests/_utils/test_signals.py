@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from ctxlab._utils import signals
-from ctxlab._utils.signals import (
-    defer_signals,
-    sigterm_as_keyboard_interrupt,
-)
+from ctxlab._utils.signals import defer_signals, sigterm_as_keyboard_interrupt
 
 LINES = 60
 "more lines than are gone through to hold and to let go"

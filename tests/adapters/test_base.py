@@ -21,10 +21,7 @@ from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import walk_strategies
-from ctxlab.tokens.counter import (
-    DEFAULT_MODEL,
-    TokenCounter,
-)
+from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
 
 LIVE = [
     spec

@@ -30,11 +30,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from ctxlab.adapters.langchain import (
-    ContextMiddleware,
-    _model_name,
-    _to_message,
-)
+from ctxlab.adapters.langchain import ContextMiddleware, _model_name, _to_message
 
 STEPS = 12
 

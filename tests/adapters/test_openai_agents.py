@@ -25,10 +25,7 @@ from openai.types.responses import (
 )
 
 from ctxlab.adapters.openai_agents import context_filter
-from ctxlab.adapters.responses_format import (
-    items_from_message,
-    messages_from_items,
-)
+from ctxlab.adapters.responses_format import items_from_message, messages_from_items
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter

@@ -28,10 +28,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from ctxlab.adapters.pydantic_ai import (
-    _split_message,
-    context_processor,
-)
+from ctxlab.adapters.pydantic_ai import _split_message, context_processor
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter

@@ -20,28 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from talking import Fault, talking
 
-from ctxlab.agent.events import (
-    TextDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-    TurnFinished,
-)
+from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 from ctxlab.agent.loop import Agent
 from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.errors import ModelUnavailable
-from ctxlab.llm import (
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.llm.base import Reply, Request
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 STOP = KeyboardInterrupt()
 

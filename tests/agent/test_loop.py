@@ -25,29 +25,12 @@ from ctxlab.agent.events import (
     TurnFinished,
     event_to_dict,
 )
-from ctxlab.agent.loop import (
-    DEFAULT_STRATEGY,
-    Agent,
-)
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm import (
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
+from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
+from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.llm.base import Reply, Request
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.resume_messages import pair_tool_results
 from ctxlab.strategies import full

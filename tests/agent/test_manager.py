@@ -15,23 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, run
 
-from ctxlab import (
-    ContextManager,
-    build_messages,
-    count_tokens,
-)
+from ctxlab import ContextManager, build_messages, count_tokens
 from ctxlab.agent.manager import StatelessWarning
 from ctxlab.context.turns import GET_TURN_TOOL
-from ctxlab.errors import (
-    ModelRequestRejected,
-    SpecError,
-)
-from ctxlab.llm import (
-    CachedClient,
-    FaultTolerantClient,
-    LiteLLMClient,
-    ScriptedClient,
-)
+from ctxlab.errors import ModelRequestRejected, SpecError
+from ctxlab.llm import CachedClient, FaultTolerantClient, LiteLLMClient, ScriptedClient
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 from ctxlab.strategies import parse_strategy

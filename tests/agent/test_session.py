@@ -19,40 +19,14 @@ from acting import Streaming, calls, take
 from talking import talking
 
 from ctxlab import Recording
-from ctxlab.agent.events import (
-    TextDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-    TurnFinished,
-)
-from ctxlab.agent.loop import (
-    DEFAULT_STRATEGY,
-    Agent,
-)
+from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
+from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
 from ctxlab.agent.session import AgentSession
-from ctxlab.errors import (
-    ModelUnavailable,
-    SessionConflict,
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
-from ctxlab.llm import (
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.errors import ModelUnavailable, SessionConflict, SessionError, SpecError, UnknownSession
+from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
-from ctxlab.sessions import (
-    AgentPlan,
-    JsonlStore,
-    ResumeCaps,
-    SessionStore,
-    SqliteStore,
-)
+from ctxlab.sessions import AgentPlan, JsonlStore, ResumeCaps, SessionStore, SqliteStore
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 
 Open = Callable[[], SessionStore]

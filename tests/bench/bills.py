@@ -10,15 +10,8 @@ import numpy as np
 from replay import corpus
 from table import Line
 
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.tokens.billing import (
-    billed_input_tokens,
-    relative_errors,
-    sum_recorded_context,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.tokens.billing import billed_input_tokens, relative_errors, sum_recorded_context
 from ctxlab.tokens.calibration import calibrate
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED

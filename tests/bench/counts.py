@@ -10,21 +10,11 @@ from replay import corpora
 from table import Line
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
-from ctxlab.tokens.counter import (
-    CONTROL_TOKENS,
-    TokenCounter,
-    render_request,
-)
+from ctxlab.tokens.counter import CONTROL_TOKENS, TokenCounter, render_request
 from ctxlab.tokens.encodings import load_encoding
 from ctxlab.tokens.images import count_image_tokens
 

@@ -11,19 +11,9 @@ from replay import LIMIT, forget
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.strategies import (
-    Strategy,
-    parse_strategy,
-    sliding_window,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.messages.types import Message, Recording
+from ctxlab.strategies import Strategy, parse_strategy, sliding_window
 from ctxlab.strategies.introspection import list_strategies
 from ctxlab.tokens.counter import TokenCounter
 

@@ -11,10 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.encodings import load_encoding
 
 __all__ = ["Peer", "peers"]

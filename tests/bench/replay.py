@@ -14,23 +14,11 @@ from peers import Peer, peers
 from synthetic import conversation
 from table import Line, alternate, ratio
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    evaluate,
-)
-from ctxlab.evaluation.parallel import (
-    default_worker_count,
-    map_parallel,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import sliding_window
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter

@@ -10,11 +10,7 @@ import json
 from collections.abc import Iterator
 from random import Random
 
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 __all__ = ["conversation"]
 

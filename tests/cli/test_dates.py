@@ -8,10 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from ctxlab.cli.dates import (
-    format_time,
-    parse_date,
-)
+from ctxlab.cli.dates import format_time, parse_date
 from ctxlab.errors import SpecError
 
 

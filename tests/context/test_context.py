@@ -12,10 +12,7 @@ from hypothesis import given
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import EditError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import safe_cuts
 from ctxlab.strategies import panic
 from ctxlab.tokens.counter import TokenCounter

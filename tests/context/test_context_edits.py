@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import (
-    NEVER,
-    Entry,
-    Form,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.context.history import NEVER, Entry, Form
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import safe_cuts
 from ctxlab.tokens.counter import TokenCounter
 

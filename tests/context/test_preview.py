@@ -14,39 +14,17 @@ from hypothesis import strategies as st
 from replaying import SPECS
 
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-    History,
-)
+from ctxlab.context.history import Entry, Form, History
 from ctxlab.context.preview import preview_question
-from ctxlab.errors import (
-    EditError,
-    StrategyError,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-    replay_traces,
-)
+from ctxlab.errors import EditError, StrategyError
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace, replay_traces
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
 from ctxlab.strategies import parse_strategy
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    models_used,
-)
+from ctxlab.strategies.base import BaseStrategy, models_used
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.tokens.counter import TokenCounter
 

@@ -6,17 +6,8 @@ from generated import conversations, strange_conversations
 from hypothesis import given
 
 from ctxlab.context.history import History
-from ctxlab.context.turns import (
-    MAX_HEADLINE_CHARS,
-    headline,
-    turn_at,
-    turn_span,
-    turn_starts,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline, turn_at, turn_span, turn_starts
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 

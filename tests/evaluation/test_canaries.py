@@ -15,10 +15,7 @@ from generated import IMAGE, TOOLS, conversations, strange_conversations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.canaries import (
     ADJECTIVES,
@@ -32,19 +29,9 @@ from ctxlab.evaluation.canaries import (
     plant_canaries,
     read_canaries,
 )
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.formats import load, write
 from ctxlab.messages.entities import find_entities
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-    message_text,
-)
+from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, message_text
 from ctxlab.messages.validation import find_violations
 
 

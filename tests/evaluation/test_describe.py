@@ -10,17 +10,9 @@ from running import a_recording
 import ctxlab
 from ctxlab.evaluation.describe import iter_descriptions
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Message, Recording, Usage
 from ctxlab.tokens.calibration import calibrate
-from ctxlab.tokens.counter import (
-    DEFAULT_MODEL,
-    TokenCounter,
-)
+from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
 from ctxlab.tokens.profiles import BUILT_IN_PROFILES
 
 CHAT = (Message("user", "hi"), Message("assistant", "ho"))

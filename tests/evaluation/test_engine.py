@@ -9,21 +9,10 @@ from replaying import run
 
 from ctxlab.context.context import Budget
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.validation import is_valid
-from ctxlab.strategies import (
-    full,
-    nothing,
-    oracle,
-    sliding_window,
-)
+from ctxlab.strategies import full, nothing, oracle, sliding_window
 from ctxlab.tokens.counter import TokenCounter
 
 TALK = tuple(

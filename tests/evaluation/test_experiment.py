@@ -15,31 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxlab.context.context import Context
-from ctxlab.errors import (
-    CtxlabError,
-    ModelRequestRejected,
-    SpecError,
-    StrategyError,
-    UnknownName,
-)
+from ctxlab.errors import CtxlabError, ModelRequestRejected, SpecError, StrategyError, UnknownName
 from ctxlab.evaluation.describe import describe
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.metrics import (
-    METRICS,
-    per_request_metric,
-)
+from ctxlab.evaluation.metrics import METRICS, per_request_metric
 from ctxlab.evaluation.results import Results
-from ctxlab.llm import (
-    CachedClient,
-    ScriptedClient,
-)
+from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import ModelWarning

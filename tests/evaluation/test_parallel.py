@@ -15,17 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-    StrategyError,
-)
+from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 WORKERS = (1, 2)
 forks = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks cheaply")

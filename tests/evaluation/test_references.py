@@ -9,22 +9,10 @@ from generated import TOOLS, conversations, prepare_messages, strange_conversati
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
-from ctxlab.messages.entities import (
-    contains_entity,
-    find_entities,
-    find_entities_in_value,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-    message_text,
-)
+from ctxlab.messages.entities import contains_entity, find_entities, find_entities_in_value
+from ctxlab.messages.types import Message, Recording, ToolCall, message_text
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.tool_schemas import render_tools

@@ -9,19 +9,10 @@ import pandas as pd
 import pytest
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.refetch import (
-    find_refetches,
-    refetch_evidence,
-    with_simulated_compactions,
-)
+from ctxlab.evaluation.refetch import find_refetches, refetch_evidence, with_simulated_compactions
 from ctxlab.evaluation.replay import replay
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Compaction, Message, Recording, ToolCall
 
 FOLDERS = ("claude-code-entireio", "pi-mono")
 

@@ -9,20 +9,9 @@ from hypothesis import given
 from replaying import run, strategies
 
 from ctxlab.context.context import Budget
-from ctxlab.evaluation.replay import (
-    MESSAGE_STATES,
-    Replay,
-    replay,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-)
+from ctxlab.evaluation.replay import MESSAGE_STATES, Replay, replay
+from ctxlab.messages.types import Message, Recording, ToolCall
+from ctxlab.strategies import Strategy, as_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 CALL = Message("assistant", None, tool_calls=(ToolCall("c1", "read", '{"path": "src/io.py"}'),))

@@ -9,21 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
-from ctxlab.evaluation.results import (
-    Results,
-    ResultsBuilder,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 SCORES = (
     Score("overflow_rate", "too large", "share", "ratio", "overflow"),

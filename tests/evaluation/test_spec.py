@@ -11,25 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab._utils.humanize import parse_limit
-from ctxlab.errors import (
-    CtxlabError,
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import CtxlabError, ReadError, SpecError
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.spec import (
-    Spec,
-    is_spec,
-    read_spec,
-    run_experiment,
-)
+from ctxlab.evaluation.spec import Spec, is_spec, read_spec, run_experiment
 from ctxlab.formats import write
 from ctxlab.formats.io.datasets import bundled_path
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 

@@ -17,24 +17,11 @@ from running import a_recording
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.answer_matching import padded_words
-from ctxlab.evaluation.bootstrap import (
-    MIN_CLUSTERS,
-    ratio_interval,
-)
-from ctxlab.evaluation.canaries import (
-    CANARY_KINDS,
-    plant_canaries,
-    read_canaries,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, ratio_interval
+from ctxlab.evaluation.canaries import CANARY_KINDS, plant_canaries, read_canaries
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics.canaries import (
     CanaryMetric,
@@ -49,17 +36,8 @@ from ctxlab.evaluation.survival import (
     measure_survival,
 )
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-    message_text,
-)
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-    parse_strategy,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall, message_text
+from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
 

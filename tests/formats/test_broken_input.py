@@ -12,11 +12,7 @@ from mutating import MUTATIONS, mutated
 from reading import try_to_read
 from samples import SAMPLES, files_of, format_of, packed
 
-from ctxlab.formats import (
-    FORMATS,
-    FileHead,
-    load,
-)
+from ctxlab.formats import FORMATS, FileHead, load
 
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
 from ctxlab.formats import load
-from ctxlab.formats.filters import (
-    parse_condition,
-    sample_recordings,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.formats.filters import parse_condition, sample_recordings
+from ctxlab.messages.types import Message, Recording
 
 HI, HO = Message("user", "hi"), Message("assistant", "ho")
 SHORT = Recording("runs/short", (HI, HO), model="gpt-5")

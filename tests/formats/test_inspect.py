@@ -17,16 +17,8 @@ from samples import HERE, files_of, packed
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Compaction, Message, Recording, Usage
 
 SPEC = {"task": "repair", "run_id": "r", "model": "openai/gpt-4o"}
 USER = {"id": "u", "role": "user", "content": "repair it", "source": "input"}

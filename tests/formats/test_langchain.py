@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 CALLS = (ToolCall("c1", "read", '{"path":"a.py"}'), ToolCall("c2", "read", "{bad"))
 USAGE = Usage(input=10, cache_read=8, cache_write=2, output=5, reasoning=1)

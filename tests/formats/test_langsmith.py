@@ -10,14 +10,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Message,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Message, Usage
 
 WriteLines = Callable[..., Path]
 USER = {"role": "user", "content": "hi"}

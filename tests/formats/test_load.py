@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-    UnknownFormat,
-    UnknownName,
-)
+from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats import load
 
 CHAT = '{"role":"user","content":"hi"}\n'

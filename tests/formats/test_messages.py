@@ -13,15 +13,8 @@ import pytest
 from samples import SAMPLES, files_of, packed
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.formats import load, write
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.messages.validation import find_violations
 
 HERE = Path(__file__).parent / "samples"

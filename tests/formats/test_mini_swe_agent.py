@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
+from ctxlab.formats import detect_format, load
 from ctxlab.messages.types import Usage
 
 USAGE = {

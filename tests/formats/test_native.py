@@ -14,16 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.formats import load, write
 from ctxlab.formats.native import dumps
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 META = {"type": "meta", "format": "ctxlab", "version": 1}
 

@@ -10,14 +10,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import ToolCall, Usage
 
 USER = {"role": "user", "content": "What is in a.py?"}
 FUNCTION = {"name": "read", "arguments": '{"path": "a.py"}'}

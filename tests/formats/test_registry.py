@@ -8,19 +8,8 @@ from pathlib import Path
 import pytest
 
 from ctxlab.errors import SpecError
-from ctxlab.formats import (
-    FORMATS,
-    FileHead,
-    Format,
-    Source,
-    detect_format,
-    load,
-    register_format,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.formats import FORMATS, FileHead, Format, Source, detect_format, load, register_format
+from ctxlab.messages.types import Message, Recording
 
 
 def read(source: Source) -> Iterator[Recording]:

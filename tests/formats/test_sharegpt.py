@@ -9,11 +9,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 HERE = Path(__file__).parent / "samples"
 

@@ -11,11 +11,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Recording, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.counter import TokenCounter
 

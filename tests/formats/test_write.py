@@ -14,26 +14,11 @@ from generated import TOOLS, conversations
 from hypothesis import given
 
 from ctxlab import evaluate
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
-from ctxlab.formats import (
-    FORMATS,
-    Format,
-    load,
-    write,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.formats import FORMATS, Format, load, write
 from ctxlab.formats.io.files import open_file
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 WRITTEN = [format.name for format in FORMATS.values() if format.dump]

@@ -8,15 +8,8 @@ from typing import Any
 from ctxlab.agent.events import AgentEvent
 from ctxlab.agent.loop import Agent
 from ctxlab.errors import ModelUnavailable
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.llm.base import Reply, Request
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.base import AgentPlan
 from ctxlab.sessions.resume_messages import pair_tool_results

@@ -10,14 +10,7 @@ import json
 from generated import TOOLS
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
 
 __all__ = ["any_messages", "any_objects", "any_recordings", "any_texts"]
 

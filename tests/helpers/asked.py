@@ -6,11 +6,7 @@ import json
 
 from talking import Action, Call
 
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Message, Probe, Recording
 
 MODEL = "openai/gpt-4o-mini"
 JUDGE = "openai/gpt-4o"

@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.jsonl.store import JsonlStore
 
 CALL = ToolCall("c1", "read", '{"path": "a.py"}')

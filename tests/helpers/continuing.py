@@ -11,11 +11,7 @@ import pandas as pd
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
 from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 MODEL = "openai/gpt-4o-mini"
 GAPS = (1, 4, 12)

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 from ctxlab.context.history import History
 from ctxlab.evaluation.engine import PreparedRecording
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 

@@ -21,10 +21,7 @@ from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.serve.http import make_app
 from ctxlab.sessions.sqlite.store import SqliteStore
 

@@ -16,14 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 from running import PROGRAM
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.sessions.base import (
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.sessions.base import SessionLibrary, SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.sqlite.store import SqliteStore
 

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    OnError,
-    load,
-)
+from ctxlab.formats import OnError, load
 from ctxlab.messages.types import Recording
 
 POLICIES: tuple[OnError, ...] = ("raise", "skip")

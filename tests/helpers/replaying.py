@@ -11,21 +11,10 @@ from hypothesis import strategies as st
 
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.messages.entities import contains_entity
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
-from ctxlab.strategies import (
-    Strategy,
-    as_strategy,
-    parse_strategy,
-)
+from ctxlab.messages.types import Message, message_text
+from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 
 SPECS: tuple[str, ...] = tuple(

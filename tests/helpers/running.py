@@ -10,11 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 PROGRAM = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.exit(main())")
 """The command line as a process of its own."""

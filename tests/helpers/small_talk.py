@@ -6,10 +6,7 @@ from generated import prepare_messages
 from replaying import Sent, run
 
 from ctxlab.evaluation.engine import Trace
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 COUNTER = TokenCounter("gpt-4o")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.sqlite.store import SqliteStore

@@ -31,10 +31,7 @@ from streamed import events
 
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import (
-    Violation,
-    find_violations,
-)
+from ctxlab.messages.validation import Violation, find_violations
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED
 

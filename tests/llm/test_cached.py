@@ -20,28 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from talking import Action, Call, Talker, talking
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    UnknownName,
-)
-from ctxlab.llm import (
-    CachedClient,
-    LiteLLMClient,
-    ScriptedClient,
-    default_client,
-)
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, UnknownName
+from ctxlab.llm import CachedClient, LiteLLMClient, ScriptedClient, default_client
+from ctxlab.llm.base import Client, Embedder, Reply, Request
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 MODEL = "openai/gpt-4o-mini"
 

@@ -13,10 +13,7 @@ from types import FrameType
 import pytest
 
 from ctxlab.llm import concurrency as threads
-from ctxlab.llm.concurrency import (
-    map_unordered,
-    run_uninterrupted,
-)
+from ctxlab.llm.concurrency import map_unordered, run_uninterrupted
 
 
 def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threading.Event], int]:

@@ -13,11 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from talking import NOT_JSON, Action, Call, Fault, Talker, talking
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.llm import (
     CachedClient,
     CostLimitedClient,
@@ -25,20 +21,9 @@ from ctxlab.llm import (
     LiteLLMClient,
     ScriptedClient,
 )
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Reply,
-    Request,
-)
-from ctxlab.llm.costs import (
-    CostLimit,
-    worst_case_cost,
-)
-from ctxlab.messages.types import (
-    Message,
-    Usage,
-)
+from ctxlab.llm.base import Client, Embedder, Reply, Request
+from ctxlab.llm.costs import CostLimit, worst_case_cost
+from ctxlab.messages.types import Message, Usage
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 

@@ -6,19 +6,9 @@ import logging
 
 import pytest
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
-from ctxlab.llm import (
-    FaultTolerantClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Request,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.llm import FaultTolerantClient, ScriptedClient
+from ctxlab.llm.base import Client, Embedder, Request
 from ctxlab.messages.types import Message
 
 REQUEST = Request("gpt-4o", (Message("user", "Hi"),))

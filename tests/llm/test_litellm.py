@@ -32,22 +32,10 @@ from talking import (
     talking,
 )
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm import LiteLLMClient
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.llm.base import Client, Embedder, Reply, Request
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.tokens.models import find_model
 
 MODEL = "openai/gpt-4o-mini"

@@ -6,24 +6,10 @@ import pickle
 
 import pytest
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.llm import ScriptedClient
-from ctxlab.llm.base import (
-    Client,
-    Embedder,
-    Reply,
-    Request,
-    Streamer,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.llm.base import Client, Embedder, Reply, Request, Streamer
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.tokens.counter import TokenCounter
 
 

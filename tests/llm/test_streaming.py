@@ -18,41 +18,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from talking import (
-    Action,
-    Fault,
-    Raw,
-    Refusal,
-    Said,
-    Slow,
-    Talker,
-    talking,
-)
+from talking import Action, Fault, Raw, Refusal, Said, Slow, Talker, talking
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
-from ctxlab.llm import (
-    CostLimitedClient,
-    CostLimitExceeded,
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-    Streamer,
-)
-from ctxlab.llm.streaming import (
-    StreamChannel,
-    parse_stream,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.llm import CostLimitedClient, CostLimitExceeded, LiteLLMClient, ScriptedClient
+from ctxlab.llm.base import Reply, Request, Streamer
+from ctxlab.llm.streaming import StreamChannel, parse_stream
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.tokens.models import find_model
 
 MODEL = "openai/gpt-4o-mini"

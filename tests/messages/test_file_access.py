@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.messages.file_access import (
-    FileAccess,
-    is_tool_error,
-    parse_file_access,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.file_access import FileAccess, is_tool_error, parse_file_access
+from ctxlab.messages.types import Message, ToolCall
 
 
 def call(name: str, arguments: Any) -> ToolCall:

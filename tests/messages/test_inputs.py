@@ -8,11 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.messages.inputs import (
-    copy_message,
-    is_same_message,
-    to_plain_data,
-)
+from ctxlab.messages.inputs import copy_message, is_same_message, to_plain_data
 from ctxlab.messages.types import Message
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Compaction, Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED
 

@@ -7,10 +7,7 @@ from generated import conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import (
     RULES,
     UnitTracker,

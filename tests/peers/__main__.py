@@ -18,10 +18,7 @@ from time import perf_counter
 from compare import Compared, compare, lines, recordings
 
 from ctxlab.llm import ScriptedClient
-from ctxlab.strategies.baselines import (
-    BASELINES,
-    Baseline,
-)
+from ctxlab.strategies.baselines import BASELINES, Baseline
 
 HEADS = ("baseline", "package", "options", "recordings", "requests", "acted", "messages equal",
          "invalid: theirs, ours")  # fmt: skip

@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.formats import load
 from ctxlab.llm.base import Client
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 

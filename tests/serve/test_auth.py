@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
-from ctxlab.serve.auth import (
-    AuthMiddleware,
-    check_or_generate_token,
-)
+from ctxlab.serve.auth import AuthMiddleware, check_or_generate_token
 
 TOKEN = "a-token"
 RIGHT = f"Bearer {TOKEN}"

@@ -23,10 +23,7 @@ from http_serving import bearer
 from running import PROGRAM
 from talking import talking
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="accounts and modes are those of POSIX")
 

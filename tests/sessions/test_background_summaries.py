@@ -15,29 +15,16 @@ from storing import STORES, a_store, exchange, stored
 from talking import Call, Fault, Slow, talking
 
 from ctxlab.context.turns import MAX_HEADLINE_CHARS
-from ctxlab.errors import (
-    CtxlabError,
-    ModelRequestRejected,
-    ModelUnavailable,
-)
-from ctxlab.llm import (
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
+from ctxlab.errors import CtxlabError, ModelRequestRejected, ModelUnavailable
+from ctxlab.llm import LiteLLMClient, ScriptedClient
+from ctxlab.llm.base import Reply, Request
 from ctxlab.messages.types import Message
 from ctxlab.sessions.background_summaries import (
     MAX_BACKLOG,
     MAX_CONCURRENT_CALLS,
     BackgroundSummarizer,
 )
-from ctxlab.sessions.base import (
-    MAX_TITLE_LENGTH,
-    SessionStore,
-)
+from ctxlab.sessions.base import MAX_TITLE_LENGTH, SessionStore
 from ctxlab.sessions.table_of_contents import get_contents
 
 LOGGER = "ctxlab.sessions"

@@ -15,17 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import CtxlabError
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-    SearchHit,
-    Session,
-    SessionStore,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import AgentPlan, ResumeState, SearchHit, Session, SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.resume_window import ResumeCaps
 from ctxlab.sessions.sqlite.store import SqliteStore

@@ -15,31 +15,14 @@ import pytest
 from samples import SAMPLES, files_of, packed
 from storing import STORES, a_store
 
-from ctxlab.errors import (
-    ReadError,
-    UnknownFormat,
-    UnknownSession,
-)
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.errors import ReadError, UnknownFormat, UnknownSession
+from ctxlab.formats import load, write
 from ctxlab.messages.openai_format import row_from_message
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions import log_index as logfiles
-from ctxlab.sessions.base import (
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.sessions.base import SessionLibrary, SessionStore
 from ctxlab.sessions.log_library import LogLibrary
-from ctxlab.sessions.table_of_contents import (
-    get_contents,
-    get_interaction,
-    get_turn,
-)
+from ctxlab.sessions.table_of_contents import get_contents, get_interaction, get_turn
 
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 

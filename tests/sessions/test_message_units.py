@@ -6,15 +6,9 @@ from generated import conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
-from ctxlab.sessions.resume_messages import (
-    INTERRUPTED_RESULT,
-    pair_tool_results,
-)
+from ctxlab.sessions.resume_messages import INTERRUPTED_RESULT, pair_tool_results
 
 A, B = ToolCall("a", "read", '{"path": "a.py"}'), ToolCall("b", "run", "{}")
 

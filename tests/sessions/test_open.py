@@ -10,28 +10,13 @@ import pytest
 from storing import STORES, a_store, stored
 
 import ctxlab.sessions
-from ctxlab.errors import (
-    CtxlabError,
-    ReadError,
-    SessionError,
-    UnknownFormat,
-)
+from ctxlab.errors import CtxlabError, ReadError, SessionError, UnknownFormat
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import SessionLibrary, SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.log_library import LogLibrary
-from ctxlab.sessions.open import (
-    find_store,
-    open_library,
-    open_store,
-)
+from ctxlab.sessions.open import find_store, open_library, open_store
 from ctxlab.sessions.sqlite.store import SqliteStore
 
 KINDS = {"chunks": JsonlStore, "workspace": SqliteStore}

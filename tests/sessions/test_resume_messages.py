@@ -7,20 +7,14 @@ from hypothesis import given
 
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.sessions.resume_messages import (
     CONTINUE_INSTRUCTION,
     build_resume_message,
     build_resumed_messages,
     pair_tool_results,
 )
-from ctxlab.sessions.resume_window import (
-    ResumeCaps,
-    ResumeWindow,
-)
+from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
 
 HI = Message("user", "hi")
 PLAN = AgentPlan(("read", "fix", "test"), current=1)

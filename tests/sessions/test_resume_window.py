@@ -10,25 +10,16 @@ from generated import conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.errors import (
-    ModelRequestRejected,
-    SpecError,
-)
+from ctxlab.errors import ModelRequestRejected, SpecError
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.llm_summary import llm_summary_writer
 from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,
     message_from_window_row,
     pair_tool_results,
 )
-from ctxlab.sessions.resume_window import (
-    ResumeCaps,
-    ResumeWindow,
-)
+from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
 
 CAPS = st.builds(
     ResumeCaps,

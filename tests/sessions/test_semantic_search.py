@@ -10,11 +10,7 @@ from storing import STORES, a_store, exchange, stored
 from talking import talking
 
 from ctxlab.errors import UnknownSession
-from ctxlab.llm import (
-    CachedClient,
-    LiteLLMClient,
-    ScriptedClient,
-)
+from ctxlab.llm import CachedClient, LiteLLMClient, ScriptedClient
 from ctxlab.sessions.base import SessionStore
 from ctxlab.sessions.semantic_search import search_semantically
 

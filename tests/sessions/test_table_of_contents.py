@@ -14,20 +14,10 @@ from hypothesis import given
 from storing import STORES, a_store, exchange, stored
 
 from ctxlab.context.turns import MAX_HEADLINE_CHARS
-from ctxlab.errors import (
-    SpecError,
-    UnknownSession,
-    UnknownTurn,
-)
+from ctxlab.errors import SpecError, UnknownSession, UnknownTurn
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import SessionLibrary, SessionStore
 from ctxlab.sessions.log_library import LogLibrary
 from ctxlab.sessions.table_of_contents import (
     Contents,

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import SearchHit
-from ctxlab.sessions.text_search import (
-    SNIPPET_LENGTH,
-    make_snippet,
-    query_words,
-    search_messages,
-)
+from ctxlab.sessions.text_search import SNIPPET_LENGTH, make_snippet, query_words, search_messages
 
 
 def found(query: str, *texts: str, limit: int = 20, offset: int = 0) -> list[SearchHit]:

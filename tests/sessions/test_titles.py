@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from storing import STORES, a_store, exchange, stored
 
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    MAX_TITLE_LENGTH,
-    MAX_TITLES,
-    Session,
-    TitleChange,
-)
+from ctxlab.sessions.base import MAX_TITLE_LENGTH, MAX_TITLES, Session, TitleChange
 from ctxlab.sessions.titles import (
     build_title_prompt,
     single_line,

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from replaying import run, strategies
 
 from ctxlab.context.context import Context
-from ctxlab.errors import (
-    SpecError,
-    StrategyError,
-)
+from ctxlab.errors import SpecError, StrategyError
 from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message

@@ -18,15 +18,8 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 from small_talk import COUNTER, firsts, last, steps, task
 
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-    UnknownName,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-)
+from ctxlab.errors import ModelUnavailable, SpecError, UnknownName
+from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.formats import load
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.messages.types import Message

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from ctxlab.llm import ScriptedClient
-from ctxlab.strategies.baselines import (
-    BASELINES,
-    Baseline,
-)
+from ctxlab.strategies.baselines import BASELINES, Baseline
 from ctxlab.strategies.upstream import PEERS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))

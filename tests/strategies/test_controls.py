@@ -12,16 +12,8 @@ from ctxlab.context.history import History
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import replay_trace
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    full,
-    nothing,
-    oracle,
-    random_drop,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import full, nothing, oracle, random_drop
 from ctxlab.tokens.counter import TokenCounter
 
 

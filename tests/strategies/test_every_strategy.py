@@ -13,21 +13,12 @@ from hypothesis import strategies as st
 from replaying import SPECS, Sent, run
 
 from ctxlab.context.context import Budget
-from ctxlab.evaluation.engine import (
-    replay_trace,
-    replay_traces,
-)
-from ctxlab.evaluation.metrics import (
-    UsageMetric,
-    ValidityMetric,
-)
+from ctxlab.evaluation.engine import replay_trace, replay_traces
+from ctxlab.evaluation.metrics import UsageMetric, ValidityMetric
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
-from ctxlab.strategies import (
-    STRATEGIES,
-    parse_strategy,
-)
+from ctxlab.strategies import STRATEGIES, parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
 PANICS = [spec for spec in SPECS if spec.endswith(("panic()", "panic(protect=2)"))]

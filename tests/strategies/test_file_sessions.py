@@ -14,20 +14,11 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
-from ctxlab.strategies import (
-    file_sessions,
-    parse_strategy,
-)
+from ctxlab.strategies import file_sessions, parse_strategy
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.tool_stubs import STUB_KEY
 from ctxlab.tokens.counter import TokenCounter

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import observation_mask
 from ctxlab.tokens.counter import TokenCounter
 

@@ -9,20 +9,9 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import replay_trace
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    full,
-    panic,
-    rolling_summary,
-    tool_result_cap,
-)
-from ctxlab.tokens.counter import (
-    TokenCounter,
-    count_tokens,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import full, panic, rolling_summary, tool_result_cap
+from ctxlab.tokens.counter import TokenCounter, count_tokens
 
 LIMIT = 8192
 HUGE = "x" * 50_000

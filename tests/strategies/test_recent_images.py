@@ -12,15 +12,8 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    parse_strategy,
-    recent_images,
-    tool_stubs,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import parse_strategy, recent_images, tool_stubs
 from ctxlab.tokens.counter import TokenCounter
 
 SHOT = {"type": "image_url", "image_url": {"url": "https://ex.org/a.png"}}

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import Form
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     CLEARED_RESULT_TEXT,
@@ -25,10 +22,7 @@ from ctxlab.messages.types import (
     ToolCall,
     Usage,
 )
-from ctxlab.strategies import (
-    parse_strategy,
-    recorded,
-)
+from ctxlab.strategies import parse_strategy, recorded
 from ctxlab.tokens.billing import sum_recorded_context
 from ctxlab.tokens.counter import TokenCounter
 

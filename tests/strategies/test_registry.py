@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.strategies import (
     STRATEGIES,
     FunctionStrategy,
@@ -32,10 +29,7 @@ from ctxlab.strategies import (
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.introspection import strategy_info
-from ctxlab.strategies.registry import (
-    CONTROLS,
-    DEFAULT_LINEUP,
-)
+from ctxlab.strategies.registry import CONTROLS, DEFAULT_LINEUP
 
 SIZES = st.integers(0, 10**9)
 SHARES = st.floats(0, 2)

@@ -11,32 +11,11 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 
 from ctxlab.context.history import Entry
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_trace,
-)
-from ctxlab.llm.base import (
-    Client,
-    Embedding,
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-    Usage,
-)
-from ctxlab.strategies import (
-    parse_strategy,
-    retrieval,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
+from ctxlab.llm.base import Client, Embedding, Reply, Request
+from ctxlab.messages.types import Message, Recording, ToolCall, Usage
+from ctxlab.strategies import parse_strategy, retrieval
 from ctxlab.strategies.base import models_used
 from ctxlab.tokens.counter import TokenCounter
 

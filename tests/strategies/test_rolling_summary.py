@@ -18,10 +18,7 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm.base import Request
 from ctxlab.llm.scripted import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import rolling_summary
 from ctxlab.strategies.summaries.extractive import extract_summary
 from ctxlab.strategies.summaries.fold import SUMMARY_HEADER

@@ -14,16 +14,8 @@ from replaying import run
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.file_access import is_tool_error
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    observation_mask,
-    parse_strategy,
-    stale_results,
-    tool_result_cap,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import observation_mask, parse_strategy, stale_results, tool_result_cap
 from ctxlab.tokens.counter import TokenCounter
 
 FILE = "".join(f"line {i}\n" for i in range(1, 61))

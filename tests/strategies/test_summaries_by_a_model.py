@@ -34,10 +34,7 @@ from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import ModelCall
 from ctxlab.messages.types import Recording
 from ctxlab.messages.validation import find_violations
-from ctxlab.strategies import (
-    panic,
-    rolling_summary,
-)
+from ctxlab.strategies import panic, rolling_summary
 from ctxlab.strategies.summaries.fold import SUMMARY_HEADER
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model

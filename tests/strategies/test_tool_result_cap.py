@@ -10,10 +10,7 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import replay_trace
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import tool_result_cap
 from ctxlab.tokens.counter import TokenCounter
 

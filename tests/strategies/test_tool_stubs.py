@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    observation_mask,
-    tool_stubs,
-)
-from ctxlab.strategies.tool_stubs import (
-    STUB_KEY,
-    make_stub,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import observation_mask, tool_stubs
+from ctxlab.strategies.tool_stubs import STUB_KEY, make_stub
 from ctxlab.tokens.counter import TokenCounter
 
 CALL = ToolCall("c1", "search_vault")

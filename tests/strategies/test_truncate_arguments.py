@@ -13,14 +13,8 @@ from replaying import run
 
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    parse_strategy,
-    shorten_arguments,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import parse_strategy, shorten_arguments
 from ctxlab.tokens.counter import TokenCounter
 
 values = st.recursive(

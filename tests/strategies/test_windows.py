@@ -15,11 +15,7 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import safe_cuts
-from ctxlab.strategies import (
-    chunked_window,
-    parse_strategy,
-    sliding_window,
-)
+from ctxlab.strategies import chunked_window, parse_strategy, sliding_window
 from ctxlab.tokens.counter import TokenCounter
 
 

@@ -9,10 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     CLEARED_RESULT_TEXT,

@@ -11,10 +11,7 @@ from generated import IMAGE, TEXTS, TOOLS, conversations, strange_conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import (
     CONTROL_TOKENS,
     TokenCounter,

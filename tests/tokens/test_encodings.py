@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxlab.errors import (
-    DataMissing,
-    UnknownName,
-)
+from ctxlab.errors import DataMissing, UnknownName
 from ctxlab.tokens.encodings import (
     _build_encoding,
     find_encoding_name,

@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ctxlab.tokens.images import (
-    count_image_tokens,
-    model_family,
-)
+from ctxlab.tokens.images import count_image_tokens, model_family
 
 FAMILIES = ("openai", "anthropic", "gemini", "other")
 

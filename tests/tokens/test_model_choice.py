@@ -14,21 +14,12 @@ import ctxlab
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
-from ctxlab.formats import (
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.formats import load, write
+from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import ModelWarning
-from ctxlab.tokens.profiles import (
-    UNCALIBRATED,
-    TokenProfile,
-)
+from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile
 
 MODELS = ("claude-opus-4-5", "gpt-5.1-codex", "deepseek/deepseek-chat", None, "nobody/knows-it")
 STRATEGIES = ["full", "observation_mask(keep=3) | panic"]

@@ -18,10 +18,7 @@ from hypothesis import strategies as st
 
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.encodings import litellm_folder
-from ctxlab.tokens.model_families import (
-    CACHE_RULES,
-    MODEL_FAMILIES,
-)
+from ctxlab.tokens.model_families import CACHE_RULES, MODEL_FAMILIES
 from ctxlab.tokens.models import (
     CachePolicy,
     Model,
@@ -30,10 +27,7 @@ from ctxlab.tokens.models import (
     _load_price_table,
     find_model,
 )
-from ctxlab.tokens.prices import (
-    Prices,
-    PriceTier,
-)
+from ctxlab.tokens.prices import Prices, PriceTier
 
 needs_litellm = pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
 

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.models import find_model
-from ctxlab.tokens.prices import (
-    Prices,
-    PriceTier,
-    Rates,
-)
+from ctxlab.tokens.prices import Prices, PriceTier, Rates
 
 needs_litellm = pytest.mark.skipif(litellm_folder() is None, reason="litellm is not installed")
 STEPS = Prices(

@@ -11,12 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.agent.tools.safe_paths import (
-    MAX_DEPTH,
-    DirectoryEntry,
-    list_entries,
-    open_folder_at,
-)
+from ctxlab.agent.tools.safe_paths import MAX_DEPTH, DirectoryEntry, list_entries, open_folder_at
 
 __all__ = ["FileWalker", "matches_glob"]
 

@@ -24,10 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ctxlab.agent.tools.environment import (
-    names_to_keep,
-    without_secrets,
-)
+from ctxlab.agent.tools.environment import names_to_keep, without_secrets
 from ctxlab.errors import CtxlabError
 
 __all__ = ["CommandResult", "ProcessManager", "RunningCommand"]

@@ -10,10 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    repair_surrogates,
-)
+from ctxlab._utils.jsonio import dump_json, repair_surrogates
 
 __all__ = [
     "CANCELLED",

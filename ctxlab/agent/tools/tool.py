@@ -17,15 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.agent.tools.docstrings import parse_docstring
-from ctxlab.agent.tools.result import (
-    ToolResult,
-    to_json_data,
-)
+from ctxlab.agent.tools.result import ToolResult, to_json_data
 from ctxlab.errors import SpecError
 
 __all__ = ["Tool", "call_tool", "tool_from_function", "tool_not_found", "tools_by_name"]

@@ -19,22 +19,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ctxlab.agent.tools.file_walk import (
-    FileWalker,
-    matches_glob,
-)
+from ctxlab.agent.tools.file_walk import FileWalker, matches_glob
 from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.agent.tools.safe_paths import SafeRoot
-from ctxlab.agent.tools.text_files import (
-    UnreadableText,
-    make_line_finder,
-    read_lines,
-)
-from ctxlab.agent.tools.tool import (
-    Tool,
-    tool_from_function,
-)
+from ctxlab.agent.tools.text_files import UnreadableText, make_line_finder, read_lines
+from ctxlab.agent.tools.tool import Tool, tool_from_function
 
 __all__ = ["workspace_tools"]
 

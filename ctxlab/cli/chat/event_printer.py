@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.transcript import (
-    main_argument_text,
-    strip_control_characters,
-)
+from ctxlab.cli.render.transcript import main_argument_text, strip_control_characters
 
 if TYPE_CHECKING:
-    from ctxlab.agent.events import (
-        AgentEvent,
-        TurnResult,
-    )
+    from ctxlab.agent.events import AgentEvent, TurnResult
     from ctxlab.agent.tools.result import ToolResult
     from ctxlab.messages.types import ToolCall
 
@@ -63,12 +57,7 @@ class EventPrinter(logging.Handler):
 
     def print_event(self, event: AgentEvent) -> None:
         """Shows an event."""
-        from ctxlab.agent.events import (
-            TextDelta,
-            ToolCallFinished,
-            ToolCallStarted,
-            TurnFinished,
-        )
+        from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 
         with self._write_lock:
             if isinstance(event, TextDelta):

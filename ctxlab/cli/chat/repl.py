@@ -17,24 +17,15 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.cli.chat.event_printer import EventPrinter
-from ctxlab.cli.chat.prompt import (
-    LineCleared,
-    LineReader,
-)
-from ctxlab.cli.chat.slash_commands import (
-    parse_slash_command,
-    run_slash_command,
-)
+from ctxlab.cli.chat.prompt import LineCleared, LineReader
+from ctxlab.cli.chat.slash_commands import parse_slash_command, run_slash_command
 from ctxlab.cli.output import print_note
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.agent.session import AgentSession
-    from ctxlab.sessions.base import (
-        Session,
-        SessionStore,
-    )
+    from ctxlab.sessions.base import Session, SessionStore
 
 __all__ = ["ChatRepl"]
 

@@ -76,10 +76,7 @@ def session_choices_table(sessions: Sequence[Session]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from ctxlab.cli.render.format import (
-        fit_columns,
-        make_table,
-    )
+    from ctxlab.cli.render.format import fit_columns, make_table
     from ctxlab.cli.session_lookup import short_ids
 
     ids = short_ids(session.id for session in sessions)

@@ -6,14 +6,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ctxlab.cli.output import (
-    one_line,
-    print_result,
-)
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.cli.output import one_line, print_result
+from ctxlab.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from ctxlab.cli.chat.repl import ChatRepl
@@ -63,10 +57,7 @@ def _context(chat: ChatRepl, argument: str) -> str:
     import shutil
 
     from ctxlab.cli.render.context_bar import render_context_bar
-    from ctxlab.cli.render.format import (
-        fold_pipeline,
-        render_to_text,
-    )
+    from ctxlab.cli.render.format import fold_pipeline, render_to_text
 
     parts = chat.agent.context_breakdown()
     columns = shutil.get_terminal_size((80, 24)).columns if chat.interactive else 80
@@ -88,10 +79,7 @@ def _toc(chat: ChatRepl, argument: str) -> str:
 
 def _turn(chat: ChatRepl, argument: str) -> str:
     from ctxlab.cli.render.sessions import parse_turn_range
-    from ctxlab.cli.render.transcript import (
-        render_turns,
-        text_for_stdout,
-    )
+    from ctxlab.cli.render.transcript import render_turns, text_for_stdout
     from ctxlab.sessions.table_of_contents import get_turn
 
     session = chat.session

@@ -7,20 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ctxlab.cli.options import (
-    FormatName,
-    NoProgress,
-    Paths,
-    Sample,
-    Seed,
-    Where,
-    make_spec,
-)
-from ctxlab.cli.output import (
-    one_line,
-    print_note,
-    print_result,
-)
+from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Where, make_spec
+from ctxlab.cli.output import one_line, print_note, print_result
 
 __all__ = ["command"]
 
@@ -62,12 +50,7 @@ def command(
     from rich.text import Text
 
     from ctxlab._utils.progress import track
-    from ctxlab.cli.render.format import (
-        format_count,
-        make_table,
-        render_to_text,
-        to_json_array,
-    )
+    from ctxlab.cli.render.format import format_count, make_table, render_to_text, to_json_array
     from ctxlab.tokens.calibration import calibrate
 
     spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")

@@ -22,12 +22,7 @@ from ctxlab.cli.options import (
     make_spec,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    note_skipped,
-    print_note,
-    print_result,
-    report_skipped,
-)
+from ctxlab.cli.output import note_skipped, print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -111,11 +106,7 @@ def command(
     Values are ordinary words, so that nothing keeps them by their looks; only a path looks like one.
     """
     from ctxlab.errors import UnknownName
-    from ctxlab.evaluation.canaries import (
-        CANARY_KINDS,
-        DEFAULT_DEPTHS,
-        make_planter,
-    )
+    from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter
 
     if by not in _BREAKDOWNS:
         raise UnknownName("breakdown of survival", by, _BREAKDOWNS)
@@ -141,15 +132,8 @@ def command(
 def _measure_survival(
     spec: Spec, plan: CanaryPlanter, by: str, json: bool, show_bar: bool | None
 ) -> None:
-    from ctxlab.cli.notices import (
-        note_counting_model,
-        note_strategy_calls,
-        note_strategy_models,
-    )
-    from ctxlab.cli.render.survival import (
-        survival_json,
-        survival_text,
-    )
+    from ctxlab.cli.notices import note_counting_model, note_strategy_calls, note_strategy_models
+    from ctxlab.cli.render.survival import survival_json, survival_text
     from ctxlab.evaluation.survival import measure_survival
     from ctxlab.llm import default_client
 

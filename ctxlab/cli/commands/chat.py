@@ -27,22 +27,13 @@ from ctxlab.cli.agent_options import (
     model_from_option_or_env,
     resolve_workspace,
 )
-from ctxlab.cli.options import (
-    Reserve,
-    parse_reserve,
-)
-from ctxlab.cli.output import (
-    one_line,
-    print_note,
-)
+from ctxlab.cli.options import Reserve, parse_reserve
+from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.cli.chat.prompt import LineReader
-    from ctxlab.sessions.base import (
-        Session,
-        SessionStore,
-    )
+    from ctxlab.sessions.base import Session, SessionStore
 
 __all__ = ["command"]
 
@@ -150,10 +141,7 @@ def _session_to_resume(
     store: SessionStore, wanted: str | None, reader: LineReader
 ) -> Session | None:
     """The session to go on with, where one was named or is picked; Ctrl+D ends the command."""
-    from ctxlab.cli.chat.session_picker import (
-        choose_session,
-        session_choices_table,
-    )
+    from ctxlab.cli.chat.session_picker import choose_session, session_choices_table
     from ctxlab.cli.render.format import render_to_text
     from ctxlab.cli.session_lookup import find_session
 
@@ -182,10 +170,7 @@ def _print_greeting(session: Session | None, model: str) -> None:
 
 def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
     """Where a session was kept, and the command that goes on with it."""
-    from ctxlab.cli.session_lookup import (
-        list_all_sessions,
-        short_ids,
-    )
+    from ctxlab.cli.session_lookup import list_all_sessions, short_ids
 
     shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)
     where = [] if workspace == Path() else ["--workspace", str(workspace)]

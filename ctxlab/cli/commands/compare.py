@@ -16,11 +16,7 @@ from ctxlab.cli.compare_plan import (
     plan_comparison,
     select_choices,
 )
-from ctxlab.cli.notices import (
-    note_counting_model,
-    note_strategy_calls,
-    note_strategy_models,
-)
+from ctxlab.cli.notices import note_counting_model, note_strategy_calls, note_strategy_models
 from ctxlab.cli.options import (
     AsJson,
     FormatName,
@@ -36,15 +32,8 @@ from ctxlab.cli.options import (
     parse_reserve,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    print_result,
-    report_skipped,
-)
-from ctxlab.cli.saving import (
-    check_output_folder,
-    parse_out_folder,
-    save_then_print,
-)
+from ctxlab.cli.output import print_result, report_skipped
+from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:

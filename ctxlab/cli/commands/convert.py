@@ -21,10 +21,7 @@ from ctxlab.cli.options import (
     make_spec,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    note_skipped,
-    print_note,
-)
+from ctxlab.cli.output import note_skipped, print_note
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.output import (
-    print_note,
-    print_result,
-)
+from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import DataMissing
 
 if TYPE_CHECKING:
@@ -44,15 +41,8 @@ def list_datasets(data_dir: _DataDir = None) -> None:
     """List the data sets: how large, under which license, and where they are."""
     from rich.text import Text
 
-    from ctxlab.cli.render.format import (
-        make_table,
-        render_to_text,
-    )
-    from ctxlab.formats.io.datasets import (
-        data_dirs,
-        datasets,
-        local_dataset_dir,
-    )
+    from ctxlab.cli.render.format import make_table, render_to_text
+    from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
 
     rows = []
     for dataset in datasets().values():
@@ -73,10 +63,7 @@ def list_datasets(data_dir: _DataDir = None) -> None:
 @app.command("info", short_help="Say all that is known of one.")
 def info(name: _Name, data_dir: _DataDir = None) -> None:
     """Say all that is known of a data set: what it is, its license, its files, how to use it."""
-    from ctxlab.formats.io.datasets import (
-        find_dataset,
-        local_dataset_dir,
-    )
+    from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
     dataset = find_dataset(name)
     found = local_dataset_dir(dataset, data_dir)
@@ -126,10 +113,7 @@ def fetch(
     CTXLAB_MIRROR=https://a.server/folder every address begins with that in place of its own host.
     """
     from ctxlab.formats.io import download
-    from ctxlab.formats.io.datasets import (
-        data_dirs,
-        find_dataset,
-    )
+    from ctxlab.formats.io.datasets import data_dirs, find_dataset
 
     dataset = find_dataset(name)
     home = data_dirs(data_dir)[0]

@@ -10,19 +10,8 @@ from typing import Annotated
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.options import (
-    FormatName,
-    NoProgress,
-    Paths,
-    Sample,
-    Seed,
-    Where,
-    make_spec,
-)
-from ctxlab.cli.output import (
-    print_note,
-    print_result,
-)
+from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Where, make_spec
+from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import CtxlabError
 
 __all__ = ["command"]

@@ -33,15 +33,8 @@ from ctxlab.cli.options import (
     parse_reserve,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    print_result,
-    report_skipped,
-)
-from ctxlab.cli.saving import (
-    check_output_folder,
-    parse_out_folder,
-    save_then_print,
-)
+from ctxlab.cli.output import print_result, report_skipped
+from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 
 __all__ = ["command"]
 

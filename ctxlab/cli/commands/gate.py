@@ -11,11 +11,7 @@ import typer
 
 from ctxlab.cli.notices import note_strategy_models
 from ctxlab.cli.options import NoProgress
-from ctxlab.cli.output import (
-    note_skipped,
-    print_note,
-    print_result,
-)
+from ctxlab.cli.output import note_skipped, print_note, print_result
 from ctxlab.errors import SpecError
 
 __all__ = ["command"]
@@ -72,17 +68,10 @@ def command(
 
     Exit code: 0 where all hold, 1 where one is broken, 2 where that cannot be said.
     """
-    from ctxlab.cli.render.gate import (
-        findings_json,
-        findings_text,
-        update_text,
-    )
+    from ctxlab.cli.render.gate import findings_json, findings_text, update_text
     from ctxlab.cli.render.gate import findings_junit_xml as as_junit
     from ctxlab.cli.render.gate import findings_markdown as as_markdown
-    from ctxlab.evaluation.gate.check import (
-        run_gate,
-        update_baseline,
-    )
+    from ctxlab.evaluation.gate.check import run_gate, update_baseline
     from ctxlab.evaluation.gate.config import read_gate_config
 
     if update and (markdown or junit or json):

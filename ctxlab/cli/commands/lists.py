@@ -9,10 +9,7 @@ __all__ = ["formats", "metrics"]
 
 def formats() -> None:
     """List the formats of recordings that can be read, and which of them can be written."""
-    from ctxlab.cli.render.format import (
-        make_table,
-        render_to_text,
-    )
+    from ctxlab.cli.render.format import make_table, render_to_text
     from ctxlab.formats import FORMATS
 
     rows = [
@@ -30,10 +27,7 @@ def metrics() -> None:
     """List what is measured: each column of a request and each score of the leaderboard."""
     from rich.text import Text
 
-    from ctxlab.cli.render.format import (
-        make_table,
-        render_to_text,
-    )
+    from ctxlab.cli.render.format import make_table, render_to_text
     from ctxlab.evaluation.metrics import METRICS
 
     rows: list[tuple[list[str], str]] = []

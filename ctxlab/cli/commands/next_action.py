@@ -22,10 +22,7 @@ from ctxlab.cli.llm_options import (
     note_cost_terms,
     note_kept_answers_on_cancel,
 )
-from ctxlab.cli.notices import (
-    note_counting_model,
-    note_strategy_calls,
-)
+from ctxlab.cli.notices import note_counting_model, note_strategy_calls
 from ctxlab.cli.options import (
     AsJson,
     CacheModeOption,
@@ -43,19 +40,9 @@ from ctxlab.cli.options import (
     parse_reserve,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    print_note,
-    print_result,
-)
-from ctxlab.cli.saving import (
-    check_output_folder,
-    parse_out_folder,
-    save_then_print,
-)
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.cli.output import print_note, print_result
+from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
+from ctxlab.errors import ReadError, SpecError
 
 __all__ = ["command"]
 
@@ -132,10 +119,7 @@ def command(
 
     Answers are kept, so that the same command once more asks nothing and says the same.
     """
-    from ctxlab.cli.render.next_action import (
-        next_action_json,
-        next_action_text,
-    )
+    from ctxlab.cli.render.next_action import next_action_json, next_action_text
     from ctxlab.evaluation.probing.next_action import (
         DEFAULT_NEXT_ACTION_STRATEGIES,
         estimate_cost,

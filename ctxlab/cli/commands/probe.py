@@ -22,10 +22,7 @@ from ctxlab.cli.llm_options import (
     note_cost_terms,
     note_kept_answers_on_cancel,
 )
-from ctxlab.cli.notices import (
-    note_counting_model,
-    note_strategy_calls,
-)
+from ctxlab.cli.notices import note_counting_model, note_strategy_calls
 from ctxlab.cli.options import (
     AsJson,
     CacheModeOption,
@@ -43,15 +40,8 @@ from ctxlab.cli.options import (
     parse_reserve,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    print_note,
-    print_result,
-)
-from ctxlab.cli.saving import (
-    check_output_folder,
-    parse_out_folder,
-    save_then_print,
-)
+from ctxlab.cli.output import print_note, print_result
+from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 
 __all__ = ["command"]
 
@@ -119,20 +109,10 @@ def command(
     more asks nothing and says the same. Another server: OPENAI_BASE_URL, as litellm reads it. Without a
     model: ctxlab eval --metric probes
     """
-    from ctxlab.cli.render.probe import (
-        qa_json,
-        qa_text,
-    )
+    from ctxlab.cli.render.probe import qa_json, qa_text
     from ctxlab.evaluation.experiment import ExperimentGrid
-    from ctxlab.evaluation.probing.qa import (
-        DEFAULT_QA_STRATEGIES,
-        estimate_cost,
-        run,
-    )
-    from ctxlab.evaluation.probing.qa_plan import (
-        DEFAULT_MAX_TOKENS,
-        QAPlan,
-    )
+    from ctxlab.evaluation.probing.qa import DEFAULT_QA_STRATEGIES, estimate_cost, run
+    from ctxlab.evaluation.probing.qa_plan import DEFAULT_MAX_TOKENS, QAPlan
 
     spec = make_spec(
         paths,

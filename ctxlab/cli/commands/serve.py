@@ -23,10 +23,7 @@ from ctxlab.cli.agent_options import (
     model_from_option_or_env,
     resolve_workspace,
 )
-from ctxlab.cli.options import (
-    Reserve,
-    parse_reserve,
-)
+from ctxlab.cli.options import Reserve, parse_reserve
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
@@ -108,10 +105,7 @@ def mcp(
     from ctxlab.cli.session_lookup import find_session
     from ctxlab.serve import mcp as server
     from ctxlab.sessions.log_library import LogLibrary
-    from ctxlab.sessions.open import (
-        open_library,
-        open_store,
-    )
+    from ctxlab.sessions.open import open_library, open_store
 
     if not over_http and (host is not None or port is not None):
         raise SpecError("--host and --port say where to listen by HTTP: add --http")

@@ -9,11 +9,7 @@ import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.options import AsJson
-from ctxlab.cli.output import (
-    one_line,
-    print_note,
-    print_result,
-)
+from ctxlab.cli.output import one_line, print_note, print_result
 
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
@@ -100,15 +96,8 @@ def list_sessions(
 
     from ctxlab.cli.dates import parse_date
     from ctxlab.cli.render import format as shown
-    from ctxlab.cli.render.sessions import (
-        session_to_row,
-        sessions_table,
-    )
-    from ctxlab.cli.session_lookup import (
-        list_all_sessions,
-        open_session_library,
-        short_ids,
-    )
+    from ctxlab.cli.render.sessions import session_to_row, sessions_table
+    from ctxlab.cli.session_lookup import list_all_sessions, open_session_library, short_ids
     from ctxlab.sessions.open import find_store
 
     limits: dict[str, Any] = {
@@ -155,10 +144,7 @@ def search(
     Words are whole words: hello is found by hello and not by hel.
     """
     from ctxlab.cli.render import format as shown
-    from ctxlab.cli.render.sessions import (
-        hit_to_row,
-        hits_table,
-    )
+    from ctxlab.cli.render.sessions import hit_to_row, hits_table
     from ctxlab.cli.session_lookup import (
         find_session,
         list_all_sessions,
@@ -198,19 +184,9 @@ def show(
     from dataclasses import asdict
 
     from ctxlab.cli.render import format as shown
-    from ctxlab.cli.render.sessions import (
-        parse_turn_range,
-        session_details,
-        session_to_row,
-    )
-    from ctxlab.cli.render.transcript import (
-        render_turns,
-        text_for_stdout,
-    )
-    from ctxlab.cli.session_lookup import (
-        find_session,
-        open_session_library,
-    )
+    from ctxlab.cli.render.sessions import parse_turn_range, session_details, session_to_row
+    from ctxlab.cli.render.transcript import render_turns, text_for_stdout
+    from ctxlab.cli.session_lookup import find_session, open_session_library
     from ctxlab.sessions.table_of_contents import get_contents
     from ctxlab.sessions.table_of_contents import get_turn as a_turn
 
@@ -240,10 +216,7 @@ def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import contents_text
     from ctxlab.cli.render.transcript import text_for_stdout
-    from ctxlab.cli.session_lookup import (
-        find_session,
-        open_session_library,
-    )
+    from ctxlab.cli.session_lookup import find_session, open_session_library
     from ctxlab.sessions.table_of_contents import get_contents
 
     with open_session_library(store) as library:
@@ -275,10 +248,7 @@ def export(
 
     Native, the default, loses nothing; of another format it is said what it has no place for.
     """
-    from ctxlab.cli.session_lookup import (
-        find_sessions,
-        open_session_library,
-    )
+    from ctxlab.cli.session_lookup import find_sessions, open_session_library
     from ctxlab.formats import write
     from ctxlab.formats.unsupported import format_count
     from ctxlab.formats.write import writable_format
@@ -303,10 +273,7 @@ def archive(
     store: _Store = None,
 ) -> None:
     """Put sessions out of sight: they are neither listed nor searched, and can be resumed."""
-    from ctxlab.cli.session_lookup import (
-        find_sessions,
-        open_writable_store,
-    )
+    from ctxlab.cli.session_lookup import find_sessions, open_writable_store
 
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
@@ -323,10 +290,7 @@ def archive(
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: _Ids, store: _Store = None) -> None:
     """Delete the sessions that are named, for good; none where one of them is not there."""
-    from ctxlab.cli.session_lookup import (
-        find_sessions,
-        open_writable_store,
-    )
+    from ctxlab.cli.session_lookup import find_sessions, open_writable_store
 
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
@@ -341,14 +305,8 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
 
     It asks first; where nobody can be asked, it takes --yes.
     """
-    from ctxlab.cli.session_lookup import (
-        list_all_sessions,
-        open_writable_store,
-    )
-    from ctxlab.errors import (
-        SessionError,
-        UnknownSession,
-    )
+    from ctxlab.cli.session_lookup import list_all_sessions, open_writable_store
+    from ctxlab.errors import SessionError, UnknownSession
 
     whose = f" of {one_line(agent)}" if agent else ""
     with open_writable_store(store) as library:

@@ -35,14 +35,8 @@ def command(
       ctxlab strategies rolling_summary      one, with its parameters and an example
       ctxlab strategies openhands.default    a product's default, with version and link
     """
-    from ctxlab.cli.render.format import (
-        render_to_text,
-        to_json_array,
-    )
-    from ctxlab.strategies.introspection import (
-        list_strategies,
-        strategy_info,
-    )
+    from ctxlab.cli.render.format import render_to_text, to_json_array
+    from ctxlab.strategies.introspection import list_strategies, strategy_info
 
     chosen = [strategy_info(name)] if name else list_strategies()
     if json:

@@ -23,16 +23,8 @@ from ctxlab.cli.options import (
     parse_reserve,
     suggest_on_error_skip,
 )
-from ctxlab.cli.output import (
-    print_note,
-    print_result,
-    report_skipped,
-)
-from ctxlab.cli.saving import (
-    check_output_folder,
-    parse_out_folder,
-    save_then_print,
-)
+from ctxlab.cli.output import print_note, print_result, report_skipped
+from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -121,10 +113,7 @@ def command(
     of many by luck does not look better than it is. Whole clusters are held out: recordings that repeat
     one task never stand in both halves.
     """
-    from ctxlab.cli.render.frontier import (
-        frontier_json,
-        frontier_text,
-    )
+    from ctxlab.cli.render.frontier import frontier_json, frontier_text
     from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
     from ctxlab.evaluation.tuning.tune import tune
 
@@ -209,10 +198,7 @@ def _saved_message(found: TuningResults, out: Path | None) -> str:
 
 def _note_run(found: TuningResults, spec: Spec) -> None:
     """Note how the run was counted, what is not in its figures, and how to go on."""
-    from ctxlab.cli.notices import (
-        note_counting_model,
-        note_unlogged_tokens,
-    )
+    from ctxlab.cli.notices import note_counting_model, note_unlogged_tokens
     from ctxlab.cli.render.leaderboard import short_strategy
 
     recordings = found.results.manifest["recordings"]

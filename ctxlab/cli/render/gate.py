@@ -8,17 +8,8 @@ from xml.etree import ElementTree
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
-from ctxlab.evaluation.gate.check import (
-    BaselineChange,
-    BaselineUpdate,
-    GateResults,
-)
-from ctxlab.evaluation.gate.findings import (
-    Finding,
-    decimal_places,
-    format_score_value,
-    score_label,
-)
+from ctxlab.evaluation.gate.check import BaselineChange, BaselineUpdate, GateResults
+from ctxlab.evaluation.gate.findings import Finding, decimal_places, format_score_value, score_label
 
 __all__ = [
     "findings_json",

@@ -10,11 +10,7 @@ from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import (
-    leaderboard_json,
-    rows_by_limit,
-    short_strategy,
-)
+from ctxlab.cli.render.leaderboard import leaderboard_json, rows_by_limit, short_strategy
 from ctxlab.evaluation.probing.qa_scores import judge_score_name
 
 if TYPE_CHECKING:

@@ -13,19 +13,13 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.format import (
-    fit_columns,
-    make_table,
-)
+from ctxlab.cli.render.format import fit_columns, make_table
 from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.errors import SpecError
 from ctxlab.sessions.table_of_contents import iso_timestamp
 
 if TYPE_CHECKING:
-    from ctxlab.sessions.base import (
-        SearchHit,
-        Session,
-    )
+    from ctxlab.sessions.base import SearchHit, Session
     from ctxlab.sessions.table_of_contents import Contents
 
 __all__ = [

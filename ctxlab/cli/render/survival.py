@@ -10,10 +10,7 @@ from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import (
-    describe_limit,
-    short_strategy,
-)
+from ctxlab.cli.render.leaderboard import describe_limit, short_strategy
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.recommendation import control_name
 

@@ -12,10 +12,7 @@ from ctxlab.context.turns import main_argument
 from ctxlab.messages.openai_format import message_from_dict
 
 if TYPE_CHECKING:
-    from ctxlab.messages.types import (
-        Message,
-        ToolCall,
-    )
+    from ctxlab.messages.types import Message, ToolCall
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
 __all__ = [

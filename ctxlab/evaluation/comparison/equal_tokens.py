@@ -13,14 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.experiment import (
-    StrategyLike,
-    evaluate,
-)
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
+from ctxlab.evaluation.experiment import StrategyLike, evaluate
+from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.tokens.profiles import TokenProfile
 
 __all__ = ["EqualTokensLimit", "find_equal_tokens_limit"]

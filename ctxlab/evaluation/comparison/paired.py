@@ -14,32 +14,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxlab._utils.humanize import (
-    parse_quantity,
-    split_limit,
-)
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab._utils.humanize import parse_quantity, split_limit
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.bootstrap import (
     MIN_CLUSTERS,
     RatioDifference,
     holm_correction,
     ratio_difference,
 )
-from ctxlab.evaluation.comparison.report import (
-    Comparison,
-    Configuration,
-    format_difference,
-)
+from ctxlab.evaluation.comparison.report import Comparison, Configuration, format_difference
 from ctxlab.evaluation.experiment import StrategyLike
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.results import Results
-from ctxlab.strategies import (
-    as_strategy,
-    parse_strategy,
-)
+from ctxlab.strategies import as_strategy, parse_strategy
 
 __all__ = ["DEFAULT_SCORES", "compare_strategies"]
 

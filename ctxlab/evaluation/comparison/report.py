@@ -10,11 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.tables import (
-    html_table,
-    latex_table,
-    markdown_table,
-)
+from ctxlab._utils.tables import html_table, latex_table, markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 
 __all__ = ["Comparison", "Configuration", "format_difference"]

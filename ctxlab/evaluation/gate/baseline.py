@@ -19,10 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.gate.config import GateBudget
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.metrics.cost import CostMetric

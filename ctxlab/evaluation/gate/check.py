@@ -46,11 +46,7 @@ from ctxlab.evaluation.gate.config import (
     GateExperiment,
     read_gate_config,
 )
-from ctxlab.evaluation.gate.findings import (
-    Finding,
-    FindingOutcome,
-    score_label,
-)
+from ctxlab.evaluation.gate.findings import Finding, FindingOutcome, score_label
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import run_experiment

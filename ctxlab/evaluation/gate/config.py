@@ -29,22 +29,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ctxlab._utils.humanize import (
-    parse_limit,
-    parse_quantity,
-)
-from ctxlab.errors import (
-    CtxlabError,
-    ReadError,
-    SpecError,
-    UnknownName,
-)
+from ctxlab._utils.humanize import parse_limit, parse_quantity
+from ctxlab.errors import CtxlabError, ReadError, SpecError, UnknownName
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.base import Score
-from ctxlab.evaluation.spec import (
-    Spec,
-    read_spec,
-)
+from ctxlab.evaluation.spec import Spec, read_spec
 from ctxlab.strategies import parse_strategy
 
 __all__ = [

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.gate.config import (
-    Bound,
-    GateBudget,
-)
+from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
 
 __all__ = ["Finding", "FindingOutcome", "decimal_places", "format_score_value", "score_label"]

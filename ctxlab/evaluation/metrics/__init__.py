@@ -13,10 +13,7 @@ from ctxlab.evaluation.metrics.base import (
 from ctxlab.evaluation.metrics.canaries import CanaryMetric
 from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.metrics.probes import ProbeMetric
-from ctxlab.evaluation.metrics.recall import (
-    FAR_TOKENS,
-    RecallMetric,
-)
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS, RecallMetric
 from ctxlab.evaluation.metrics.tokens import UsageMetric
 from ctxlab.evaluation.metrics.validity import ValidityMetric
 

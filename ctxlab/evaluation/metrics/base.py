@@ -15,11 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 
 __all__ = ["Column", "FloatArray", "Metric", "PerRequestMetric", "Score", "per_request_metric"]
 

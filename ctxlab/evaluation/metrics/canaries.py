@@ -18,24 +18,10 @@ import numpy.typing as npt
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.answer_matching import padded_words
-from ctxlab.evaluation.canaries import (
-    Canary,
-    read_canaries,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.evaluation.canaries import Canary, read_canaries
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.messages.types import Message, message_text
 
 __all__ = ["CanaryMetric", "CanaryVisibility", "measure_canary_visibility"]
 

@@ -18,16 +18,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.tokens.models import CachePolicy
 from ctxlab.tokens.prices import Prices
 

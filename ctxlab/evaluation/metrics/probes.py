@@ -31,25 +31,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.answer_matching import padded_words
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.messages.types import Message, message_text
 
 __all__ = ["ProbeMetric", "ProbeVisibility", "measure_probe_visibility"]
 

@@ -22,20 +22,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text

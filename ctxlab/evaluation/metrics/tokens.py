@@ -7,16 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
 __all__ = ["UsageMetric"]

@@ -12,16 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    RequestObserver,
-    Trace,
-)
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
+from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 
 __all__ = ["ValidityMetric"]
 

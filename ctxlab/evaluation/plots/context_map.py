@@ -12,10 +12,7 @@ import numpy as np
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots import colors as palette
-from ctxlab.evaluation.replay import (
-    MESSAGE_STATES,
-    Replay,
-)
+from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

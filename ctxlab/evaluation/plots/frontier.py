@@ -12,24 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
-from ctxlab.evaluation.plots.colors import (
-    COLOR_CYCLE,
-    GRAY,
-    LIGHT_GRAY,
-    TEXT_COLOR,
-)
-from ctxlab.evaluation.plots.label_placement import (
-    Label,
-    place_labels,
-)
-from ctxlab.evaluation.recommendation import (
-    control_names,
-    usable_rows,
-)
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LIGHT_GRAY, TEXT_COLOR
+from ctxlab.evaluation.plots.label_placement import Label, place_labels
+from ctxlab.evaluation.recommendation import control_names, usable_rows
 from ctxlab.evaluation.results import Results
 
 if TYPE_CHECKING:

@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.plots.colors import (
-    COLOR_CYCLE,
-    GRAY,
-)
+from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.survival import SurvivalResults
 

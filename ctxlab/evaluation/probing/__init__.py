@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from ctxlab.evaluation.probing.judge import (
-    JudgeAgreement,
-    cohen_kappa,
-)
+from ctxlab.evaluation.probing.judge import JudgeAgreement, cohen_kappa
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
 from ctxlab.evaluation.probing.qa import run_qa
 from ctxlab.evaluation.probing.results import NextActionResults, QAResults

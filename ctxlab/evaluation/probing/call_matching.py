@@ -13,14 +13,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ctxlab._utils.jsonio import (
-    iter_leaves,
-    parse_json,
-)
-from ctxlab.messages.entities import (
-    contains_entity,
-    find_entities_in_value,
-)
+from ctxlab._utils.jsonio import iter_leaves, parse_json
+from ctxlab.messages.entities import contains_entity, find_entities_in_value
 from ctxlab.messages.types import ToolCall
 
 __all__ = ["CallMatch", "match_calls", "same_arguments"]

@@ -18,10 +18,7 @@ import numpy.typing as npt
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.probing.qa_prompts import load_prompt
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-)
+from ctxlab.messages.types import Message, Probe
 
 __all__ = [
     "JudgeAgreement",

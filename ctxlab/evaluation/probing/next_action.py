@@ -16,24 +16,14 @@ from typing import Any
 import pandas as pd
 
 from ctxlab._utils.progress import track
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    ExperimentGrid,
-    StrategyLike,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.strategy_calls import (
     StrategyCalls,
     StrategyCallTotals,
     collect_strategy_calls,
 )
-from ctxlab.evaluation.probing.next_action_plan import (
-    NextActionPlan,
-    NextActionRequests,
-)
+from ctxlab.evaluation.probing.next_action_plan import NextActionPlan, NextActionRequests
 from ctxlab.evaluation.probing.next_action_scores import (
     NEXT_ACTION_COLUMNS,
     NEXT_ACTION_SCORES,
@@ -41,15 +31,8 @@ from ctxlab.evaluation.probing.next_action_scores import (
     compute_next_action_columns,
 )
 from ctxlab.evaluation.probing.results import NextActionResults
-from ctxlab.evaluation.results import (
-    Results,
-    ResultsBuilder,
-)
-from ctxlab.llm.base import (
-    Client,
-    ModelCall,
-    Reply,
-)
+from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.llm.base import Client, ModelCall, Reply
 from ctxlab.llm.batch import (
     RequestEstimate,
     add_cache_hint,
@@ -58,10 +41,7 @@ from ctxlab.llm.batch import (
     estimate_requests,
     iter_replies,
 )
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
+from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.tokens.profiles import TokenProfile
 
 __all__ = [

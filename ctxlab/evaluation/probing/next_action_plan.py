@@ -14,23 +14,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_traces,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_traces
 from ctxlab.evaluation.experiment import ExperimentGrid
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
-from ctxlab.llm.base import (
-    Client,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.llm.base import Client, Request
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 

@@ -14,10 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ctxlab.errors import ModelUnavailable
-from ctxlab.evaluation.metrics.base import (
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.probing.call_matching import match_calls
 from ctxlab.evaluation.probing.next_action_plan import NextActionRequests
 from ctxlab.llm.base import Reply

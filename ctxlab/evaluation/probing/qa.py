@@ -17,30 +17,16 @@ import numpy as np
 import pandas as pd
 
 from ctxlab._utils.progress import track
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    ExperimentGrid,
-    StrategyLike,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.strategy_calls import (
     StrategyCalls,
     StrategyCallTotals,
     collect_strategy_calls,
 )
-from ctxlab.evaluation.probing.judge import (
-    judge_request,
-    parse_verdict,
-)
-from ctxlab.evaluation.probing.qa_plan import (
-    DEFAULT_MAX_TOKENS,
-    QAPlan,
-    QARequests,
-)
+from ctxlab.evaluation.probing.judge import judge_request, parse_verdict
+from ctxlab.evaluation.probing.qa_plan import DEFAULT_MAX_TOKENS, QAPlan, QARequests
 from ctxlab.evaluation.probing.qa_scores import (
     column_names,
     compute_qa_columns,
@@ -49,16 +35,8 @@ from ctxlab.evaluation.probing.qa_scores import (
     score_replies,
 )
 from ctxlab.evaluation.probing.results import QAResults
-from ctxlab.evaluation.results import (
-    Results,
-    ResultsBuilder,
-)
-from ctxlab.llm.base import (
-    Client,
-    ModelCall,
-    Reply,
-    Request,
-)
+from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.llm.base import Client, ModelCall, Reply, Request
 from ctxlab.llm.batch import (
     RequestEstimate,
     add_cache_hint,
@@ -67,10 +45,7 @@ from ctxlab.llm.batch import (
     estimate_requests,
     iter_replies,
 )
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
+from ctxlab.messages.types import Recording, check_recordings
 
 __all__ = ["DEFAULT_QA_STRATEGIES", "CostEstimate", "estimate_cost", "run", "run_qa"]
 

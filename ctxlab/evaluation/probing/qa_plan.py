@@ -5,36 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    Trace,
-    replay_traces,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_traces
 from ctxlab.evaluation.experiment import ExperimentGrid
-from ctxlab.evaluation.metrics.probes import (
-    ProbeVisibility,
-    measure_probe_visibility,
-)
+from ctxlab.evaluation.metrics.probes import ProbeVisibility, measure_probe_visibility
 from ctxlab.evaluation.probing.judge import judge_request
 from ctxlab.evaluation.probing.qa_prompts import (
     format_question,
     inline_speaker_names,
     request_tools,
 )
-from ctxlab.llm.base import (
-    Client,
-    Reply,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.llm.base import Client, Reply, Request
+from ctxlab.messages.types import Message, Probe, Recording
 from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 

@@ -14,11 +14,7 @@ from typing import Any
 
 from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Message, Probe, Recording
 
 __all__ = [
     "UNKNOWN_ANSWER",

@@ -12,15 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.errors import ModelUnavailable
-from ctxlab.evaluation.answer_matching import (
-    contains_answer,
-    exact_match,
-    token_f1,
-)
-from ctxlab.evaluation.metrics.base import (
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.answer_matching import contains_answer, exact_match, token_f1
+from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.probes import ProbeVisibility
 from ctxlab.evaluation.probing.qa_prompts import is_abstention
 from ctxlab.llm.base import Reply

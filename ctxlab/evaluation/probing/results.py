@@ -11,14 +11,8 @@ import pandas as pd
 
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.comparison.paired import compare_strategies
-from ctxlab.evaluation.probing.judge import (
-    JudgeAgreement,
-    judge_agreement,
-)
-from ctxlab.evaluation.probing.qa_scores import (
-    GRADED_SCORES,
-    judge_score_name,
-)
+from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement
+from ctxlab.evaluation.probing.qa_scores import GRADED_SCORES, judge_score_name
 from ctxlab.evaluation.results import Results
 
 __all__ = ["FULL_HISTORY", "AnsweredResults", "NextActionResults", "QAResults"]

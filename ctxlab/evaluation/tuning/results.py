@@ -24,15 +24,9 @@ from ctxlab.evaluation.recommendation import (
     qualifying_rows,
     usable_rows,
 )
-from ctxlab.evaluation.results import (
-    Results,
-    replace_run_files,
-)
+from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.evaluation.tuning.pareto import pareto_front
-from ctxlab.evaluation.tuning.trials import (
-    REFERENCE_NOTE,
-    TrialSums,
-)
+from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialSums
 
 __all__ = ["TuningResults"]
 

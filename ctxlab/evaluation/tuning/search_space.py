@@ -16,10 +16,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from ctxlab.errors import SpecError
-from ctxlab.strategies import (
-    Strategy,
-    parse_strategy,
-)
+from ctxlab.strategies import Strategy, parse_strategy
 from ctxlab.strategies.registry import parse_to_ast
 
 __all__ = [

@@ -24,16 +24,9 @@ from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.recommendation import usable_rows
 from ctxlab.evaluation.tuning.holdout import cluster_name
-from ctxlab.evaluation.tuning.pareto import (
-    pareto_front,
-    pareto_ranks,
-)
+from ctxlab.evaluation.tuning.pareto import pareto_front, pareto_ranks
 from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
-from ctxlab.evaluation.tuning.trials import (
-    REFERENCE_NOTE,
-    TrialScorer,
-    TrialSums,
-)
+from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialScorer, TrialSums
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import full
 

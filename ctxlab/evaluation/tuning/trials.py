@@ -15,10 +15,7 @@ import pandas as pd
 from ctxlab.errors import UnknownName
 from ctxlab.evaluation.engine import replay_traces
 from ctxlab.evaluation.experiment import ExperimentGrid
-from ctxlab.evaluation.metrics.base import (
-    FloatArray,
-    Score,
-)
+from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
 from ctxlab.messages.types import Recording
 

@@ -10,18 +10,11 @@ from dataclasses import replace
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.experiment import (
-    DEFAULT_LIMITS,
-    ExperimentGrid,
-    evaluate,
-)
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, evaluate
 from ctxlab.evaluation.fingerprint import identify_recordings
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.recommendation import control_name
-from ctxlab.evaluation.tuning.holdout import (
-    cluster_name,
-    split_holdout,
-)
+from ctxlab.evaluation.tuning.holdout import cluster_name, split_holdout
 from ctxlab.evaluation.tuning.results import TuningResults
 from ctxlab.evaluation.tuning.search_space import (
     DEFAULT_SPACES,
@@ -33,10 +26,7 @@ from ctxlab.evaluation.tuning.search_space import (
 from ctxlab.evaluation.tuning.successive_halving import run_successive_halving
 from ctxlab.evaluation.tuning.trials import make_trial_scorer
 from ctxlab.llm.base import Client
-from ctxlab.messages.types import (
-    Recording,
-    check_recordings,
-)
+from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
 from ctxlab.tokens.profiles import TokenProfile
 

@@ -22,11 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.anthropic.writer import dump
-from ctxlab.formats.base import (
-    Format,
-    SkipCallback,
-    Source,
-)
+from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.request_log import (
     ApiDialect,
@@ -36,22 +32,10 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    require_object,
-    require_objects,
-)
+from ctxlab.formats.fields import get_nested, list_or_empty, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.content_parts import (
-    is_known_type,
-    part_type,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    Role,
-)
+from ctxlab.messages.content_parts import is_known_type, part_type
+from ctxlab.messages.types import Message, Recording, Role
 
 __all__ = ["FORMAT", "is_anthropic", "read", "sniff"]
 

@@ -15,19 +15,11 @@ from collections.abc import Iterator
 from itertools import count, groupby, takewhile
 from typing import Any
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.formats.base import UnsupportedCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.unsupported import report_unsupported_fields
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall
 
 __all__ = ["dump"]
 

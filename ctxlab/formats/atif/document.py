@@ -11,24 +11,10 @@ from typing import Any
 
 import msgspec
 
-from ctxlab.formats.atif.steps import (
-    CTXLAB_KEY,
-    parse_compaction,
-    parse_step,
-)
+from ctxlab.formats.atif.steps import CTXLAB_KEY, parse_compaction, parse_step
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.fields import (
-    first_text,
-    get_nested,
-    objects_in,
-    require_object,
-    text_or_none,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.formats.fields import first_text, get_nested, objects_in, require_object, text_or_none
+from ctxlab.messages.types import Compaction, Message, Recording
 
 __all__ = ["CTXLAB_FIELDS", "parse_document"]
 

@@ -28,15 +28,8 @@ from functools import partial
 from ctxlab.errors import ReadError
 from ctxlab.formats.atif.document import parse_document
 from ctxlab.formats.atif.writer import dump
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    text_or_none,
-)
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 

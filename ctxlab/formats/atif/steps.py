@@ -11,15 +11,8 @@ from typing import Any
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import (
-    SkipCallback,
-    ignore_skip,
-)
-from ctxlab.formats.common.chat_format import (
-    Content,
-    image_part,
-    text_part,
-)
+from ctxlab.formats.base import SkipCallback, ignore_skip
+from ctxlab.formats.common.chat_format import Content, image_part, text_part
 from ctxlab.formats.fields import (
     count_or_zero,
     get_nested,
@@ -30,12 +23,7 @@ from ctxlab.formats.fields import (
     require_text,
     text_or_none,
 )
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 __all__ = ["CTXLAB_KEY", "parse_compaction", "parse_step", "result_message", "step_message"]
 

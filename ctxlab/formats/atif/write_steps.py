@@ -13,21 +13,10 @@ from typing import Any
 import msgspec
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.formats.atif.steps import (
-    CTXLAB_KEY,
-    parse_compaction,
-    result_message,
-    step_message,
-)
+from ctxlab.formats.atif.steps import CTXLAB_KEY, parse_compaction, result_message, step_message
 from ctxlab.formats.base import ignore_skip
 from ctxlab.formats.fields import get_nested
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
 __all__ = ["build_steps", "changed_fields", "encode_strict_json"]
 

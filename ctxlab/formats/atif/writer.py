@@ -15,33 +15,13 @@ import json
 from contextlib import nullcontext
 from typing import Any
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-    repair_surrogates,
-)
-from ctxlab.formats.atif.document import (
-    CTXLAB_FIELDS,
-    parse_document,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
+from ctxlab.formats.atif.document import CTXLAB_FIELDS, parse_document
 from ctxlab.formats.atif.steps import CTXLAB_KEY
-from ctxlab.formats.atif.write_steps import (
-    build_steps,
-    changed_fields,
-    encode_strict_json,
-)
-from ctxlab.formats.base import (
-    UnsupportedCallback,
-    ignore_skip,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.formats.atif.write_steps import build_steps, changed_fields, encode_strict_json
+from ctxlab.formats.base import UnsupportedCallback, ignore_skip
+from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["dump"]
 

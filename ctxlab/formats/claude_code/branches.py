@@ -12,11 +12,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from ctxlab.formats.claude_code.queued_input import content_text
-from ctxlab.formats.fields import (
-    get_nested,
-    objects_in,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, objects_in, text_or_none
 
 __all__ = ["find_abandoned_rows"]
 

@@ -12,10 +12,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.assistant_message import (
-    AssistantMessageBuilder,
-    most_common_model,
-)
+from ctxlab.formats.common.assistant_message import AssistantMessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import (
     count_or_zero,
@@ -25,11 +22,7 @@ from ctxlab.formats.fields import (
     require_object,
     text_or_none,
 )
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Compaction, Message, Recording
 
 __all__ = ["ConversationBuilder"]
 

@@ -17,13 +17,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ctxlab.formats.fields import (
-    first_or_none,
-    get_nested,
-    list_or_empty,
-    objects_in,
-    text_or_none,
-)
+from ctxlab.formats.fields import first_or_none, get_nested, list_or_empty, objects_in, text_or_none
 
 __all__ = ["content_text", "insert_queued_prompts"]
 

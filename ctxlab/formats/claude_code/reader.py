@@ -29,10 +29,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.claude_code.branches import find_abandoned_rows
 from ctxlab.formats.claude_code.conversation import ConversationBuilder
 from ctxlab.formats.claude_code.queued_input import insert_queued_prompts

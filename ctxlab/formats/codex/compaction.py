@@ -16,11 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ctxlab.formats.codex.items import (
-    content_texts,
-    item_key,
-    message_keys,
-)
+from ctxlab.formats.codex.items import content_texts, item_key, message_keys
 from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_nested
 from ctxlab.messages.types import Message

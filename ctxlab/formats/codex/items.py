@@ -10,25 +10,10 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.chat_format import (
-    Content,
-    image_part,
-    join_parts,
-    text_part,
-)
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    require_text,
-    text_or_none,
-)
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.fields import count_or_zero, get_nested, require_text, text_or_none
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 __all__ = [
     "CALL_TYPES",

@@ -21,10 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.codex.rollout import RolloutBuilder
 from ctxlab.formats.common.assistant_message import most_common_model
 from ctxlab.formats.fields import (

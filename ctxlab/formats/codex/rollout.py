@@ -22,23 +22,10 @@ from typing import Any, NamedTuple
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.codex import items
-from ctxlab.formats.codex.compaction import (
-    IndexedItem,
-    match_history,
-    newest_user_messages,
-)
+from ctxlab.formats.codex.compaction import IndexedItem, match_history, newest_user_messages
 from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    Role,
-    Usage,
-)
+from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.messages.types import Compaction, Message, Recording, Role, Usage
 
 __all__ = ["RolloutBuilder"]
 

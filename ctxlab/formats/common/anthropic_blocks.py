@@ -12,22 +12,10 @@ from typing import Any
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
-from ctxlab.formats.common.chat_format import (
-    Content,
-    image_part,
-    join_parts,
-    text_part,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    require_text,
-    text_or_none,
-)
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.fields import get_nested, require_text, text_or_none
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-)
+from ctxlab.messages.types import ContentPart, Message
 
 __all__ = [
     "parse_assistant_blocks",

@@ -21,11 +21,7 @@ from typing import Any, NamedTuple
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import chat_format
-from ctxlab.formats.common.chat_format import (
-    image_part,
-    join_parts,
-    text_part,
-)
+from ctxlab.formats.common.chat_format import image_part, join_parts, text_part
 from ctxlab.formats.fields import (
     first_text,
     get_nested,
@@ -45,11 +41,7 @@ from ctxlab.messages.content_parts import (
     part_type,
 )
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 __all__ = [
     "ParsedContent",

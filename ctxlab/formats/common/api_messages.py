@@ -28,30 +28,13 @@ from ctxlab.formats.common.api_content import (
     parse_tool_result,
     read_blocks,
 )
-from ctxlab.formats.common.langchain_messages import (
-    is_langchain_message,
-    message_from_langchain,
-)
+from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import find_timestamp
 from ctxlab.formats.common.usage import detect_usage
-from ctxlab.formats.common.vercel_messages import (
-    is_ui_message,
-    split_ui_message,
-)
-from ctxlab.formats.fields import (
-    list_or_empty,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
-from ctxlab.messages.content_parts import (
-    CALL_TYPES,
-    part_type,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.formats.common.vercel_messages import is_ui_message, split_ui_message
+from ctxlab.formats.fields import list_or_empty, parse_iso_time, require_object, text_or_none
+from ctxlab.messages.content_parts import CALL_TYPES, part_type
+from ctxlab.messages.types import Message, ToolCall
 
 __all__ = [
     "SKIPPED_KEY",

@@ -13,10 +13,7 @@ from typing import Any
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_messages import parse_if_json
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, text_or_none
 
 __all__ = ["parse_tools"]
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 __all__ = ["AssistantMessageBuilder", "most_common_model"]
 

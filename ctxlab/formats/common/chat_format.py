@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ctxlab.formats.fields import (
-    first_or_none,
-    get_nested,
-    list_or_empty,
-    require_object,
-)
+from ctxlab.formats.fields import first_or_none, get_nested, list_or_empty, require_object
 from ctxlab.messages.content_parts import (
     CALL_TYPES,
     REASONING_TYPES,
@@ -24,15 +19,8 @@ from ctxlab.messages.content_parts import (
     is_chat_part,
     part_type,
 )
-from ctxlab.messages.openai_format import (
-    message_from_dict,
-    parse_content,
-    reject_tool_parts,
-)
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-)
+from ctxlab.messages.openai_format import message_from_dict, parse_content, reject_tool_parts
+from ctxlab.messages.types import ContentPart, Message
 
 __all__ = [
     "CHAT_ROLES",

@@ -17,30 +17,10 @@ from typing import Any, cast
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.api_content import (
-    ParsedContent,
-    parse_tool_call,
-    read_blocks,
-)
-from ctxlab.formats.common.usage import (
-    anthropic_usage,
-    langchain_usage,
-    openai_usage,
-)
-from ctxlab.formats.fields import (
-    first_text,
-    get_nested,
-    require_list,
-    require_object,
-    text_or_none,
-)
-from ctxlab.messages.types import (
-    ROLES,
-    Message,
-    Role,
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats.common.api_content import ParsedContent, parse_tool_call, read_blocks
+from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai_usage
+from ctxlab.formats.fields import first_text, get_nested, require_list, require_object, text_or_none
+from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
 __all__ = ["is_langchain_message", "message_from_langchain"]
 

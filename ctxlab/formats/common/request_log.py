@@ -16,30 +16,12 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    SkipCallback,
-    Source,
-)
-from ctxlab.formats.common.json_files import (
-    Location,
-    read_json_values,
-)
-from ctxlab.formats.common.stitch import (
-    LoggedRequest,
-    stitch_requests,
-)
-from ctxlab.formats.fields import (
-    is_short_value,
-    number_or_none,
-    parse_iso_time,
-    text_or_none,
-)
+from ctxlab.formats.base import SkipCallback, Source
+from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
+from ctxlab.formats.fields import is_short_value, number_or_none, parse_iso_time, text_or_none
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Message, Recording, Usage
 
 __all__ = [
     "TIME_KEYS",

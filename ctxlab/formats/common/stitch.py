@@ -26,11 +26,7 @@ from ctxlab.formats.common.alignment import (
     first_message_key,
     is_similar,
 )
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Compaction, Message, Recording
 
 __all__ = ["LoggedRequest", "intern_messages", "match_repeated", "stitch_requests"]
 

@@ -12,29 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ctxlab.formats.base import (
-    SkipCallback,
-    Source,
-)
-from ctxlab.formats.common.api_calls import (
-    parse_request_messages,
-    parse_response_messages,
-)
+from ctxlab.formats.base import SkipCallback, Source
+from ctxlab.formats.common.api_calls import parse_request_messages, parse_response_messages
 from ctxlab.formats.common.api_messages import SKIPPED_KEY
-from ctxlab.formats.common.stitch import (
-    LoggedRequest,
-    intern_messages,
-    stitch_requests,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
+from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.messages.types import Message, Recording, Usage
 
 __all__ = ["ThreadKey", "TracedCall", "build_traced_call", "find_thread", "recordings_from_calls"]
 

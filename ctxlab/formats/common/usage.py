@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-)
+from ctxlab.formats.fields import count_or_zero, get_nested
 from ctxlab.messages.types import Usage
 
 __all__ = ["anthropic_usage", "detect_usage", "langchain_usage", "openai_usage"]

@@ -21,25 +21,12 @@ import msgspec
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    objects_in,
-    text_or_none,
-)
-from ctxlab.formats.io.files import (
-    PathOrUrl,
-    open_file,
-)
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.fields import get_nested, objects_in, text_or_none
+from ctxlab.formats.io.files import PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = [
     "CHUNK_VERSION",

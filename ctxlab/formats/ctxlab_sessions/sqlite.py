@@ -19,21 +19,12 @@ from typing import Any
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
-from ctxlab.formats.io.files import (
-    is_url,
-    open_file,
-)
+from ctxlab.formats.io.files import is_url, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "MAX_SCHEMA_VERSION", "read", "read_only_uri", "sniff"]
 

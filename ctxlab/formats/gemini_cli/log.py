@@ -19,17 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    require_object,
-    text_or_none,
-)
-from ctxlab.formats.gemini_cli.parts import (
-    part_texts,
-    result_text,
-    to_parts,
-)
+from ctxlab.formats.fields import get_nested, list_or_empty, require_object, text_or_none
+from ctxlab.formats.gemini_cli.parts import part_texts, result_text, to_parts
 
 __all__ = ["HistoryChange", "SessionLog"]
 

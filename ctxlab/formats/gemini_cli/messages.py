@@ -26,11 +26,7 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.gemini_cli import parts
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 __all__ = ["ChatBuilder", "join_split_calls"]
 

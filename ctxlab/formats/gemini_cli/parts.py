@@ -9,20 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import (
-    SkipCallback,
-    ignore_skip,
-)
-from ctxlab.formats.common.chat_format import (
-    Content,
-    image_part,
-    join_parts,
-    text_part,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
+from ctxlab.formats.base import SkipCallback, ignore_skip
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.messages.types import ContentPart
 
 __all__ = ["parse_content", "parse_result", "part_texts", "result_text", "to_parts"]

@@ -19,26 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.formats.gemini_cli.log import SessionLog
-from ctxlab.formats.gemini_cli.messages import (
-    ChatBuilder,
-    join_split_calls,
-)
+from ctxlab.formats.gemini_cli.messages import ChatBuilder, join_split_calls
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import (
-    Compaction,
-    Recording,
-)
+from ctxlab.messages.types import Compaction, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -11,15 +11,8 @@ import re
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import (
-    SkipCallback,
-    ignore_skip,
-)
-from ctxlab.formats.common.chat_format import (
-    Content,
-    join_parts,
-    text_part,
-)
+from ctxlab.formats.base import SkipCallback, ignore_skip
+from ctxlab.formats.common.chat_format import Content, join_parts, text_part
 from ctxlab.formats.fields import (
     get_nested,
     require_object,
@@ -28,10 +21,7 @@ from ctxlab.formats.fields import (
     text_or_none,
 )
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-)
+from ctxlab.messages.types import ContentPart, Message
 
 __all__ = ["Attachments", "parse_message", "parse_tool"]
 

@@ -13,28 +13,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ctxlab.formats.base import (
-    SkipCallback,
-    ignore_skip,
-)
+from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import first_choice
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    parse_iso_time,
-    text_or_none,
-)
-from ctxlab.formats.inspect.messages import (
-    Attachments,
-    parse_message,
-    parse_tool,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Usage,
-)
+from ctxlab.formats.fields import count_or_zero, get_nested, parse_iso_time, text_or_none
+from ctxlab.formats.inspect.messages import Attachments, parse_message, parse_tool
+from ctxlab.messages.types import Compaction, Message, Usage
 
 __all__ = ["ModelCalls", "read_model_calls"]
 

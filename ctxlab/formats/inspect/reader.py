@@ -31,31 +31,14 @@ from msgspec.structs import replace
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
-from ctxlab.formats.fields import (
-    get_nested,
-    text_or_none,
-)
-from ctxlab.formats.inspect.messages import (
-    Attachments,
-    parse_message,
-)
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.inspect.messages import Attachments, parse_message
 from ctxlab.formats.inspect.model_events import read_model_calls
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.io.zip_archive import (
-    first_member_name,
-    open_zip,
-    read_member,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_member
+from ctxlab.messages.types import Compaction, Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -16,10 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ctxlab.errors import (
-    DataMissing,
-    UnknownName,
-)
+from ctxlab.errors import DataMissing, UnknownName
 
 __all__ = [
     "BUNDLED_PREFIX",

@@ -15,14 +15,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ctxlab._utils.progress import track_bytes
-from ctxlab.errors import (
-    DataMissing,
-    SpecError,
-)
-from ctxlab.formats.io.datasets import (
-    Dataset,
-    DatasetFile,
-)
+from ctxlab.errors import DataMissing, SpecError
+from ctxlab.formats.io.datasets import Dataset, DatasetFile
 
 if TYPE_CHECKING:
     from requests import RequestException

@@ -19,10 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats.io.datasets import resolve_dataset_path
 
 __all__ = ["BOM", "FoundFile", "PathOrUrl", "find_files", "is_url", "open_file", "open_zstd"]

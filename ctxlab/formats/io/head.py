@@ -13,11 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ctxlab.formats.fields import parse_json_or_none
-from ctxlab.formats.io.files import (
-    BOM,
-    PathOrUrl,
-    open_file,
-)
+from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 
 __all__ = ["FileHead", "close_truncated_json"]
 

@@ -16,11 +16,7 @@ from typing import BinaryIO, cast
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.io.files import (
-    PathOrUrl,
-    open_file,
-    open_zstd,
-)
+from ctxlab.formats.io.files import PathOrUrl, open_file, open_zstd
 
 __all__ = ["first_member_name", "open_zip", "read_member"]
 

@@ -23,20 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
-from ctxlab.formats.common.chat_format import (
-    first_choice,
-    normalize_content,
-    select_chat_fields,
-)
-from ctxlab.formats.common.stitch import (
-    LoggedRequest,
-    intern_messages,
-    stitch_requests,
-)
+from ctxlab.formats.base import Format, Source
+from ctxlab.formats.common.chat_format import first_choice, normalize_content, select_chat_fields
+from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_nested,
@@ -48,10 +37,7 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -27,10 +27,7 @@ from ctxlab.formats.openhands.text import (
     truncate_middle,
     with_images,
 )
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-)
+from ctxlab.messages.types import Compaction, Message
 
 __all__ = ["EventHistory"]
 

@@ -19,16 +19,9 @@ from ctxlab.formats.common.chat_format import (
     text_part,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 __all__ = [
     "action_text",

@@ -26,10 +26,7 @@ from typing import Any
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.formats.otel.otlp import (
-    Span,
-    SpanEvent,
-)
+from ctxlab.formats.otel.otlp import Span, SpanEvent
 
 __all__ = ["input_messages", "numbered_entries", "output_messages", "tool_definitions"]
 

@@ -18,10 +18,7 @@ from typing import Any, NamedTuple
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.base import Source
-from ctxlab.formats.common.json_files import (
-    Location,
-    read_json_values,
-)
+from ctxlab.formats.common.json_files import Location, read_json_values
 from ctxlab.formats.fields import (
     get_nested,
     list_or_empty,
@@ -30,10 +27,7 @@ from ctxlab.formats.fields import (
     require_object,
     text_or_none,
 )
-from ctxlab.formats.io.files import (
-    BOM,
-    open_file,
-)
+from ctxlab.formats.io.files import BOM, open_file
 from ctxlab.formats.io.head import FileHead
 
 __all__ = ["Span", "SpanEvent", "is_span", "iter_spans", "parse_span", "read_spans", "unwrap_value"]

@@ -20,34 +20,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.traces import (
     TracedCall,
     build_traced_call,
     find_thread,
     recordings_from_calls,
 )
-from ctxlab.formats.fields import (
-    count_or_zero,
-    first_text,
-    text_or_none,
-)
+from ctxlab.formats.fields import count_or_zero, first_text, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.otel import conventions
-from ctxlab.formats.otel.otlp import (
-    Span,
-    is_span,
-    iter_spans,
-    parse_span,
-    read_spans,
-)
-from ctxlab.messages.types import (
-    Recording,
-    Usage,
-)
+from ctxlab.formats.otel.otlp import Span, is_span, iter_spans, parse_span, read_spans
+from ctxlab.messages.types import Recording, Usage
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -26,10 +26,7 @@ from ctxlab.formats.fields import (
     require_text,
     text_or_none,
 )
-from ctxlab.messages.types import (
-    Message,
-    Usage,
-)
+from ctxlab.messages.types import Message, Usage
 
 __all__ = ["EntryConverter"]
 

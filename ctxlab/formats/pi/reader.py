@@ -24,24 +24,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
-from ctxlab.formats.base import (
-    Format,
-    Source,
-)
+from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import count_or_zero, get_nested, require_object, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.pi.messages import EntryConverter
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Compaction, Message, Recording
 
 __all__ = ["FORMAT", "read", "sniff"]
 

@@ -1,10 +1,5 @@
 """The HTTP API: chat with an agent, list and resume sessions, read what was said."""
 
-from ctxlab.serve.http.server import (
-    DEFAULT_HOST,
-    DEFAULT_PORT,
-    make_app,
-    serve,
-)
+from ctxlab.serve.http.server import DEFAULT_HOST, DEFAULT_PORT, make_app, serve
 
 __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "make_app", "serve"]

@@ -14,10 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from ctxlab import __version__
 from ctxlab.serve.auth import AuthMiddleware
-from ctxlab.serve.http.errors import (
-    Problem,
-    add_problem_handlers,
-)
+from ctxlab.serve.http.errors import Problem, add_problem_handlers
 from ctxlab.serve.http.routes import make_router
 from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import TurnEvent

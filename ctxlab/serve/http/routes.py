@@ -12,10 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from ctxlab.serve.http.errors import (
-    HTTPProblem,
-    problem_responses,
-)
+from ctxlab.serve.http.errors import HTTPProblem, problem_responses
 from ctxlab.serve.http.schemas import (
     ChatAnswer,
     ChatRequest,

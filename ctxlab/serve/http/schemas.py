@@ -13,10 +13,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from ctxlab.sessions.base import (
-    Session,
-    SessionStatus,
-)
+from ctxlab.sessions.base import Session, SessionStatus
 
 __all__ = [
     "ChatAnswer",

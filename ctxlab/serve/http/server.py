@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.auth import (
-    BODY_TIMEOUT,
-    MAX_BODY_BYTES,
-    check_or_generate_token,
-)
+from ctxlab.serve.auth import BODY_TIMEOUT, MAX_BODY_BYTES, check_or_generate_token
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -14,17 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-    UnknownSession,
-)
+from ctxlab.errors import CtxlabError, SpecError, UnknownSession
 from ctxlab.serve.http.errors import HTTPProblem
 from ctxlab.serve.http.turn_runner import TurnRunner
-from ctxlab.sessions.base import (
-    Session,
-    SessionStore,
-)
+from ctxlab.sessions.base import Session, SessionStore
 from ctxlab.sessions.file_router import FileRouter
 
 if TYPE_CHECKING:

@@ -18,10 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ctxlab.agent.events import event_to_dict
-from ctxlab.serve.http.errors import (
-    HTTPProblem,
-    exception_to_problem,
-)
+from ctxlab.serve.http.errors import HTTPProblem, exception_to_problem
 from ctxlab.serve.http.turn_runner import TurnRunner
 
 if TYPE_CHECKING:

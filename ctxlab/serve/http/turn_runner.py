@@ -15,15 +15,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from ctxlab.agent.events import (
-    AgentEvent,
-    TurnFinished,
-)
+from ctxlab.agent.events import AgentEvent, TurnFinished
 from ctxlab.errors import CtxlabError
-from ctxlab.serve.http.errors import (
-    INTERNAL_ERROR_DETAIL,
-    HTTPProblem,
-)
+from ctxlab.serve.http.errors import INTERNAL_ERROR_DETAIL, HTTPProblem
 
 if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult

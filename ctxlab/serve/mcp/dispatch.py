@@ -12,16 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from ctxlab._utils.jsonio import repair_surrogates
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-    UnknownSession,
-    UnknownTurn,
-)
-from ctxlab.serve.mcp.tools import (
-    TOOL_NAMES,
-    SessionTools,
-)
+from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
+from ctxlab.serve.mcp.tools import TOOL_NAMES, SessionTools
 
 __all__ = ["ToolDispatcher"]
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxlab.serve.mcp.schemas import (
-    RecordedMessage,
-    RecordedTurn,
-)
+from ctxlab.serve.mcp.schemas import RecordedMessage, RecordedTurn
 from ctxlab.sessions.table_of_contents import Interaction
 
 __all__ = ["MAX_MESSAGES_PER_PAGE", "message_text", "paginate_interaction"]

@@ -9,11 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.sessions.table_of_contents import (
-    Contents,
-    ContentsEntry,
-    InteractionBrief,
-)
+from ctxlab.sessions.table_of_contents import Contents, ContentsEntry, InteractionBrief
 
 __all__ = [
     "ContentsPage",

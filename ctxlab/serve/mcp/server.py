@@ -14,10 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.errors import DataMissing
-from ctxlab.serve.auth import (
-    MAX_BODY_BYTES,
-    AuthMiddleware,
-)
+from ctxlab.serve.auth import MAX_BODY_BYTES, AuthMiddleware
 from ctxlab.serve.runner import run_uvicorn
 from ctxlab.sessions.base import SessionLibrary
 

@@ -12,11 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from ctxlab.errors import (
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
+from ctxlab.errors import SessionError, SpecError, UnknownSession
 from ctxlab.serve.mcp.pagination import paginate_interaction
 from ctxlab.serve.mcp.schemas import (
     ContentsPage,
@@ -32,18 +28,9 @@ from ctxlab.serve.mcp.schemas import (
     TurnsAnswer,
 )
 from ctxlab.sessions import table_of_contents as contents
-from ctxlab.sessions.base import (
-    SearchHit,
-    Session,
-    SessionLibrary,
-    SessionStatus,
-)
+from ctxlab.sessions.base import SearchHit, Session, SessionLibrary, SessionStatus
 from ctxlab.sessions.common import check_session_id
-from ctxlab.sessions.table_of_contents import (
-    InteractionWithContext,
-    interaction_id,
-    iso_timestamp,
-)
+from ctxlab.sessions.table_of_contents import InteractionWithContext, interaction_id, iso_timestamp
 from ctxlab.sessions.text_search import query_words
 
 __all__ = ["DEFAULT_MAX_CHARACTERS", "TOOL_NAMES", "SessionTools"]

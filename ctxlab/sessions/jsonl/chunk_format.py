@@ -13,22 +13,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError
-from ctxlab.formats.ctxlab_sessions.chunks import (
-    CHUNK_VERSION,
-    ChunkHeader,
-    parse_chunk_row,
-)
+from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, ChunkHeader, parse_chunk_row
 from ctxlab.messages.openai_format import row_from_message
-from ctxlab.messages.types import (
-    Message,
-    Role,
-)
+from ctxlab.messages.types import Message, Role
 from ctxlab.sessions.jsonl.files import read_first_row
 
 __all__ = [

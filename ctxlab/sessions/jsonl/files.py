@@ -18,24 +18,11 @@ from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
-from ctxlab._utils.private_files import (
-    FILE_MODE,
-    make_folder,
-    open_for_writing,
-)
-from ctxlab.errors import (
-    ReadError,
-    SessionError,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab._utils.private_files import FILE_MODE, make_folder, open_for_writing
+from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
-from ctxlab.sessions.common import (
-    Fsync,
-    check_choice,
-)
+from ctxlab.sessions.common import Fsync, check_choice
 
 __all__ = ["CHUNK_PATTERN", "SessionFiles", "encode_first_row", "read_first_row"]
 

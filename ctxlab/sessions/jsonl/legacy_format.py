@@ -10,11 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ctxlab.formats.fields import (
-    number_or_none,
-    parse_iso_time,
-    text_or_none,
-)
+from ctxlab.formats.fields import number_or_none, parse_iso_time, text_or_none
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.jsonl.chunk_format import parse_row

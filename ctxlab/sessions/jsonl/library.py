@@ -18,41 +18,14 @@ import msgspec
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    ReadError,
-    SessionError,
-    UnknownSession,
-)
+from ctxlab.errors import ReadError, SessionError, UnknownSession
 from ctxlab.formats.ctxlab_sessions.chunks import ChunkHeader
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    SearchHit,
-    Session,
-    SessionStatus,
-)
-from ctxlab.sessions.common import (
-    Fsync,
-    filter_sessions,
-    is_session_id,
-    session_to_recording,
-)
-from ctxlab.sessions.jsonl.chunk_format import (
-    ChunkTail,
-    read_batches,
-    read_chunk_header,
-)
-from ctxlab.sessions.jsonl.files import (
-    SessionFiles,
-    read_first_row,
-)
-from ctxlab.sessions.jsonl.metadata import (
-    SessionMeta,
-    read_meta,
-    session_from_meta,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import SearchHit, Session, SessionStatus
+from ctxlab.sessions.common import Fsync, filter_sessions, is_session_id, session_to_recording
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, read_batches, read_chunk_header
+from ctxlab.sessions.jsonl.files import SessionFiles, read_first_row
+from ctxlab.sessions.jsonl.metadata import SessionMeta, read_meta, session_from_meta
 from ctxlab.sessions.text_search import search_messages
 
 __all__ = ["JsonlLibrary"]

@@ -8,12 +8,7 @@ from typing import Any
 import msgspec
 
 from ctxlab.errors import ReadError
-from ctxlab.sessions.base import (
-    AgentPlan,
-    Session,
-    SessionStatus,
-    TitleChange,
-)
+from ctxlab.sessions.base import AgentPlan, Session, SessionStatus, TitleChange
 from ctxlab.sessions.jsonl.files import read_first_row
 
 __all__ = ["SessionMeta", "read_meta", "session_from_meta"]

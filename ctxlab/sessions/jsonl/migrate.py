@@ -17,42 +17,18 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.errors import (
-    CtxlabError,
-    SessionError,
-)
+from ctxlab.errors import CtxlabError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import sniff
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    STATUSES,
-    Session,
-)
-from ctxlab.sessions.common import (
-    Fsync,
-    check_session_id,
-)
-from ctxlab.sessions.jsonl.chunk_format import (
-    ChunkTail,
-    encode_chunk,
-    read_chunk_header,
-)
-from ctxlab.sessions.jsonl.files import (
-    CHUNK_PATTERN,
-    encode_first_row,
-)
-from ctxlab.sessions.jsonl.legacy_format import (
-    first_timestamp,
-    is_meta_row,
-    read_legacy_rows,
-)
+from ctxlab.sessions.base import STATUSES, Session
+from ctxlab.sessions.common import Fsync, check_session_id
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, read_chunk_header
+from ctxlab.sessions.jsonl.files import CHUNK_PATTERN, encode_first_row
+from ctxlab.sessions.jsonl.legacy_format import first_timestamp, is_meta_row, read_legacy_rows
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
-from ctxlab.sessions.titles import (
-    single_line,
-    title_from_prompt,
-    titles_after_change,
-)
+from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
 __all__ = ["MigratedSession", "MigrationReport", "SkippedFile", "UnreadableLine", "migrate_folder"]
 

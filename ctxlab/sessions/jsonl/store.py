@@ -24,24 +24,10 @@ import msgspec
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    ReadError,
-    SessionConflict,
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
-from ctxlab.messages.openai_format import (
-    message_from_row,
-    row_from_message,
-)
+from ctxlab.errors import ReadError, SessionConflict, SessionError, SpecError, UnknownSession
+from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-    Session,
-    SessionStatus,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus
 from ctxlab.sessions.common import (
     Fsync,
     check_session_id,
@@ -51,29 +37,12 @@ from ctxlab.sessions.common import (
     clean_text,
     is_session_id,
 )
-from ctxlab.sessions.jsonl.chunk_format import (
-    ChunkTail,
-    encode_chunk,
-    encode_rows,
-)
-from ctxlab.sessions.jsonl.files import (
-    encode_first_row,
-    read_first_row,
-)
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, encode_rows
+from ctxlab.sessions.jsonl.files import encode_first_row, read_first_row
 from ctxlab.sessions.jsonl.library import JsonlLibrary
-from ctxlab.sessions.jsonl.metadata import (
-    SessionMeta,
-    session_from_meta,
-)
-from ctxlab.sessions.resume_window import (
-    ResumeCaps,
-    ResumeWindow,
-)
-from ctxlab.sessions.titles import (
-    single_line,
-    title_from_prompt,
-    titles_after_change,
-)
+from ctxlab.sessions.jsonl.metadata import SessionMeta, session_from_meta
+from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
+from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
 __all__ = ["JsonlStore"]
 

@@ -18,11 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from ctxlab._utils.private_files import (
-    create_file,
-    make_folder,
-    open_for_writing,
-)
+from ctxlab._utils.private_files import create_file, make_folder, open_for_writing
 from ctxlab.errors import SessionError
 from ctxlab.formats.ctxlab_sessions.sqlite import read_only_uri
 

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.openai_format import message_from_row
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.base import SearchHit
 from ctxlab.sessions.text_search import (
     contains_words,

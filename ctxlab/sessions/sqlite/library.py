@@ -8,19 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ctxlab.errors import UnknownSession
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
-from ctxlab.sessions.base import (
-    SearchHit,
-    Session,
-    SessionStatus,
-)
-from ctxlab.sessions.common import (
-    filter_sessions,
-    session_to_recording,
-)
+from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.base import SearchHit, Session, SessionStatus
+from ctxlab.sessions.common import filter_sessions, session_to_recording
 from ctxlab.sessions.sqlite import full_text as fts
 from ctxlab.sessions.sqlite.connection import Database
 from ctxlab.sessions.sqlite.rows import (

@@ -15,19 +15,9 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    STATUSES,
-    AgentPlan,
-    Session,
-    SessionStatus,
-    TitleChange,
-)
+from ctxlab.sessions.base import STATUSES, AgentPlan, Session, SessionStatus, TitleChange
 from ctxlab.sessions.resume_messages import message_from_window_row
-from ctxlab.sessions.resume_window import (
-    ResumeCaps,
-    ResumeWindow,
-    SummaryWriter,
-)
+from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.strategies.summaries.extractive import extract_summary
 
 __all__ = [

@@ -12,10 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from ctxlab._utils.jsonio import (
-    dump_json,
-    parse_json,
-)
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import row_from_message

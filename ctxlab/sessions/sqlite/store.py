@@ -15,21 +15,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    SessionActive,
-    SessionConflict,
-    SessionError,
-    UnknownSession,
-)
+from ctxlab.errors import SessionActive, SessionConflict, SessionError, UnknownSession
 from ctxlab.llm.base import Client
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import (
-    AgentPlan,
-    ResumeState,
-    Session,
-    SessionStatus,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus
 from ctxlab.sessions.common import (
     Fsync,
     check_choice,
@@ -39,17 +29,10 @@ from ctxlab.sessions.common import (
     clean_plan,
     clean_text,
 )
-from ctxlab.sessions.resume_window import (
-    ResumeCaps,
-    ResumeWindow,
-    SummaryWriter,
-)
+from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.sessions.sqlite import full_text as fts
 from ctxlab.sessions.sqlite.library import SqliteLibrary
-from ctxlab.sessions.sqlite.process_identity import (
-    current_process,
-    is_process_alive,
-)
+from ctxlab.sessions.sqlite.process_identity import current_process, is_process_alive
 from ctxlab.sessions.sqlite.rows import (
     from_milliseconds,
     plan_from_row,
@@ -58,11 +41,7 @@ from ctxlab.sessions.sqlite.rows import (
     write_titles,
     write_window,
 )
-from ctxlab.sessions.titles import (
-    single_line,
-    title_from_prompt,
-    titles_after_change,
-)
+from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
 __all__ = ["DATABASE_FILE", "SqliteStore", "WhenActive"]
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from ctxlab.errors import SpecError
-from ctxlab.strategies.baselines.base import (
-    Baseline,
-    NamedStrategy,
-)
+from ctxlab.strategies.baselines.base import Baseline, NamedStrategy
 
 __all__ = ["BASELINES", "Baseline", "NamedStrategy"]
 

@@ -16,11 +16,7 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.helpers.message_blocks import (
-    block_end,
-    block_start,
-    system_prompt_end,
-)
+from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
 __all__ = ["MODULE_BASELINES", "sliding_window", "token_budget"]
 

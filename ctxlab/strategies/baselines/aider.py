@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    body_start,
-    compact_entries,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common.threshold import body_start, compact_entries, window_tokens
 
 __all__ = ["MODULE_BASELINES", "chat_summary"]
 

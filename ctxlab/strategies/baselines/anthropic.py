@@ -7,20 +7,10 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    fresh_start,
-    prompt_tokens,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common.threshold import fresh_start, prompt_tokens, window_tokens
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["MODULE_BASELINES", "clear_tool_uses"]

@@ -7,11 +7,7 @@ from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    Pipeline,
-    Strategy,
-)
+from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
 
 __all__ = ["Baseline", "NamedStrategy"]
 

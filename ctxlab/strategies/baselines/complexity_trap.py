@@ -8,10 +8,7 @@ from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    allowed_summary_tokens,
-)
+from ctxlab.strategies.baselines.common.threshold import MAX_SUMMARY_TOKENS, allowed_summary_tokens
 from ctxlab.strategies.baselines.swe_agent import last_observations
 from ctxlab.strategies.summaries.fold import fold_into_summary
 

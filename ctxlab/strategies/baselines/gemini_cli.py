@@ -9,10 +9,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (

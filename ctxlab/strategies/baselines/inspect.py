@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import (

@@ -11,10 +11,7 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import ContentPart
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.text import with_text
 

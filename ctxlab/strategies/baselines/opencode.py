@@ -7,15 +7,8 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    CLEARED_RESULT_TEXT,
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,

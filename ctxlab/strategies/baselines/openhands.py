@@ -13,16 +13,10 @@ from itertools import accumulate
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 

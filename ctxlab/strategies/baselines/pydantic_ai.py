@@ -14,10 +14,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary

@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy

@@ -15,18 +15,11 @@ from itertools import pairwise
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
-from ctxlab.strategies.helpers.message_blocks import (
-    block_end,
-    system_prompt_end,
-)
+from ctxlab.strategies.helpers.message_blocks import block_end, system_prompt_end
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["MODULE_BASELINES", "shorten_result", "sliding", "summarizing"]

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.full import full
 from ctxlab.strategies.helpers.text import with_text

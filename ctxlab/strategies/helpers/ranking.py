@@ -18,10 +18,7 @@ import numpy.typing as npt
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import DataMissing
 from ctxlab.messages.entities import find_entities
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 
 __all__ = ["BM25Index", "VectorIndex", "best_excerpt", "query_terms"]
 

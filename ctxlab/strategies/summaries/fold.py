@@ -9,10 +9,7 @@ from ctxlab.context.history import Form
 from ctxlab.errors import ModelUnavailable
 from ctxlab.messages.types import Message
 from ctxlab.strategies.summaries.extractive import extract_summary
-from ctxlab.strategies.summaries.llm import (
-    SummaryRejected,
-    summarize_with_model,
-)
+from ctxlab.strategies.summaries.llm import SummaryRejected, summarize_with_model
 from ctxlab.strategies.summaries.structured import extract_structured_summary
 
 __all__ = ["SUMMARY_HEADER", "fold_into_summary", "header_tokens", "summarize"]

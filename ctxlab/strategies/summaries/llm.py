@@ -15,19 +15,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from ctxlab.context.context import Context
-from ctxlab.errors import (
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
+from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.llm.base import Reply, Request
 from ctxlab.messages.types import Message
-from ctxlab.strategies.summaries.transcript import (
-    cut_middle,
-    format_transcript,
-)
+from ctxlab.strategies.summaries.transcript import cut_middle, format_transcript
 from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
 

@@ -12,18 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ctxlab.messages.entities import (
-    find_entities,
-    find_entities_in_value,
-)
-from ctxlab.messages.file_access import (
-    is_tool_error,
-    parse_file_access,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.entities import find_entities, find_entities_in_value
+from ctxlab.messages.file_access import is_tool_error, parse_file_access
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.helpers.text import clip_text
 
 __all__ = ["SECTIONS", "DigestSection", "extract_structured_summary"]

@@ -8,12 +8,7 @@ from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    Strategy,
-    as_strategy,
-    models_used,
-)
+from ctxlab.strategies.base import BaseStrategy, Strategy, as_strategy, models_used
 
 __all__ = [
     "WrapperStrategy",

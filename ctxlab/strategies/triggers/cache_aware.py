@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import (
-    Strategy,
-    models_used,
-)
+from ctxlab.strategies.base import Strategy, models_used
 from ctxlab.strategies.triggers.base import (
     WrapperStrategy,
     appended_tokens,

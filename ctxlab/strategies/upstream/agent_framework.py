@@ -20,11 +20,7 @@ from agent_framework import Message as Theirs
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
-from ctxlab.strategies.upstream.message_blocks import (
-    ModelCaller,
-    TranslatedHistory,
-    run_coroutine,
-)
+from ctxlab.strategies.upstream.message_blocks import ModelCaller, TranslatedHistory, run_coroutine
 
 __all__ = [
     "context_window",

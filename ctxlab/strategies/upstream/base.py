@@ -9,17 +9,10 @@ from typing import Any, Protocol
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
-from ctxlab.errors import (
-    DataMissing,
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import DataMissing, SpecError, UnknownName
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    fork_with_messages,
-)
+from ctxlab.strategies.base import BaseStrategy, fork_with_messages
 from ctxlab.tokens.counter import TokenCounter
 
 __all__ = [

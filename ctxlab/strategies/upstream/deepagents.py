@@ -21,18 +21,9 @@ from langchain.agents.middleware.types import ModelRequest
 from langchain_core.exceptions import ContextOverflowError
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import (
-    PeerAdapter,
-    PeerSettings,
-)
-from ctxlab.strategies.upstream.langchain import (
-    as_size_list,
-    count_leading_system_messages,
-)
-from ctxlab.strategies.upstream.langchain_messages import (
-    MessageConverter,
-    make_chat_model,
-)
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
+from ctxlab.strategies.upstream.langchain import as_size_list, count_leading_system_messages
+from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
 __all__ = ["default"]
 

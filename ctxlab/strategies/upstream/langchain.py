@@ -20,14 +20,8 @@ from langchain_core.messages import BaseMessage, RemoveMessage
 from langchain_core.messages import trim_messages as trim
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import (
-    PeerAdapter,
-    PeerSettings,
-)
-from ctxlab.strategies.upstream.langchain_messages import (
-    MessageConverter,
-    make_chat_model,
-)
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
+from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
 __all__ = [
     "as_size_list",

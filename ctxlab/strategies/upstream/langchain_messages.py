@@ -11,25 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from ctxlab.errors import SpecError
-from ctxlab.llm.base import (
-    Client,
-    Request,
-)
-from ctxlab.messages.types import (
-    Message,
-    Role,
-    ToolCall,
-)
+from ctxlab.llm.base import Client, Request
+from ctxlab.messages.types import Message, Role, ToolCall
 from ctxlab.strategies.upstream.base import PeerSettings
 
 __all__ = ["ClientChatModel", "MessageConverter", "make_chat_model"]

@@ -9,14 +9,8 @@ from typing import Any
 from langmem.short_term import RunningSummary, summarize_messages
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import (
-    PeerAdapter,
-    PeerSettings,
-)
-from ctxlab.strategies.upstream.langchain_messages import (
-    MessageConverter,
-    make_chat_model,
-)
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
+from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
 __all__ = ["summarize"]
 

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import (
-    PeerAdapter,
-    PeerSettings,
-)
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 
 # Else it fetches a list of prices from the network while it is imported.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

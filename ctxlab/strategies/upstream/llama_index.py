@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import (
-    ChatMessage,
-    ImageBlock,
-    TextBlock,
-    ToolCallBlock,
-)
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.memory import Memory
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import (
-    PeerAdapter,
-    PeerSettings,
-)
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 
 __all__ = ["memory"]
 

@@ -7,10 +7,7 @@ from typing import Any, TypeVar
 
 from ctxlab.errors import SpecError
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import UnitTracker
 from ctxlab.strategies.helpers.message_blocks import group_blocks
 from ctxlab.strategies.upstream.base import PeerSettings

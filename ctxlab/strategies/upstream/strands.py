@@ -16,16 +16,9 @@ from strands.hooks import BeforeModelCallEvent, HookRegistry
 from strands.types.exceptions import ContextWindowOverflowException
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.messages.types import (
-    ContentPart,
-    Message,
-)
+from ctxlab.messages.types import ContentPart, Message
 from ctxlab.strategies.upstream.base import PeerSettings
-from ctxlab.strategies.upstream.message_blocks import (
-    Block,
-    ModelCaller,
-    TranslatedHistory,
-)
+from ctxlab.strategies.upstream.message_blocks import Block, ModelCaller, TranslatedHistory
 
 __all__ = ["sliding", "summarizing"]
 

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.agent.tools.environment import (
-    SECRET_NAMES,
-    without_secrets,
-)
+from ctxlab.agent.tools.environment import SECRET_NAMES, without_secrets
 from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.tool import call_tool
 from ctxlab.agent.tools.workspace import workspace_tools

@@ -16,10 +16,7 @@ from hostile import PARTS, SECRET, hostile, state
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.agent.tools.safe_paths import (
-    PathNotAllowed,
-    SafeRoot,
-)
+from ctxlab.agent.tools.safe_paths import PathNotAllowed, SafeRoot
 from ctxlab.errors import CtxlabError
 
 OUTSIDE = [

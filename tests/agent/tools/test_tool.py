@@ -21,16 +21,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ctxlab.agent.tools.docstrings import parse_docstring
-from ctxlab.agent.tools.result import (
-    ERROR_TYPES,
-    ToolResult,
-)
-from ctxlab.agent.tools.tool import (
-    Tool,
-    call_tool,
-    tool_from_function,
-    tools_by_name,
-)
+from ctxlab.agent.tools.result import ERROR_TYPES, ToolResult
+from ctxlab.agent.tools.tool import Tool, call_tool, tool_from_function, tools_by_name
 from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import SpecError
 

@@ -17,10 +17,7 @@ from hypothesis import strategies as st
 
 from ctxlab.agent.tools import text_files as texts
 from ctxlab.agent.tools.processes import ProcessManager
-from ctxlab.agent.tools.result import (
-    ERROR_TYPES,
-    ToolResult,
-)
+from ctxlab.agent.tools.result import ERROR_TYPES, ToolResult
 from ctxlab.agent.tools.safe_paths import MAX_DEPTH
 from ctxlab.agent.tools.tool import call_tool
 from ctxlab.agent.tools.workspace import workspace_tools

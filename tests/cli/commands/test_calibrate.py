@@ -9,11 +9,7 @@ import pytest
 from running import Run
 
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Message, Recording, Usage
 
 MODEL = "claude-opus-4-5"
 

@@ -11,14 +11,8 @@ from running import NAMELESS, Run, a_recording
 
 from ctxlab.cli.commands.canaries import _BREAKDOWNS
 from ctxlab.evaluation.canaries import read_canaries
-from ctxlab.evaluation.survival import (
-    BREAKDOWNS,
-    measure_survival,
-)
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.evaluation.survival import BREAKDOWNS, measure_survival
+from ctxlab.formats import load, write
 
 LIMIT = ("-l", "3k")
 SOME = ("-s", "full", "-s", "rolling_summary", "-s", "observation_mask(keep=2) | panic")

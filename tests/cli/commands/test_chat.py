@@ -18,10 +18,7 @@ from running import PROGRAM, Run, Said
 from talking import Action, Call, Refusal, Talker, talking
 from talking import Said as Answer
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.base import Session
 from ctxlab.sessions.sqlite.store import SqliteStore

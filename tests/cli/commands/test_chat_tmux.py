@@ -18,10 +18,7 @@ from talking import Action, Call, Refusal, Talker, talking
 from talking import Said as Answer
 from terminals import PROMPT, Terminal, appears, gone, terminal
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.sqlite.store import SqliteStore
 

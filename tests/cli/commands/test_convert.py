@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 from running import Run, a_recording
 
-from ctxlab.formats import (
-    FORMATS,
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-)
+from ctxlab.formats import FORMATS, load, write
+from ctxlab.messages.types import Compaction, Message
 
 
 @pytest.fixture

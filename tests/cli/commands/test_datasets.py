@@ -15,12 +15,7 @@ from running import PROGRAM, Run, a_recording
 from serving import Server
 
 from ctxlab.formats import write
-from ctxlab.formats.io.datasets import (
-    Dataset,
-    DatasetFile,
-    datasets,
-    find_dataset,
-)
+from ctxlab.formats.io.datasets import Dataset, DatasetFile, datasets, find_dataset
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="terminals and signals as POSIX has them")
 

@@ -10,12 +10,7 @@ import pytest
 from running import Run, a_recording, on_a_terminal
 
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Message, Recording, Usage
 
 
 def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:

@@ -12,11 +12,7 @@ from running import NAMELESS, Run, a_recording
 from ctxlab.cli.render.leaderboard import short_strategy
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-)
+from ctxlab.messages.types import Message, Probe, Recording
 from ctxlab.strategies import parse_strategy
 
 LIMITS = ("--limit", "4k", "--limit", "50%")

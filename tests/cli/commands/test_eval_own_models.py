@@ -12,10 +12,7 @@ from running import Run, a_recording
 
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.formats import load, write
 
 MODELS = ("claude-opus-4-5", "gpt-5.1-codex", "deepseek/deepseek-chat", None, "nobody/knows-it")
 STRATEGIES = ["full", "observation_mask(keep=3) | panic"]

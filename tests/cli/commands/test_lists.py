@@ -10,14 +10,8 @@ from running import Run
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.formats import FORMATS
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.introspection import (
-    list_strategies,
-    strategy_info,
-)
-from ctxlab.strategies.registry import (
-    CONTROLS,
-    STRATEGIES,
-)
+from ctxlab.strategies.introspection import list_strategies, strategy_info
+from ctxlab.strategies.registry import CONTROLS, STRATEGIES
 
 
 def test_every_strategy_is_listed_with_its_source_and_controls_stand_apart(run: Run) -> None:

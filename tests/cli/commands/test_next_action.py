@@ -13,17 +13,9 @@ from running import Run, Said, a_recording
 from talking import Call, Refusal, Talker, talking
 
 from ctxlab.evaluation.probing.results import NextActionResults
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.formats import load, write
 from ctxlab.llm import DEFAULT_CACHE_FOLDER
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-    message_text,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall, message_text
 
 MODEL = "openai/gpt-4o-mini"
 OPTIONS = ("-l", "100k", "-s", "full", "-s", "sliding_window(tokens=3000)", "-s", "nothing")

@@ -20,10 +20,7 @@ from navigating import HELLO
 from running import PROGRAM, Run
 from talking import Call, talking
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.sqlite.store import SqliteStore
 

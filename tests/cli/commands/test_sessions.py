@@ -11,14 +11,8 @@ from pathlib import Path
 import pytest
 from running import Run, Said, on_a_terminal
 
-from ctxlab.formats import (
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.formats import load, write
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.sqlite.store import SqliteStore
 

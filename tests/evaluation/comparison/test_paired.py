@@ -10,10 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.comparison.paired import compare_strategies
 from ctxlab.evaluation.comparison.report import Comparison
 from ctxlab.evaluation.experiment import evaluate

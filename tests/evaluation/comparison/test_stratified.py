@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.evaluation.comparison.stratified import (
-    StratifiedDifference,
-    stratified_difference,
-)
+from ctxlab.evaluation.comparison.stratified import StratifiedDifference, stratified_difference
 
 
 def members(*counts: tuple[str, int, int, int, int]) -> pd.DataFrame:

@@ -18,10 +18,7 @@ from ctxlab.cli.render.gate import (
     findings_markdown,
     findings_text,
 )
-from ctxlab.errors import (
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.gate.baseline import (
     ExperimentBaseline,
@@ -29,27 +26,13 @@ from ctxlab.evaluation.gate.baseline import (
     make_experiment_baseline,
     read_baseline,
 )
-from ctxlab.evaluation.gate.check import (
-    GateResults,
-    check_results,
-    run_gate,
-    update_baseline,
-)
-from ctxlab.evaluation.gate.config import (
-    Bound,
-    GateBudget,
-    parse_bounds,
-    read_gate_config,
-)
+from ctxlab.evaluation.gate.check import GateResults, check_results, run_gate, update_baseline
+from ctxlab.evaluation.gate.config import Bound, GateBudget, parse_bounds, read_gate_config
 from ctxlab.evaluation.gate.findings import Finding
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.tokens.models import ModelWarning
 
 MASKING = "observation_mask(keep=14) | panic"

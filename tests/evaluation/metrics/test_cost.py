@@ -11,36 +11,15 @@ from hypothesis import strategies as st
 from replaying import Sent, run, strategies
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
-from ctxlab.evaluation.metrics import (
-    CostMetric,
-    UsageMetric,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.evaluation.metrics import CostMetric, UsageMetric
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.types import Usage as Billed
-from ctxlab.strategies import (
-    Strategy,
-    chunked_window,
-    full,
-    sliding_window,
-)
+from ctxlab.strategies import Strategy, chunked_window, full, sliding_window
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.models import (
-    CachePolicy,
-    Model,
-    find_model,
-)
-from ctxlab.tokens.prices import (
-    Prices,
-    PriceTier,
-)
+from ctxlab.tokens.models import CachePolicy, Model, find_model
+from ctxlab.tokens.prices import Prices, PriceTier
 
 USD = Prices(input=2e-6, output=8e-6, cache_read=5e-7, cache_write=2e-6)
 SMALL_STEPS = CachePolicy("automatic", minimum=64, granularity=16, lifetime=300)

@@ -15,39 +15,20 @@ from hypothesis import strategies as st
 from replaying import strategies
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-    replay_traces,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace, replay_traces
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.metrics import (
-    METRICS,
-    ProbeMetric,
-)
+from ctxlab.evaluation.metrics import METRICS, ProbeMetric
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.replay import replay
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-    Usage,
-    message_text,
-)
-from ctxlab.strategies import (
-    Strategy,
-    parse_strategy,
-)
+from ctxlab.messages.types import Message, Probe, Recording, Usage, message_text
+from ctxlab.strategies import Strategy, parse_strategy
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter

@@ -10,29 +10,14 @@ from replaying import run, strategies
 
 from ctxlab.context.context import Context
 from ctxlab.errors import ModelUnavailable
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.metrics import (
-    METRICS,
-    UsageMetric,
-    ValidityMetric,
-)
+from ctxlab.evaluation.metrics import METRICS, UsageMetric, ValidityMetric
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.messages.validation import find_violations
-from ctxlab.strategies import (
-    Strategy,
-    full,
-    parse_strategy,
-)
+from ctxlab.strategies import Strategy, full, parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 

@@ -9,15 +9,8 @@ import pytest
 
 matplotlib.use("Agg")
 
-from ctxlab.formats import (
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.formats import load, write
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 
 def recorded(name: str, reads: int = 12) -> Recording:

@@ -9,20 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.plots import (
-    colors as palette,
-)
-from ctxlab.evaluation.plots import (
-    plot_context_map,
-)
-from ctxlab.evaluation.replay import (
-    MESSAGE_STATES,
-    replay,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.evaluation.plots import colors as palette
+from ctxlab.evaluation.plots import plot_context_map
+from ctxlab.evaluation.replay import MESSAGE_STATES, replay
+from ctxlab.messages.types import Message, Recording
 
 STRATEGIES = (
     "full",

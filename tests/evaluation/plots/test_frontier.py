@@ -12,10 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.legend import Legend
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.plots import plot_frontier
 from ctxlab.evaluation.results import Results

@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ctxlab.errors import (
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.plots import plot_survival
-from ctxlab.evaluation.survival import (
-    SurvivalResults,
-    measure_survival,
-)
+from ctxlab.evaluation.survival import SurvivalResults, measure_survival
 from ctxlab.messages.types import Recording
 
 SPECS = ("full", "rolling_summary", "sliding_window", "observation_mask(keep=2)")

@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.evaluation.probing.call_matching import (
-    match_calls,
-    same_arguments,
-)
+from ctxlab.evaluation.probing.call_matching import match_calls, same_arguments
 from ctxlab.messages.types import ToolCall
 
 LEAVES = (

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.tool_schemas import render_tools
 
 LEAVES = (

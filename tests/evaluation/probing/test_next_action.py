@@ -24,11 +24,7 @@ from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 

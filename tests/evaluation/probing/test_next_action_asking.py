@@ -12,15 +12,8 @@ from continuing import MODEL, RECORDINGS, SCRIPT, WINDOW, asked, board
 from talking import Call, Fault, Refusal, Talker, talking
 
 from ctxlab.errors import ModelRequestRejected
-from ctxlab.evaluation.probing.next_action import (
-    estimate_cost,
-    plan_next_action,
-    run,
-)
-from ctxlab.llm import (
-    CachedClient,
-    LiteLLMClient,
-)
+from ctxlab.evaluation.probing.next_action import estimate_cost, plan_next_action, run
+from ctxlab.llm import CachedClient, LiteLLMClient
 from ctxlab.messages.types import Message
 
 # --- a provider -------------------------------------------------------------------------------------

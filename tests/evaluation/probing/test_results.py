@@ -12,49 +12,21 @@ from asked import JUDGE, MODEL, asked_of, honest, with_questions
 from talking import NOT_JSON, Action, Call, Fault, Refusal, Said, Talker, talking
 
 import ctxlab
-from ctxlab.errors import (
-    DataMissing,
-    ModelRequestRejected,
-    ReadError,
-    SpecError,
-)
+from ctxlab.errors import DataMissing, ModelRequestRejected, ReadError, SpecError
 from ctxlab.evaluation.answer_matching import contains_answer
-from ctxlab.evaluation.experiment import (
-    ExperimentGrid,
-    evaluate,
-)
+from ctxlab.evaluation.experiment import ExperimentGrid, evaluate
 from ctxlab.evaluation.metrics.probes import ProbeMetric
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
-from ctxlab.evaluation.probing.qa import (
-    estimate_cost,
-    run_qa,
-)
+from ctxlab.evaluation.probing.qa import estimate_cost, run_qa
 from ctxlab.evaluation.probing.qa_plan import QAPlan
 from ctxlab.evaluation.probing.qa_prompts import format_question
 from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec
-from ctxlab.llm import (
-    CachedClient,
-    CostLimitExceeded,
-    LiteLLMClient,
-    ScriptedClient,
-)
-from ctxlab.llm.base import (
-    Client,
-    Request,
-)
-from ctxlab.llm.batch import (
-    build_cost_limited_client,
-    cache_only_client,
-    estimate_requests,
-)
-from ctxlab.messages.types import (
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-)
+from ctxlab.llm import CachedClient, CostLimitExceeded, LiteLLMClient, ScriptedClient
+from ctxlab.llm.base import Client, Request
+from ctxlab.llm.batch import build_cost_limited_client, cache_only_client, estimate_requests
+from ctxlab.messages.types import Message, Probe, Recording, ToolCall
 
 RECORDINGS = [with_questions(i, 5 + i % 3, f"group-{i // 2}") for i in range(4)]
 QUESTIONS = sum(len(recording.probes) for recording in RECORDINGS)

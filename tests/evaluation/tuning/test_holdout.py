@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.tuning.holdout import (
-    cluster_name,
-    split_holdout,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.evaluation.tuning.holdout import cluster_name, split_holdout
+from ctxlab.messages.types import Message, Recording
 
 CLUSTERS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integers(1, 40)),

@@ -6,10 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.evaluation.tuning.pareto import (
-    pareto_front,
-    pareto_ranks,
-)
+from ctxlab.evaluation.tuning.pareto import pareto_front, pareto_ranks
 
 FEW = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, float("nan")])
 POINTS = st.lists(st.tuples(FEW | st.floats(0, 3), FEW | st.floats(0, 1)), max_size=30)

@@ -16,10 +16,7 @@ from ctxlab.evaluation.tuning.search_space import (
     parse_spaces,
     sample_configurations,
 )
-from ctxlab.strategies import (
-    models_used,
-    parse_strategy,
-)
+from ctxlab.strategies import models_used, parse_strategy
 
 NUMBERS = st.lists(st.integers(0, 50), min_size=1, max_size=4)
 SHARES = st.lists(st.sampled_from([0.6, 0.7, 0.85, 1.0]), min_size=1, max_size=3)

@@ -13,10 +13,7 @@ import pandas as pd
 import pytest
 from trips import hypervolume, trip, trips
 
-from ctxlab.errors import (
-    CtxlabError,
-    SpecError,
-)
+from ctxlab.errors import CtxlabError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.holdout import cluster_name
@@ -26,10 +23,7 @@ from ctxlab.evaluation.tuning.tune import tune
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-)
+from ctxlab.messages.types import Message, Recording
 
 SPACES = (
     "observation_mask(keep=[1, 2, 4, 8]) | [sliding_window, hysteresis(sliding_window)] | panic",

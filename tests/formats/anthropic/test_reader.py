@@ -12,17 +12,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-    write,
-)
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats import detect_format, load, write
+from ctxlab.messages.types import Message, Recording, ToolCall, Usage
 
 USER = {"role": "user", "content": "What is in a.py?"}
 USE = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a.py"}}

@@ -16,20 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    FORMATS,
-    detect_format,
-    load,
-)
+from ctxlab.formats import FORMATS, detect_format, load
 from ctxlab.formats.atif.reader import dump
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Probe,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
 from ctxlab.tokens.counter import TokenCounter
 
 AGENT = {"name": "terminus-2", "version": "2.0", "model_name": "gpt-4o"}

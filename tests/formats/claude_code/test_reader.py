@@ -11,10 +11,7 @@ from claude_rows import Read, Row, boundary, call, result, said, shape, text, us
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Compaction,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Usage
 
 
 def test_the_rows_of_one_message_are_one_message(read: Read) -> None:

@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from ctxlab.formats.common.api_calls import (
-    parse_request_messages,
-    parse_response_messages,
-)
+from ctxlab.formats.common.api_calls import parse_request_messages, parse_response_messages
 from ctxlab.formats.common.api_messages import SKIPPED_KEY
 from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 
 CALLS = (ToolCall("c", "ls", "{}"),)
 OPENAI = [

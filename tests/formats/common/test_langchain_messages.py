@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from ctxlab.formats.common.langchain_messages import message_from_langchain
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 CALL = {"name": "ls", "args": {"path": "."}, "id": "c", "type": "tool_call"}
 TAKEN = (ToolCall("c", "ls", '{"path":"."}'),)

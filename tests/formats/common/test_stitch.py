@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.evaluation.engine import PreparedRecording
-from ctxlab.formats.common.stitch import (
-    LoggedRequest,
-    stitch_requests,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
+from ctxlab.messages.types import Compaction, Message, Recording, ToolCall, Usage
 from ctxlab.tokens.counter import TokenCounter
 
 

@@ -11,15 +11,8 @@ import pytest
 from reading import shape
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Recording,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Compaction, Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]

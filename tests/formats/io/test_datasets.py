@@ -13,20 +13,9 @@ import pytest
 from running import a_recording
 from serving import Asked, Server
 
-from ctxlab.errors import (
-    DataMissing,
-    SpecError,
-    UnknownName,
-)
-from ctxlab.evaluation.spec import (
-    Spec,
-    read_spec,
-    run_experiment,
-)
-from ctxlab.formats import (
-    load,
-    write,
-)
+from ctxlab.errors import DataMissing, SpecError, UnknownName
+from ctxlab.evaluation.spec import Spec, read_spec, run_experiment
+from ctxlab.formats import load, write
 from ctxlab.formats.io.datasets import (
     Dataset,
     DatasetFile,
@@ -36,10 +25,7 @@ from ctxlab.formats.io.datasets import (
     find_dataset,
     local_dataset_dir,
 )
-from ctxlab.formats.io.download import (
-    fetch_dataset,
-    files_to_fetch,
-)
+from ctxlab.formats.io.download import fetch_dataset, files_to_fetch
 from ctxlab.formats.io.files import find_files
 
 BODY = bytes(range(256)) * 2000

@@ -14,18 +14,10 @@ import fsspec
 import pytest
 from backports import zstd
 
-from ctxlab.errors import (
-    DataMissing,
-    ReadError,
-    SpecError,
-    UnknownName,
-)
+from ctxlab.errors import DataMissing, ReadError, SpecError, UnknownName
 from ctxlab.formats import load
 from ctxlab.formats.io.datasets import bundled_path
-from ctxlab.formats.io.files import (
-    find_files,
-    open_file,
-)
+from ctxlab.formats.io.files import find_files, open_file
 
 CHAT = b'{"role":"user","content":"hi"}\n{"role":"assistant","content":"ho"}\n'
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

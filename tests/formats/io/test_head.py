@@ -8,10 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.formats.io.head import (
-    FileHead,
-    close_truncated_json,
-)
+from ctxlab.formats.io.head import FileHead, close_truncated_json
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -17,11 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.io.zip_archive import (
-    first_member_name,
-    open_zip,
-    read_member,
-)
+from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_member
 
 CONTENT = b'{"a": "' + b"some text " * 500 + b'"}'
 

@@ -10,16 +10,10 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
+from ctxlab.formats import detect_format, load
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands.completions import sniff
-from ctxlab.messages.types import (
-    Compaction,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Usage
 
 SYSTEM = {"content": [{"type": "text", "text": "You are OpenHands agent."}], "role": "system"}
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {}}}

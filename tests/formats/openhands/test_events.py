@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Compaction,
-    Message,
-    Recording,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Compaction, Message, Recording, Usage
 from ctxlab.messages.validation import find_violations
 
 Event = dict[str, Any]

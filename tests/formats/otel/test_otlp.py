@@ -10,13 +10,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
-from ctxlab.formats.otel.otlp import (
-    Span,
-    SpanEvent,
-    parse_span,
-    read_spans,
-    unwrap_value,
-)
+from ctxlab.formats.otel.otlp import Span, SpanEvent, parse_span, read_spans, unwrap_value
 
 SPAN = Span("chat", "ab", 1.0, 1.5, {"n": 3, "l": ["x"]}, [SpanEvent("e", {"k": "v"})])
 TYPED = {

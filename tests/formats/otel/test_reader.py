@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import (
-    detect_format,
-    load,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Message, ToolCall, Usage
 
 WriteLines = Callable[..., Path]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

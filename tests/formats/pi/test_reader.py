@@ -12,11 +12,7 @@ from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Compaction,
-    Recording,
-    Usage,
-)
+from ctxlab.messages.types import Compaction, Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]

@@ -15,10 +15,7 @@ from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.workspace import workspace_tools
 from ctxlab.errors import SpecError
 from ctxlab.llm import LiteLLMClient
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.sqlite.store import SqliteStore
 

@@ -9,15 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from http_serving import (
-    chat,
-    created,
-    said,
-    scripted,
-    serving,
-    sessions_at,
-    stored,
-)
+from http_serving import chat, created, said, scripted, serving, sessions_at, stored
 
 from ctxlab.errors import SpecError
 from ctxlab.serve.http import make_app

@@ -35,10 +35,7 @@ from http_serving import (
 from pydantic import TypeAdapter
 
 from ctxlab.agent.loop import Agent
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations

@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 from chunking import CALL, TOOL, chunks_of, filled, said, user
 
-from ctxlab.errors import (
-    ReadError,
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
+from ctxlab.errors import ReadError, SessionError, SpecError, UnknownSession
 from ctxlab.formats import load
 from ctxlab.messages.types import Message
 from ctxlab.sessions.jsonl.store import JsonlStore

@@ -11,23 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    UnknownName,
-    UnknownSession,
-)
+from ctxlab.errors import UnknownName, UnknownSession
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    Usage,
-)
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
-from ctxlab.sessions.base import (
-    MAX_TITLES,
-    AgentPlan,
-    SessionLibrary,
-    SessionStore,
-)
+from ctxlab.sessions.base import MAX_TITLES, AgentPlan, SessionLibrary, SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.resume_window import ResumeCaps
 

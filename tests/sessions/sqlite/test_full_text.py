@@ -12,11 +12,7 @@ from generated import FACTS, conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-    message_text,
-)
+from ctxlab.messages.types import Message, ToolCall, message_text
 from ctxlab.sessions.sqlite.store import SqliteStore
 from ctxlab.sessions.text_search import query_words
 

@@ -15,10 +15,7 @@ import pytest
 from killing import nursery, one_life
 
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 from ctxlab.messages.validation import find_violations
 from ctxlab.sessions.resume_messages import build_resumed_messages, pair_tool_results
 from ctxlab.sessions.resume_window import ResumeCaps

@@ -13,10 +13,7 @@ from workspaces import begun, sql
 
 from ctxlab.errors import SessionError
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import AgentPlan
 from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 import ctxlab
-from ctxlab.errors import (
-    ReadError,
-    SessionError,
-)
+from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions import sqlite as session_db
 from ctxlab.sessions.base import AgentPlan
 from ctxlab.sessions.sqlite import schema

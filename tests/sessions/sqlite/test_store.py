@@ -12,16 +12,8 @@ import pytest
 from workspaces import HI, TOOLS, begun, sql
 
 import ctxlab
-from ctxlab.errors import (
-    SessionActive,
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.errors import SessionActive, SessionError, SpecError, UnknownSession
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import (
     MAX_TITLE_LENGTH,
     MAX_TITLES,

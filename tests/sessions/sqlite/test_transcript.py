@@ -16,19 +16,9 @@ from hypothesis import given
 from workspaces import HI, TOOLS, begun, sql
 
 from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import (
-    SessionError,
-    SpecError,
-    UnknownSession,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.sessions.resume_messages import (
-    INTERRUPTED_RESULT,
-    pair_tool_results,
-)
+from ctxlab.errors import SessionError, SpecError, UnknownSession
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.sessions.resume_messages import INTERRUPTED_RESULT, pair_tool_results
 from ctxlab.sessions.resume_window import ResumeCaps
 from ctxlab.sessions.sqlite.store import SqliteStore
 

@@ -10,10 +10,7 @@ from replaying import run
 from small_talk import firsts, last, played, said, task
 
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 

@@ -8,11 +8,7 @@ from replaying import run
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "system Summary of the conversation so far: "

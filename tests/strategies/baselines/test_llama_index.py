@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 

@@ -7,10 +7,7 @@ from generated import prepare_messages
 from replaying import run
 
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 

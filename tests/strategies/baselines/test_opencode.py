@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.messages.types import (
-    CLEARED_RESULT_TEXT,
-    Message,
-)
+from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message
 
 
 def test_a_newest_part_stays_beside_the_summary_and_it_is_told_to_go_on() -> None:

@@ -8,10 +8,7 @@ from hypothesis import given
 from replaying import run
 
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.baselines.openhands import openhands_summarizing
 from ctxlab.tokens.counter import TokenCounter

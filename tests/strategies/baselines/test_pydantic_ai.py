@@ -6,10 +6,7 @@ from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import TokenCounter
 
 HEADER = "Summary of previous conversation:"

@@ -10,16 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxlab.errors import DataMissing
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.helpers.ranking import (
-    BM25Index,
-    VectorIndex,
-    best_excerpt,
-    query_terms,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.helpers.ranking import BM25Index, VectorIndex, best_excerpt, query_terms
 
 
 def test_rare_words_weigh_more_and_a_path_is_found_as_a_phrase() -> None:

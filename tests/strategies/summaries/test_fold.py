@@ -12,29 +12,12 @@ from hypothesis import strategies as st
 
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
-from ctxlab.errors import (
-    ModelRequestRejected,
-    ModelUnavailable,
-    SpecError,
-)
-from ctxlab.llm.base import (
-    Reply,
-    Request,
-)
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
+from ctxlab.llm.base import Reply, Request
 from ctxlab.llm.scripted import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.summaries.fold import (
-    SUMMARY_HEADER,
-    fold_into_summary,
-    summarize,
-)
-from ctxlab.strategies.summaries.llm import (
-    SummaryWarning,
-    load_prompt,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.summaries.fold import SUMMARY_HEADER, fold_into_summary, summarize
+from ctxlab.strategies.summaries.llm import SummaryWarning, load_prompt
 from ctxlab.strategies.summaries.structured import extract_structured_summary
 from ctxlab.strategies.summaries.transcript import format_transcript
 from ctxlab.tokens.counter import TokenCounter

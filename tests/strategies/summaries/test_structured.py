@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.messages.entities import contains_entity
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.summaries.llm import load_prompt
-from ctxlab.strategies.summaries.structured import (
-    SECTIONS,
-    extract_structured_summary,
-)
+from ctxlab.strategies.summaries.structured import SECTIONS, extract_structured_summary
 
 SIZES = st.sampled_from([0, 10, 60, 200, 1000, 8000])
 SAYS = st.lists(

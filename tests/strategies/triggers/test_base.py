@@ -14,24 +14,10 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import History
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import replay_trace
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    clear_at_least,
-    parse_strategy,
-    rolling_summary,
-    when_it_pays,
-)
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    models_used,
-)
-from ctxlab.strategies.triggers.base import (
-    dry_run_strategy,
-    without_models,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import clear_at_least, parse_strategy, rolling_summary, when_it_pays
+from ctxlab.strategies.base import BaseStrategy, models_used
+from ctxlab.strategies.triggers.base import dry_run_strategy, without_models
 from ctxlab.tokens.counter import TokenCounter
 
 ODD = (

@@ -12,24 +12,11 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 
 from ctxlab.context.context import Context
-from ctxlab.evaluation.engine import (
-    PreparedRecording,
-    replay_trace,
-)
+from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.metrics import CostMetric
 from ctxlab.formats import load
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    Strategy,
-    observation_mask,
-    panic,
-    parse_strategy,
-    when_it_pays,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
+from ctxlab.strategies import Strategy, observation_mask, panic, parse_strategy, when_it_pays
 from ctxlab.strategies.triggers.base import dry_run_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.encodings import litellm_folder

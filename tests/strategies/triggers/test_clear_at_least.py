@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies import (
-    clear_at_least,
-    observation_mask,
-    panic,
-    sliding_window,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies import clear_at_least, observation_mask, panic, sliding_window
 from ctxlab.tokens.counter import TokenCounter
 
 

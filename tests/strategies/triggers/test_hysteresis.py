@@ -11,13 +11,7 @@ from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import History
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies import (
-    hysteresis,
-    observation_mask,
-    panic,
-    parse_strategy,
-    sliding_window,
-)
+from ctxlab.strategies import hysteresis, observation_mask, panic, parse_strategy, sliding_window
 from ctxlab.tokens.counter import TokenCounter
 
 

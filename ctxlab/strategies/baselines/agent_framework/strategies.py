@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy

@@ -9,10 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.agent_framework.groups import MessageGroup
 from ctxlab.strategies.helpers.message_blocks import block_end

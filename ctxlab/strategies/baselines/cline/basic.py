@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.threshold import (

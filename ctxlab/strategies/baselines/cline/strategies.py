@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.cline.basic import (
-    INPUT_SHARE,
-    user_digest,
-)
+from ctxlab.strategies.baselines.cline.basic import INPUT_SHARE, user_digest
 from ctxlab.strategies.baselines.common.threshold import (
     body_start,
     compact_entries,

@@ -8,10 +8,7 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Request
-from ctxlab.messages.types import (
-    Message,
-    message_text,
-)
+from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies.summaries.fold import summarize
 from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.strategies.summaries.transcript import format_transcript

@@ -10,17 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.summaries.fold import (
-    SUMMARY_HEADER,
-    fold_into_summary,
-    summarize,
-)
+from ctxlab.strategies.summaries.fold import SUMMARY_HEADER, fold_into_summary, summarize
 
 __all__ = [
     "MAX_SUMMARY_TOKENS",

@@ -6,10 +6,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.helpers.text import with_text
 
 __all__ = ["find_call", "stub_saved_result"]

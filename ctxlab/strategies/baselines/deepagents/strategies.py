@@ -7,21 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
-from ctxlab.strategies.baselines.deepagents.files import (
-    find_call,
-    stub_saved_result,
-)
+from ctxlab.strategies.baselines.deepagents.files import find_call, stub_saved_result
 from ctxlab.strategies.baselines.langchain.summarization import (
     ContextSize,
     count_leading_system_entries,

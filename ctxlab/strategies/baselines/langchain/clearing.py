@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import ToolCall
-from ctxlab.strategies.base import (
-    BaseStrategy,
-    tool_result_positions,
-)
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.langchain.summarization import (
     count_leading_system_entries,
     has_object_arguments,

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
+from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text

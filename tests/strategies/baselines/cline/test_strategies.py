@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from small_talk import firsts, last, played, said, steps, task
 
-from ctxlab.context.history import (
-    Entry,
-    Form,
-)
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
+from ctxlab.context.history import Entry, Form
+from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.baselines.cline.basic import build_activity_digest
 
 

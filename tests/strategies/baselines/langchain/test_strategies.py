@@ -11,15 +11,8 @@ from replaying import run
 from ctxlab.errors import ModelUnavailable
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
-from ctxlab.messages.types import (
-    Message,
-    Recording,
-    ToolCall,
-)
-from ctxlab.strategies.baselines.langchain.summarization import (
-    NOTHING_TO_SUMMARIZE,
-    is_triggered,
-)
+from ctxlab.messages.types import Message, Recording, ToolCall
+from ctxlab.strategies.baselines.langchain.summarization import NOTHING_TO_SUMMARIZE, is_triggered
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 from ctxlab.tokens.counter import TokenCounter
 

@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
-from ctxlab.messages.types import (
-    Message,
-    ToolCall,
-)
-from ctxlab.strategies.baselines.litellm.trim import (
-    _MessageSizes,
-    _newest_before,
-)
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.baselines.litellm.trim import _MessageSizes, _newest_before
 from ctxlab.tokens.counter import TokenCounter
 
 
