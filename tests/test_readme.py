@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,6 @@ from talking import talking
 
 from ctxlab import formats, strategies
 from ctxlab.errors import ReadError
-from ctxlab.evaluation import metrics
 from ctxlab.evaluation.tuning import SearchSpace
 from ctxlab.formats import registry as table
 from ctxlab.strategies.introspection import StrategyInfo, list_strategies
@@ -94,18 +97,16 @@ def test_a_link_within_the_repository_leads_somewhere(page: str) -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_what_contributing_shows_can_be_added(
+def test_what_contributing_shows_is_read_and_named_as_it_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
     monkeypatch.setattr(table, "FORMATS", dict(table.FORMATS))
     strategy, reader, metric = blocks("CONTRIBUTING.md", "python")
     space: dict[str, Any] = {}
-    exec(strategy, space)
-    exec(reader, space)
-    exec(metric, space)
+    for code in (strategy, reader, metric):
+        exec(code, space)
     assert repr(space["first_lines"]()) == "first_lines()"
-    assert "images" in metrics.METRICS
+    assert space["images"].columns[0].unit == "pictures"
     table.register_format(space["FORMAT"])
     (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n')
     (recording,) = formats.load(tmp_path / "log")
@@ -113,6 +114,38 @@ def test_what_contributing_shows_can_be_added(
     (tmp_path / "log").write_text('{"question": "who?", "answer": "me"}\n{"question": 1}\n')
     with pytest.raises(ReadError, match=r":2: .*'answer' is missing"):
         list(formats.load(tmp_path / "log"))
+
+
+@pytest.mark.e2e
+def test_a_file_and_a_line_add_a_strategy_a_format_and_a_metric(tmp_path: Path) -> None:
+    """In a copy of the package, as CONTRIBUTING says; the commands then show them."""
+    shutil.copytree(ROOT / "ctxlab", tmp_path / "ctxlab")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = re.findall(r"^One file, `(.+?)`", text, flags=re.MULTILINE)
+    lines = re.findall(r"one line in `(.+?)`[^`]*`(\".+?)`", text)
+    assert len(files) == len(lines) == 3
+    for file, code in zip(files, blocks("CONTRIBUTING.md", "python"), strict=True):
+        (tmp_path / file).write_text(code)
+    for file, line in lines:
+        registry = tmp_path / file
+        before = registry.read_text()
+        after = re.sub(r"^(_MODULES = .)$", rf"\1\n    {line},", before, flags=re.MULTILINE)
+        assert len(after.splitlines()) == len(before.splitlines()) + 1
+        registry.write_text(after)
+    log = tmp_path / "pairs.jsonl"
+    log.write_text('{"question": "who?", "answer": "me"}\n{"question": "you?", "answer": "yes"}\n')
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "ctxlab", *words]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+
+    assert "first_lines" in run("strategies")
+    assert "pairs" in run("formats")
+    assert "images" in run("metrics")
+    printed = run("eval", str(log), "-s", "first_lines | panic", "-l", "1k", "--no-progress")
+    assert "images" in printed.splitlines()[0]
+    assert "first_lines | panic" in printed
 
 
 if __name__ == "__main__":

@@ -11,27 +11,7 @@ from typing import Any
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy, as_strategy
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.controls import nothing, oracle, random_drop
-from ctxlab.strategies.file_sessions import file_sessions
-from ctxlab.strategies.full import full
-from ctxlab.strategies.head_and_tail import first_and_last
-from ctxlab.strategies.middle_out import middle_out
-from ctxlab.strategies.observation_mask import observation_mask
-from ctxlab.strategies.panic import panic
-from ctxlab.strategies.recent_images import recent_images
-from ctxlab.strategies.recorded import recorded
-from ctxlab.strategies.retrieval import retrieval
-from ctxlab.strategies.rolling_summary import rolling_summary
-from ctxlab.strategies.stale_results import stale_results
-from ctxlab.strategies.table_of_contents import contents
-from ctxlab.strategies.tool_result_cap import tool_result_cap
-from ctxlab.strategies.tool_stubs import tool_stubs
-from ctxlab.strategies.triggers.cache_aware import when_it_pays
-from ctxlab.strategies.triggers.clear_at_least import clear_at_least
-from ctxlab.strategies.triggers.hysteresis import hysteresis
-from ctxlab.strategies.truncate_arguments import shorten_arguments
 from ctxlab.strategies.upstream import find_peer
-from ctxlab.strategies.windows import chunked_window, sliding_window
 
 __all__ = [
     "CONTROLS",
@@ -42,30 +22,36 @@ __all__ = [
     "register_strategy",
 ]
 
+_MODULES = {
+    "full": "full",
+    "sliding_window": "windows",
+    "chunked_window": "windows",
+    "first_and_last": "head_and_tail",
+    "middle_out": "middle_out",
+    "tool_result_cap": "tool_result_cap",
+    "tool_stubs": "tool_stubs",
+    "observation_mask": "observation_mask",
+    "rolling_summary": "rolling_summary",
+    "file_sessions": "file_sessions",
+    "contents": "table_of_contents",
+    "retrieval": "retrieval",
+    "clear_at_least": "triggers.clear_at_least",
+    "hysteresis": "triggers.hysteresis",
+    "recent_images": "recent_images",
+    "shorten_arguments": "truncate_arguments",
+    "stale_results": "stale_results",
+    "when_it_pays": "triggers.cache_aware",
+    "panic": "panic",
+    "recorded": "recorded",
+    "nothing": "controls",
+    "random_drop": "controls",
+    "oracle": "controls",
+}
+"""Module of this folder in which each strategy stands, by its name."""
+
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
-    "full": full,
-    "sliding_window": sliding_window,
-    "chunked_window": chunked_window,
-    "first_and_last": first_and_last,
-    "middle_out": middle_out,
-    "tool_result_cap": tool_result_cap,
-    "tool_stubs": tool_stubs,
-    "observation_mask": observation_mask,
-    "rolling_summary": rolling_summary,
-    "file_sessions": file_sessions,
-    "contents": contents,
-    "retrieval": retrieval,
-    "clear_at_least": clear_at_least,
-    "hysteresis": hysteresis,
-    "recent_images": recent_images,
-    "shorten_arguments": shorten_arguments,
-    "stale_results": stale_results,
-    "when_it_pays": when_it_pays,
-    "panic": panic,
-    "recorded": recorded,
-    "nothing": nothing,
-    "random_drop": random_drop,
-    "oracle": oracle,
+    name: getattr(importlib.import_module(f"ctxlab.strategies.{module}"), name)
+    for name, module in _MODULES.items()
 }
 
 CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})

@@ -1,6 +1,8 @@
-"""Metrics of an evaluation, by name; a new one is a file and a line in ``METRICS``."""
+"""Metrics of an evaluation, by name; a new one is a file and a line in ``_MODULES``."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.metrics.base import (
@@ -34,13 +36,18 @@ __all__ = [
     "register_metric",
 ]
 
+_MODULES = {
+    "usage": "tokens",
+    "validity": "validity",
+    "cost": "cost",
+    "recall": "recall",
+    "probes": "probes",
+    "canaries": "canaries",
+}
+"""Module of this folder in which each metric stands, by its name."""
+
 METRICS: dict[str, Metric] = {
-    "usage": UsageMetric(),
-    "validity": ValidityMetric(),
-    "cost": CostMetric(),
-    "recall": RecallMetric(),
-    "probes": ProbeMetric(),
-    "canaries": CanaryMetric(),
+    name: getattr(import_module(f"{__name__}.{module}"), name) for name, module in _MODULES.items()
 }
 """By name. Prices and rules that depend on a model are those of the recording that is measured."""
 

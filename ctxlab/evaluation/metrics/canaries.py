@@ -144,6 +144,9 @@ class CanaryMetric:
         }
 
 
+canaries = CanaryMetric()
+
+
 def measure_canary_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> CanaryVisibility:

@@ -95,6 +95,9 @@ class CostMetric:
         }
 
 
+cost = CostMetric()
+
+
 def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray]:
     """What a token of input, from the cache and to the cache costs in requests of so many tokens."""
     starts = [tier.start for tier in prices.above]

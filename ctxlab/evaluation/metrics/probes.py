@@ -191,6 +191,9 @@ class ProbeMetric:
         }
 
 
+probes = ProbeMetric()
+
+
 def measure_probe_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> ProbeVisibility:

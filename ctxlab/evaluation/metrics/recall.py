@@ -153,6 +153,9 @@ class RecallMetric:
         }
 
 
+recall = RecallMetric()
+
+
 def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bools) -> FloatArray:
     """Arguments hit, in parts, by request: ``(traces, requests)``; needs not chosen do not count."""
     result = np.zeros((len(hit), requests))

@@ -158,3 +158,6 @@ class UsageMetric:
             "written": texts,
             "fallbacks": without,
         }
+
+
+usage = UsageMetric()

@@ -47,3 +47,6 @@ class ValidityMetric:
         """See ``columns``."""
         faults = np.array([trace.violation_counts for trace in traces], dtype=np.float64)
         return {"faults": faults, "invalid": (faults > 0).astype(np.float64)}
+
+
+validity = ValidityMetric()
