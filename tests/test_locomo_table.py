@@ -58,8 +58,11 @@ def evidence(limit: str) -> dict[str, tuple[float, float, float]]:
     """Evidence recall with its interval, by strategy; the point itself where there is none."""
     part = block("table").split(f"Within {limit} tokens:\n\n")[1].split("\n\n")[0]
     found = {}
-    for line in part.splitlines()[2:]:
-        name, *_, cell, _, _ = (each.strip() for each in re.split(r"(?<!\\)\|", line)[1:-1])
+    head, _, *lines = part.splitlines()
+    at = [each.strip() for each in head.split("|")].index("evidence recall (95 %)")
+    for line in lines:
+        cells = re.split(r"(?<!\\)\|", line)
+        name, cell = cells[1], cells[at]
         figures = [float(each) for each in re.findall(r"[\d.]+", cell)]
         found[re.findall("`(.*)`", name)[0]] = (figures[0], *(figures[1:] or figures * 2))
     return found  # type: ignore[return-value]

@@ -190,9 +190,9 @@ def test_evidence_and_answers_are_shown_where_there_are_questions(
     said = run("eval", tmp_path / "chat.jsonl", "-l", "300", "-s", "lineup")
     lines = said.out.split("\n")
     assert max(map(len, lines[:-2])) <= 100
-    assert lines[0].split()[-3:] == ["evidence", "answer", "in"]
-    assert lines[1].split()[-6:] == ["recall", "(95", "%)", "view", "(95", "%)"]
-    rows = {line.split()[0]: line.split()[-2:] for line in lines if line[:4] in ("full", "slid")}
+    assert "evidence answer in" in " ".join(lines[0].split())
+    assert "recall (95 %) view (95 %)" in " ".join(lines[1].split())
+    rows = {line.split()[0]: line.split()[-3:-1] for line in lines if line[:4] in ("full", "slid")}
     assert rows["full"] == ["1.0", "1.0"]
     assert "3 questions of the recordings were put" in " ".join(said.out.split())
     without = run("eval", logs, "-l", "4k", "-s", "full").out

@@ -196,7 +196,7 @@ def test_an_unknown_price_is_no_difference() -> None:
         (("full", "panic"), {"margins": {"recall_far": "much"}}, "0 or more"),
         (("full", "panic"), {"margins": {"recall": 0.1}}, "did you mean recall_far"),
         (("full", "panic"), {"level": 95}, "0 < level < 1"),
-        (("full", "panic"), {"samples": 10}, "samples >= 1000"),
+        (("full", "panic"), {"resamples": 10}, "resamples >= 1000"),
     ],
 )
 def test_what_was_not_evaluated_or_measured_is_named(

@@ -100,12 +100,12 @@ def test_the_same_seed_draws_the_same_whatever_else_is_read() -> None:
 
 @pytest.mark.e2e
 def test_differing_draws_only_where_something_is_left_out() -> None:
-    all_of_them, found = asked(strategies=WINDOW), asked(strategies=WINDOW, differing=True)
+    all_of_them, found = asked(strategies=WINDOW), asked(strategies=WINDOW, only_changed=True)
     assert 0 < board(all_of_them)["differs_rate"][WINDOW] < 1
     assert board(found)["differs_rate"][WINDOW] == 1
     assert board(found)["agrees_both"][WINDOW] < board(all_of_them)["agrees_both"][WINDOW]
     with pytest.raises(SpecError, match="sends everything as it was said"):
-        asked(strategies="full", differing=True)
+        asked(strategies="full", only_changed=True)
 
 
 @pytest.mark.e2e
@@ -116,7 +116,7 @@ def test_turns_without_a_call_are_asked_only_when_they_are_wanted() -> None:
         )
 
     without = asked(ScriptedClient(chatty), "full", requests=0)
-    found = asked(ScriptedClient(chatty), "full", requests=0, texts=True)
+    found = asked(ScriptedClient(chatty), "full", requests=0, include_text_only=True)
     assert len(found.answers) == len(without.answers) + len(RECORDINGS)
     assert board(without)["text_only_rate"]["full()"] > 0
     assert board(found)["agrees_text"]["full()"] == 1

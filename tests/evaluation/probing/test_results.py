@@ -67,7 +67,8 @@ def test_a_model_that_reads_its_prompt_is_as_good_as_what_stands_there(qa_run: Q
         assert row["gave_up_rate"] == pytest.approx(1 - row["exact"])
     assert (board["declined_rate"] == 1).all()
     assert (board["questions"] == QUESTIONS).all()
-    assert board.loc["sliding_window()", "f1_low"] <= board.loc["sliding_window()", "f1"]
+    # Two clusters are too few for an interval.
+    assert np.isnan(board.loc["sliding_window()", "f1_low"])
 
 
 def test_the_answers_are_tidy_and_agree_with_the_board(qa_run: QAResults) -> None:
