@@ -1,11 +1,11 @@
-"""ctxlab replays recorded conversations through context strategies and measures what each does.
+"""Replay recorded conversations through context strategies and measure the effect of each strategy.
 
 >>> import ctxlab
 >>> ctxlab.count_tokens("hello world", "gpt-4o")
 2
 
-Importing it prints, reads and fetches nothing, and loads a part of it only when it is asked for. What it
-offers is listed in ``__init__.pyi``.
+Importing the package prints nothing, reads no data and makes no network request. Submodules are loaded
+when a name is first used. ``__init__.pyi`` lists the public names.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What `import ctxlab` offers; `__init__.py` loads each from here when it is first asked for."""
+"""Public names of ctxlab; ``__init__.py`` loads each from here when it is first used."""
 
 from .agent.manager import ContextManager as ContextManager
 from .agent.manager import build_messages as build_messages

@@ -1,4 +1,4 @@
-"""``python -m ctxlab`` is the command line, where its script is not on the path."""
+"""Run the command line with ``python -m ctxlab``, for when the script ``ctxlab`` is not on the path."""
 
 from ctxlab.cli.app import main
 

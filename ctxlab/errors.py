@@ -1,24 +1,24 @@
-"""Every failure that ctxlab raises on purpose is a ``CtxlabError``, so callers catch one type.
+"""Exceptions of ctxlab. Each derives from ``CtxlabError``, so callers can catch one type.
 
 ::
 
     CtxlabError
     ├── ReadError                   a recording cannot be read: file, line and reason
     │   └── UnknownFormat           no reader recognises the file
-    ├── SpecError                   a strategy, limit or experiment is written wrongly
-    │   └── UnknownName             a name that is in no table; similar names are offered
-    ├── EditError                   an edit of a context that makes no sense
-    ├── StrategyError               a strategy failed while it was replayed
-    ├── ModelError                  a model could not be asked
-    │   ├── ModelRequestRejected    the request or the key is not accepted; asking again is no use
-    │   └── ModelUnavailable        no answer in spite of retries
+    ├── SpecError                   an invalid strategy, limit, option or experiment
+    │   └── UnknownName             an unknown name; the message suggests similar names
+    ├── EditError                   an invalid edit of a context
+    ├── StrategyError               a strategy failed during a replay
+    ├── ModelError                  a request to a model failed
+    │   ├── ModelRequestRejected    the request or the key was rejected; a retry would fail too
+    │   └── ModelUnavailable        no answer after all retries
     ├── SessionError                a session cannot be opened or written
-    │   ├── UnknownSession          no session of that id is stored
-    │   ├── UnknownTurn             the session has no turn of that number
+    │   ├── UnknownSession          no session with this id is stored
+    │   ├── UnknownTurn             the session has no turn with this number
     │   ├── SessionActive           another session of the workspace is active
-    │   └── SessionConflict         the session has gone on elsewhere
+    │   └── SessionConflict         the session was continued elsewhere
     ├── SaveError                   results cannot be written
-    └── DataMissing                 something that ctxlab needs is not on this machine
+    └── DataMissing                 required data is not on this machine
 
 Each message says what failed, where, and what to do about it.
 """
@@ -51,14 +51,20 @@ __all__ = [
 
 
 class CtxlabError(Exception):
-    """Root of the tree: what the command line prints as one sentence."""
+    """Base class of all errors of ctxlab; the command line prints them without a traceback."""
 
 
 class ReadError(CtxlabError):
     """A recording cannot be read.
 
-    ``path`` (a text where it is an address) and ``line`` (1-based; None where the file is one JSON
-    value) say where.
+    Parameters
+    ----------
+    path : str or Path
+        The file, or the address of a remote file.
+    line : int or None
+        The line, counted from 1. None if the error has no line, as in a file that is one JSON value.
+    reason : str
+        What is wrong.
     """
 
     def __init__(self, path: str | Path, line: int | None, reason: str) -> None:
@@ -71,15 +77,35 @@ class ReadError(CtxlabError):
 
 
 class UnknownFormat(ReadError):
-    """No reader recognises the file by its content."""
+    """No reader recognises the content of the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, or the address of a remote file.
+    line : int or None
+        The line, counted from 1, or None.
+    reason : str
+        What is wrong.
+    """
 
 
 class SpecError(CtxlabError):
-    """A strategy, limit or experiment is written wrongly."""
+    """A strategy, limit, option or experiment is invalid."""
 
 
 class UnknownName(SpecError):
-    """A name that is in no table; the closest known names are offered."""
+    """A name is unknown; the message suggests similar names, or else lists the known ones.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the name, such as ``"strategy"``, for the message.
+    name : str
+        The unknown name.
+    known : iterable of str
+        The known names of this kind.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
@@ -92,25 +118,30 @@ class UnknownName(SpecError):
 
 
 class EditError(CtxlabError):
-    """An edit of a context that makes no sense, such as a range that is empty or out of reach."""
+    """An edit of a context is invalid, such as one of an empty range or of an index out of range."""
 
 
 class StrategyError(CtxlabError):
-    """A strategy failed while it was replayed; the message says in which recording and where."""
+    """A strategy failed during a replay; the message names the recording and the position."""
 
 
 class ModelError(CtxlabError):
-    """A model could not be asked; the message names the model and what to do."""
+    """A request to a model failed; the message names the model and says what to do."""
 
 
 class ModelRequestRejected(ModelError):
-    """The request or the key is not accepted, and would not be if it were sent again."""
+    """The provider rejected the request or the API key; sending it again would fail too."""
 
 
 class ModelUnavailable(ModelError):
-    """A model gave no answer to this request in spite of retries: busy, out of reach, or declining.
+    """A model did not answer a request after all retries: it was busy, unreachable, or it declined.
 
-    ``attempts``: HTTP requests that were made for it.
+    Parameters
+    ----------
+    reason : str
+        What happened and what to do.
+    attempts : int, optional
+        HTTP requests that were made.
     """
 
     def __init__(self, reason: str, attempts: int = 1) -> None:
@@ -126,28 +157,40 @@ class SessionError(CtxlabError):
 
 
 class UnknownSession(SessionError):
-    """No session of that id is stored.
+    """No session with this id is stored.
 
-    ``id``: what was asked for.
+    Parameters
+    ----------
+    id : str
+        The requested id.
+    where : object, optional
+        The store that was searched, for the message.
     """
 
     def __init__(self, id: str, where: object = "here") -> None:
         self.id, self.where = id, where
-        super().__init__(f"no session {id!r} in {where}; ctxlab sessions list shows them")
+        super().__init__(f"no session {id!r} in {where}; ctxlab sessions list shows the sessions")
 
     def __reduce__(self) -> tuple[type, tuple[str, object]]:
         return type(self), (self.id, self.where)
 
 
 class UnknownTurn(SessionError):
-    """A session has no turn of that number.
+    """A session has no turn with this number.
 
-    ``id``, ``turn`` and ``turns``: the session, what was asked for, and how many there are.
+    Parameters
+    ----------
+    id : str
+        Id of the session.
+    turn : int
+        The requested turn.
+    turns : int
+        Number of turns of the session.
     """
 
     def __init__(self, id: str, turn: int, turns: int) -> None:
         self.id, self.turn, self.turns = id, turn, turns
-        there = f"they count from 1 to {turns}" if turns else "there are none yet"
+        there = f"its turns are numbered from 1 to {turns}" if turns else "it has no turns yet"
         super().__init__(f"session {id!r} has no turn {turn}: {there}")
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
@@ -155,28 +198,34 @@ class UnknownTurn(SessionError):
 
 
 class SessionConflict(SessionError):
-    """The stored session has gone on elsewhere, so that what was to follow no longer does.
+    """The stored session was continued elsewhere, so the new turn does not follow the last stored one.
 
-    ``id``: of the session.
+    Parameters
+    ----------
+    id : str
+        Id of the session.
     """
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f"session {id!r} has gone on elsewhere: resume it to go on with it here")
+        super().__init__(f"session {id!r} was continued elsewhere; resume it to continue it here")
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return type(self), (self.id,)
 
 
 class SessionActive(SessionError):
-    """Another session of the workspace is active, and it was asked not to close it.
+    """Another session of the workspace is active, and the caller asked not to close it.
 
-    ``id``: the active one.
+    Parameters
+    ----------
+    id : str
+        Id of the active session.
     """
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f"session {id!r} is active in this workspace: close it first")
+        super().__init__(f"session {id!r} is active in this workspace; close it first")
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return type(self), (self.id,)
@@ -187,4 +236,4 @@ class SaveError(CtxlabError):
 
 
 class DataMissing(CtxlabError):
-    """Something that ctxlab needs is not on this machine; the message says how to get it."""
+    """Required data is not on this machine; the message says how to get it."""

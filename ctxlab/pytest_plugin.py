@@ -1,6 +1,7 @@
-"""A project's own tests replay recordings, and fail where a strategy breaks its budget.
+"""A pytest plugin that replays recordings and fails tests if a strategy breaks its bounds.
 
-pytest finds this by itself where ctxlab is installed; until a test uses it, it imports nothing::
+pytest loads the plugin by itself if ctxlab is installed. The plugin imports the rest of ctxlab only
+when a test uses it::
 
     def test_masking_keeps_what_is_needed(ctxlab_replay):
         found = ctxlab_replay("logs/", "observation_mask(keep=10) | panic", 8000)
@@ -15,8 +16,9 @@ pytest finds this by itself where ctxlab is installed; until a test uses it, it 
     def test_masking_holds():
         pass
 
-Paths are relative to pytest's root folder. ``pytest --ctxlab-update`` writes baselines anew. What cannot
-be said, as where data or a baseline is missing, is an error of the test and no failure.
+Paths are relative to pytest's root folder. ``pytest --ctxlab-update`` overwrites the baselines. If
+a bound cannot be checked, for example because data or a baseline is missing, the test has an error,
+not a failure.
 """
 
 from __future__ import annotations
@@ -41,35 +43,58 @@ __all__ = [
 
 _MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
-    "margin_SCORE, strict, name): replay recordings and fail where a bound is broken"
+    "margin_SCORE, strict, name): replay recordings and fail if a bound is broken"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option: to write baselines anew."""
+    """Add the option that overwrites the baselines.
+
+    Parameters
+    ----------
+    parser : pytest.Parser
+        Parser of the command line.
+    """
     group = parser.getgroup("ctxlab")
     group.addoption(
         _UPDATE_OPTION,
         action="store_true",
-        help="write the baselines of ctxlab_budget markers anew",
+        help="overwrite the baselines of ctxlab_budget markers with the current scores",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker is known, so that --strict-markers takes it."""
+    """Register the marker, so that ``--strict-markers`` accepts it.
+
+    Parameters
+    ----------
+    config : pytest.Config
+        Configuration of the session.
+    """
     config.addinivalue_line("markers", _MARKER_HELP)
     config.stash[_REPLAY_CACHE] = {}
     if config.getoption(_UPDATE_OPTION) and getattr(config.option, "numprocesses", None):
-        raise pytest.UsageError(f"{_UPDATE_OPTION} is for one process: leave out -n, or write -n 0")
+        raise pytest.UsageError(f"{_UPDATE_OPTION} needs a single process; remove -n, or pass -n 0")
 
 
 @pytest.fixture(scope="session")
 def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
-    """Replays recordings through a strategy: ``ctxlab_replay(data, strategy, limit)``.
+    """Return a function that replays recordings through a strategy.
 
-    ``data``: a path, a recording, or several; paths are as for ``ctxlab eval``. Also ``model`` and
-    ``reserve``. What is asked for twice in a session is replayed once.
+    ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0)`` returns ``ReplayScores``.
+    ``data`` is a path as for ``ctxlab eval``, a recording, or a list of either. A replay with equal
+    arguments runs only once per session.
+
+    Parameters
+    ----------
+    pytestconfig : pytest.Config
+        Configuration of the session.
+
+    Returns
+    -------
+    callable
+        The function.
     """
 
     def replay(
@@ -81,11 +106,17 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
 
 
 class ReplayScores:
-    """The figures of a strategy within a limit; every score of the leaderboard is an attribute."""
+    """Scores of a strategy within a limit; each score of the leaderboard is an attribute.
+
+    Parameters
+    ----------
+    results : Results
+        Results of the replay.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        "all that was measured"
+        "all results of the replay"
         row = results.leaderboard().iloc[0]
         self.scores: dict[str, Any] = {str(name): row[name] for name in row.index}
         "the row of the leaderboard"
@@ -114,7 +145,7 @@ _BROKEN_BOUNDS = pytest.StashKey[list[str]]()
 def _replay_once(
     config: pytest.Config, data: Any, strategy: Any, limit: float | str, model: str, reserve: int
 ) -> ReplayScores:
-    """One replay, or the same one as before."""
+    """Replay the recordings, or return the scores of an earlier replay with equal arguments."""
     from pathlib import Path
 
     from ctxlab._utils.humanize import parse_limit
@@ -128,9 +159,9 @@ def _replay_once(
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
     recordings = [each for each in several if isinstance(each, Recording)]
     if recordings and len(recordings) < len(several):
-        raise SpecError("data: recordings or paths, not both")
+        raise SpecError("data: expected either recordings or paths, got both")
     chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-    # Recordings are the same where they are the same objects, which are kept with what was found.
+    # Recordings are compared by id, which stays valid because the cache keeps a reference to them.
     which = tuple(str(id(one)) if recordings else str(one) for one in several)
     key = (which, chosen, parse_limit(limit), model, reserve)
     done = config.stash[_REPLAY_CACHE]
@@ -153,7 +184,13 @@ def _replay_once(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a marker asks for is replayed here: what cannot be said is an error, not a failure."""
+    """Replay the recordings of a test's markers; a bound that cannot be checked is an error of the test.
+
+    Parameters
+    ----------
+    item : pytest.Item
+        The test.
+    """
     broken: list[str] = []
     names: set[str] = set()
     for marker in item.iter_markers("ctxlab_budget"):
@@ -171,19 +208,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """A broken bound fails the test before it begins."""
+    """Fail the test before it runs if a bound is broken.
+
+    Parameters
+    ----------
+    item : pytest.Item
+        The test.
+    """
     if broken := item.stash.get(_BROKEN_BOUNDS, []):
         pytest.fail("\n".join(broken), pytrace=False)
 
 
 def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> GateResults | str:
-    """What became of the bounds of one marker, or why that cannot be said."""
+    """Return the results of one marker's bounds, or the reason why they cannot be checked."""
     from ctxlab.errors import CtxlabError, SpecError
 
     try:
         asked = _parse_marker(marker)
         if asked["name"] in names:
-            raise SpecError("a test with several budgets needs a name=… for each")
+            raise SpecError("a test with several budgets needs a different name=… for each")
         names.add(asked["name"])
         return _evaluate_gate(item, **asked)
     except CtxlabError as error:
@@ -191,7 +234,7 @@ def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> G
 
 
 def _parse_marker(marker: pytest.Mark) -> dict[str, Any]:
-    """What a marker was given, by name, with its bounds as tables as a file of budgets has them."""
+    """Return the arguments of a marker by name, with its bounds as in a budget file."""
     from ctxlab.errors import SpecError, UnknownName
     from ctxlab.evaluation.gate.config import BOUND_KINDS
 
@@ -223,9 +266,9 @@ def _parse_marker(marker: pytest.Mark) -> dict[str, Any]:
                 raise UnknownName("key", key, known)
             bounds[kind][score] = value
         if bool(bounds["margin"]) != (baseline is not None):
-            raise SpecError("margin_… and baseline=… go together: how much worse, and than what")
+            raise SpecError("margin_… and baseline=… need each other; give both or neither")
         if not any(bounds.values()):
-            raise SpecError("it bounds nothing: give max_…, min_… or margin_… of a score")
+            raise SpecError("no bound is given; give max_…, min_… or margin_… of a score")
         return {
             "replayed": (data, strategy, limit, model, reserve),
             "bounds": bounds,
@@ -248,7 +291,7 @@ def _evaluate_gate(
     strict: bool,
     name: str,
 ) -> GateResults:
-    """What became of the bounds of one marker."""
+    """Return the results of one marker's bounds."""
     from pathlib import Path
 
     from ctxlab import __version__

@@ -117,11 +117,11 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
         "max: no score is called 'tokens_means'; did you mean tokens_mean",
         "no key is called 'most_tokens_mean'; known: baseline, margin_SCORE, max_SCORE",
         "missing 1 required positional argument: 'limit'",
-        "it bounds nothing",
-        "margin_… and baseline=… go together",
-        "at 8,000 has no token mean in the baseline yet; pytest --ctxlab-update writes it",
+        "no bound is given",
+        "margin_… and baseline=… need each other",
+        "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to write it",
         "nowhere: no such file or folder",
-        "needs a name=… for each",
+        "needs a different name=… for each",
     ):
         assert f"{words}" in said
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,22 +20,9 @@ from ctxlab import formats, strategies
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.tuning import SearchSpace
 from ctxlab.formats import registry as table
-from ctxlab.strategies.introspection import StrategyInfo, list_strategies
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def row(known: StrategyInfo) -> str:
-    says = known.summary if known.kind != "control" else f"*Control.* {known.summary}"
-    source = known.source.replace("<", "&lt;")
-    if known.url:
-        source = f"[{source}]({known.url})"
-    asks = "with `model=`" if known.model_use == "optional" else "no"
-    return f"| `{known.name}` | {says} | {source} | {asks} |".replace("\n", " ")
-
-
-TABLE = ["| strategy | what it does | source | asks a model |", "| --- | --- | --- | --- |"]
-TABLE += [row(known) for known in list_strategies()]
+PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -63,15 +51,20 @@ def test_the_python_of_the_readme_runs_in_order(
     with talking("Twelve lines.") as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.address)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        for code in blocks("README.md", "python"):
-            exec(code, space)
+        for page in ("README.md", "docs/live.md"):
+            for code in blocks(page, "python"):
+                exec(code, space)
     assert [call.messages[-1].text for call in server.calls] == ["How long is a.py?", "And b.py?"]
     assert len(space["lost"]) > 0  # type: ignore[arg-type]
 
 
 def test_the_strategies_of_the_readme_parse() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    console = "\n".join(re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", *PAGES)]
+    console = "\n".join(
+        code
+        for text in pages
+        for code in re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    )
     commands = [shlex.split(line) for line in re.findall(r"^\$ (.*)", console, flags=re.MULTILINE)]
     written = [(c[1], c[i + 1]) for c in commands for i, word in enumerate(c) if word == "-s"]
     assert written
@@ -82,19 +75,22 @@ def test_the_strategies_of_the_readme_parse() -> None:
             strategies.parse_strategy(strategy)
 
 
-def test_the_readme_has_one_table_of_all_strategies() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    start = lines.index(TABLE[0])
-    assert lines[start : start + len(TABLE)] == TABLE, (
-        "python tests/test_readme.py prints the table"
-    )
+def test_the_generated_pages_are_what_the_code_says() -> None:
+    space = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    for name, make in space["PAGES"].items():
+        page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert page == make(), "run: python docs/generate.py"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_the_readme_is_read_in_three_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1200
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
 def test_a_link_within_the_repository_leads_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (ROOT / target).exists(), target
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
 
 
 def test_what_contributing_shows_is_read_and_named_as_it_says(
@@ -146,7 +142,3 @@ def test_a_file_and_a_line_add_a_strategy_a_format_and_a_metric(tmp_path: Path) 
     printed = run("eval", str(log), "-s", "first_lines | panic", "-l", "1k", "--no-progress")
     assert "images" in printed.splitlines()[0]
     assert "first_lines | panic" in printed
-
-
-if __name__ == "__main__":
-    print("\n".join(TABLE))

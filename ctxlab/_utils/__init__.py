@@ -1,1 +1,1 @@
-"""Helpers that know nothing of messages: JSON, numbers, progress, signals, tables, files."""
+"""Helpers that do not depend on messages: JSON, numbers, progress, signals, tables, private files."""

@@ -1,4 +1,4 @@
-"""A number is read as people write one: ``16k``, ``1.5M``, ``20_000``, ``25%``; and said as they do."""
+"""Parse numbers as people write them (``16k``, ``1.5M``, ``20_000``, ``25%``), and format counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MULTIPLIERS = {"k": 1e3, "m": 1e6}
 
 
 def pluralize(count: int, noun: str) -> str:
-    """A number of things.
+    """Format a count with its noun, in the plural unless the count is 1.
 
     >>> pluralize(1, "file"), pluralize(4164, "request")
     ('1 file', '4,164 requests')
@@ -24,7 +24,7 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def parse_quantity(text: str) -> tuple[int | float, str] | None:
-    """The number and its unit (``%`` or none) in a text; None where it is not written so.
+    """Return the number in a text and its unit (``"%"`` or ``""``), or None if the text is no number.
 
     >>> parse_quantity("16k"), parse_quantity("2.5"), parse_quantity("25 %"), parse_quantity("many")
     ((16000, ''), (2.5, ''), (25, '%'), None)
@@ -40,7 +40,9 @@ def parse_quantity(text: str) -> tuple[int | float, str] | None:
 
 
 def parse_limit(limit: int | float | str) -> int | float:
-    """A limit in tokens (an int) or as a share of a recording's length (a float up to 1).
+    """Return a limit in tokens (int), or as a share of a recording's length (float up to 1).
+
+    Raise ``SpecError`` if the value is neither.
 
     >>> [parse_limit(limit) for limit in (8000, "16k", 0.25, "25%", "1.5M", 4000.0)]
     [8000, 16000, 0.25, 0.25, 1500000, 4000]
@@ -66,7 +68,7 @@ def parse_limit(limit: int | float | str) -> int | float:
 
 
 def split_limit(strategy_text: str) -> tuple[str, int | float | None]:
-    """A strategy's text and the limit behind its last ``@``; None where none is written there.
+    """Split a strategy text at its last ``@`` into the strategy and the limit; None if it has no limit.
 
     >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
     (('panic', 16000), ('tool_stubs | panic', None))

@@ -1,7 +1,7 @@
-"""JSON text is read fast where it is clean and still read where it is odd.
+"""Read and write JSON quickly, and tolerate the irregular JSON that logs contain.
 
-Logs hold what strict parsers refuse: lone surrogates, ``NaN``, very long integers. ``msgspec``
-reads the ordinary line; the standard library gets a second try at what it refuses.
+Logs contain values that strict parsers reject: lone surrogates, ``NaN``, very long integers.
+``msgspec`` parses first; the standard library parses what ``msgspec`` rejects.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that a JSON text stands for.
+    """Return the value of a JSON text.
 
-    Raises ``ValueError`` (``json.JSONDecodeError``, ``UnicodeDecodeError``) where it is not JSON, and
-    for nesting deeper than the interpreter can follow.
+    Raise ``ValueError`` (``json.JSONDecodeError`` or ``UnicodeDecodeError``) if the text is not
+    JSON, or if it is nested too deeply for the interpreter.
 
     >>> parse_json('{"a": [1, NaN]}')
     {'a': [1, nan]}
@@ -38,11 +38,11 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def dump_json(value: Any) -> str:
-    """One line of JSON, UTF-8 where it can be and escaped where a lone surrogate forbids it.
+    """Return a value as one line of JSON, as UTF-8 text, or escaped if it contains a lone surrogate.
 
     >>> dump_json({"a": "é"}), dump_json("\\ud800")
     ('{"a":"é"}', '"\\\\ud800"')
-    """
+    """  # noqa: D301 - mypy cannot parse it raw
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
@@ -50,7 +50,7 @@ def dump_json(value: Any) -> str:
 
 
 def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every leaf of a JSON value with its path, in order, without recursion.
+    """Yield the path and value of each leaf of a JSON value, in order, without recursion.
 
     >>> list(iter_leaves({"a": [1, {"b": "x"}], "c": None}))
     [('a[0]', 1), ('a[1].b', 'x'), ('c', None)]
@@ -67,14 +67,14 @@ def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def repair_surrogates(text: str) -> str:
-    """The text as UTF-8 can hold it: two halves of a character are joined, a single one is replaced.
+    """Make a text encodable as UTF-8: join surrogate pairs and replace lone surrogates.
 
-    Logs and models write characters outside of the basic plane as two ``\\u`` escapes, and cut between
-    them.
+    Logs and models write characters outside of the Basic Multilingual Plane as two ``\\u`` escapes,
+    and sometimes truncate between the two.
 
     >>> repair_surrogates("\\ud83d\\ude00 \\ud83d")
-    '😀 \ufffd'
-    """
+    '😀 �'
+    """  # noqa: D301 - mypy cannot parse it raw
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,9 +1,9 @@
-"""Files and folders that only their owner can read, whatever the umask of the process is.
+"""Create files and folders that only their owner can read, regardless of the umask.
 
-Stores, answer caches and histories hold what was said, so other accounts of the machine must not read
-them. The mode is given when a file is made: there is no moment at which it is readable. The umask is
-never changed, since it belongs to the whole process and other threads make files too. A folder that was
-there already keeps its mode.
+Stores, reply caches and input histories contain conversations, so other users of the machine must not
+be able to read them. The mode is set when a file is created: the file is never readable by others, not
+even briefly. The umask is not changed, because it applies to the whole process and other threads create
+files too. Existing folders keep their mode.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, each readable by its owner only.
+    """Make a folder and its missing parents, each readable by its owner only.
 
     Parameters
     ----------
     path : Path
-        The folder. It may be there already; then nothing is done.
+        The folder. Nothing is done if it exists.
 
     Raises
     ------
     OSError
-        If it cannot be made, or is a file.
+        If the folder cannot be made, or if the path is a file.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def make_folder(path: Path) -> None:
     except FileNotFoundError:
         if path.parent == path:
             raise
-        make_folder(path.parent)  # Path.mkdir(parents=True) would give these the usual mode
+        make_folder(path.parent)  # Path.mkdir(parents=True) would give parents the default mode
         path.mkdir(FOLDER_MODE, exist_ok=True)
     except FileExistsError:
         if not path.is_dir():
@@ -52,32 +52,32 @@ def make_folder(path: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """Make an empty file that only its owner can read; leave one that is there as it is.
+    """Make an empty file that only its owner can read; leave an existing file unchanged.
 
-    What opens files by itself is given one that is there. SQLite gives the mode of a database to its
-    journal and its log.
+    Call this before code that opens the file itself and does not set a mode. SQLite uses the mode of a
+    database for its journal and its write-ahead log.
 
     Parameters
     ----------
     path : Path
-        The file. Its folder must be there.
+        The file. Its folder must exist.
 
     Raises
     ------
     OSError
-        If it cannot be made.
+        If the file cannot be made.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
 
 
 def open_for_writing(path: Path) -> BinaryIO:
-    """Open a file to write it anew, readable by its owner only, also where it was there before.
+    """Open a file for overwriting, readable by its owner only, even if it existed with another mode.
 
     Parameters
     ----------
     path : Path
-        The file. Its folder must be there.
+        The file. Its folder must exist.
 
     Returns
     -------
@@ -87,9 +87,9 @@ def open_for_writing(path: Path) -> BinaryIO:
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     """
     file = open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))  # noqa: SIM115
-    if hasattr(os, "fchmod"):  # not on Windows
+    if hasattr(os, "fchmod"):  # Windows has no fchmod
         os.fchmod(file.fileno(), FILE_MODE)
     return file

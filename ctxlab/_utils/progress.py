@@ -1,4 +1,4 @@
-"""Progress is shown where a person looks: on a terminal and in a notebook, never in a pipe."""
+"""Progress bars on standard error, shown on a terminal and in a notebook, but not in a pipe."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["track", "track_bytes"]
 
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
-"seconds between two drawings"
+"seconds between two redraws"
 
 
 def track(
     items: Iterable[_Item], description: str, total: int | None = None, show: bool | None = None
 ) -> Iterator[_Item]:
-    """The items, one by one, with a bar on standard error that goes away when it is done.
+    """Yield the items and show a progress bar, which disappears at the end.
 
-    ``total``: how many there are; None is as many as a list holds, else nobody knows. ``show``: None
-    decides by who is looking.
+    ``total`` is the number of items; None uses the length of a sequence, and shows no total for other
+    iterables. ``show=None`` shows the bar if standard error is a terminal or in a notebook.
     """
     if not (_is_interactive() if show is None else show):
         yield from items
@@ -36,7 +36,7 @@ def track(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    # No thread of its own draws the bar: beside threads nothing can be forked, and work would be slow.
+    # auto_refresh would start a thread, which makes forking unsafe and slows down the work.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with bar as progress:
         task, last_refresh = progress.add_task(description, total=total), 0.0
@@ -55,9 +55,10 @@ def track_bytes(
     completed: int = 0,
     show: bool | None = None,
 ) -> Iterator[bytes]:
-    """The chunks of a transfer, one by one, with a bar as ``track`` has it that counts bytes.
+    """Yield the chunks of a transfer and show a progress bar in bytes.
 
-    ``total``: how many there are to be; ``completed``: how many of them were there before.
+    ``total`` is the size of the whole transfer and ``completed`` the part that was transferred
+    earlier, both in bytes. ``show`` works as in ``track``.
     """
     if not (_is_interactive() if show is None else show):
         yield from chunks

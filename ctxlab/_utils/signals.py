@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM end what is under way, and part nothing that must be done as a whole."""
+"""Handle Ctrl+C and SIGTERM: stop cleanly, and do not interrupt work that must be done as a whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_keyboard_interrupt() -> Iterator[None]:
-    """SIGTERM is a Ctrl+C in the block, so that what is half done is cleared away."""
+    """Raise KeyboardInterrupt for SIGTERM within the block, so that cleanup code runs."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
+        yield  # Python delivers signals to the main thread only
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -29,10 +29,10 @@ def sigterm_as_keyboard_interrupt() -> Iterator[None]:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Ctrl+C, and SIGTERM where it is handled, take effect at the end of the block.
+    """Defer Ctrl+C, and SIGTERM if it has a handler, to the end of the block.
 
-    A second signal takes effect at once: what waits for ever can still be left. In another thread than
-    the main one nothing is done, since Python interrupts none of those.
+    A second signal takes effect at once, so that a block that hangs can still be interrupted.
+    Outside of the main thread nothing is done, because Python does not interrupt other threads.
 
     >>> with defer_signals():
     ...     done = "whole"
@@ -50,7 +50,7 @@ def defer_signals() -> Iterator[None]:
         if not over:
             waiting.append((number, frame))
         if over or len(waiting) > 1:
-            # What this raises may cut the end of the block short, which puts the handler back.
+            # The handler may raise before the finally clause restores it, so restore it here.
             signal.signal(number, before[number])
             before[number](number, frame)
 

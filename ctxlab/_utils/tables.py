@@ -1,4 +1,4 @@
-"""A table of texts is written as Markdown, LaTeX or HTML; what they would read as markup is escaped."""
+"""Format tables of text as Markdown, LaTeX or HTML, with markup in the cells escaped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NUMERIC_CELL = re.compile(r"[$+−\-–<>]?[\d.,]+( ?%)?[kMG]?(\s.*)?|–?")
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as GitHub reads it.
+    r"""Return a table in GitHub's Markdown.
 
     >>> print(markdown_table(["strategy", "far"], [["tool_stubs | panic", ".81"]]))
     | strategy | far |
     | --- | ---: |
-    | tool_stubs \\| panic | .81 |
+    | tool_stubs \| panic | .81 |
     """
     rows = [[_join_whitespace(cell).replace("|", r"\|") for cell in row] for row in rows]
     ruled = ["---:" if right else "---" for right in _find_numeric_columns(headers, rows)]
@@ -31,7 +31,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""A ``tabular`` with the rules of the package ``booktabs``.
+    r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``.
 
     >>> print(latex_table(["strategy", "far"], [["tool_stubs", "81 %"]]))
     \begin{tabular}{lr}
@@ -54,7 +54,7 @@ def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a notebook.
+    """Return an HTML table, for notebooks.
 
     >>> html_table(["a"], [["<b>"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
@@ -75,6 +75,6 @@ def _escape_latex(text: str) -> str:
 
 
 def _find_numeric_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns hold figures alone, and stand to the right."""
+    """Tell for each column if all its cells are numbers; such columns are right-aligned."""
     columns = [[row[i] for row in rows] for i in range(len(headers))]
     return [bool(c) and all(_NUMERIC_CELL.fullmatch(cell) for cell in c) for c in columns]

@@ -1,4 +1,4 @@
-"""Frameworks hand over a whole conversation at each call; it is recognised by how it begins."""
+"""Recognize conversations of frameworks that pass the whole conversation at each call."""
 
 from __future__ import annotations
 
@@ -25,18 +25,31 @@ _FrameworkMessage = TypeVar("_FrameworkMessage")
 
 
 class OutgoingMessage(NamedTuple, Generic[_FrameworkMessage]):
-    """One message to send, and what the framework calls the one that it stands for."""
+    """One message to send, and the framework message that it stands for."""
 
     message: Message
+    "message to send, as a ctxlab message"
     original: _FrameworkMessage | None
-    "the framework's own; None where the message stands for none or for several, or has another role"
+    "the framework's message; None if there is not exactly one, or its role differs"
     unchanged: bool
-    "it is as it was given"
+    "whether the strategy left the message as it was"
 
     def to_framework(
         self, convert: Callable[[Message, _FrameworkMessage | None], _FrameworkMessage]
     ) -> _FrameworkMessage:
-        """The framework's own where that can be sent, else what ``convert`` makes with it."""
+        """Return the message in the form of the framework.
+
+        Parameters
+        ----------
+        convert : callable
+            Called with the message and the original (or None) if the message changed or has no
+            original.
+
+        Returns
+        -------
+        object
+            The original if it is unchanged, else the result of ``convert``.
+        """
         if self.unchanged and self.original is not None:
             return self.original
         return convert(self.message, self.original)
@@ -44,37 +57,37 @@ class OutgoingMessage(NamedTuple, Generic[_FrameworkMessage]):
 
 class _ContinuationPoint(NamedTuple):
     start: int
-    "before it stands what is fixed in this request"
+    "number of leading messages that are fixed in this request"
     first_new: int
-    "from it on the messages are new"
+    "index of the first new message"
     is_full_history: bool
-    "all that was given before is there again, not what was sent of it"
+    "the request repeats everything received before, not what was last sent"
 
 
 @dataclass
 class _Conversation(Generic[_FrameworkMessage]):
-    """A conversation as far as it was handed over, and what was sent of it last."""
+    """A conversation as received so far, and the last request sent for it."""
 
     model: str
     manager: ContextManager
     received: list[Message] = field(default_factory=list)
-    "all that was appended to the manager, noted as it is appended: a strategy may raise after that"
+    "messages appended to the manager; updated one by one, since a strategy may raise"
     originals: list[_FrameworkMessage] = field(default_factory=list)
-    "for each of ``received``, what the framework calls it"
+    "for each of ``received``, the message of the framework"
     last_sent: tuple[list[Message], int] = ([], 0)
-    "what was sent last, and how much was given by then"
+    "messages of the last request, and the number of messages received by then"
     restart_warned: bool = False
-    "that it began anew"
+    "whether a restart of this conversation has been reported"
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_continuation(
         self, messages: Sequence[Message], leading_system: int
     ) -> _ContinuationPoint | None:
-        """Where in a conversation that goes on from this one it begins; None: it is another.
+        """Return where ``messages`` continue this conversation, or None if they do not.
 
-        ``leading_system`` is how many system messages it begins with. The framework either kept all
-        that it gave, or what was sent last, which may begin with system messages of the strategy's
-        own.
+        ``leading_system`` is the number of system messages at the beginning of ``messages``. The
+        framework has kept either everything that it passed before, or the last request, which may
+        begin with system messages that the strategy added.
         """
         sent, then = self.last_sent
         as_sent = [*sent, *self.received[then:]]
@@ -88,27 +101,36 @@ class _Conversation(Generic[_FrameworkMessage]):
         return None
 
     def to_outgoing(self, entry: Entry) -> OutgoingMessage[_FrameworkMessage]:
-        """An entry with what the framework calls the message that it stands for."""
+        """Return an entry with the framework message that it stands for."""
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)
 
 
 class ConversationPool(Generic[_FrameworkMessage]):
-    """A context manager for each conversation and model that a framework holds.
+    """Context managers for the conversations that a framework holds.
 
-    Only those of the newest ``max_conversations`` are kept.
+    There is one manager per conversation and model. A request continues a known conversation if it
+    repeats either all messages received before, or the last request that was sent. Leading system
+    messages and tools may differ between calls: they count towards the budget, are sent unchanged,
+    and are not visible to the strategy.
 
-    A conversation that goes on from one that is known is that one: either all that was given before is
-    there again, or what was sent last, where the framework keeps that instead. System messages at its
-    beginning and tools may be others at each call: they take room, are sent as they are, and no
-    strategy sees them. ``model`` None: the one that each request names.
+    If a message is edited or removed, the conversation restarts. The strategy then loses its state;
+    for example, all summaries are written again. This is logged as a warning, once per conversation.
 
-    Where a message is edited or taken back, the conversation begins anew, and with it what the strategy
-    remembers: summaries are written again, of everything. A warning says so, once a conversation.
+    A pool may be shared between threads and event loops. Requests of one conversation wait for each
+    other, different conversations do not.
 
-    Threads and event loops may share one. Conversations do not wait for each other; two requests of one
-    conversation do.
+    Parameters
+    ----------
+    strategy : Strategy, str or callable
+        The strategy, as for ``ctxlab.ContextManager``.
+    model : str, optional
+        Model whose tokens are counted. By default, the model that each request names.
+    max_conversations : int, default 64
+        Number of conversations to keep. The least recently used ones are dropped.
+    **options : Any
+        Further options of ``ctxlab.ContextManager``.
     """
 
     def __init__(
@@ -120,7 +142,7 @@ class ConversationPool(Generic[_FrameworkMessage]):
     ) -> None:
         self._make_manager = partial(ContextManager, strategy, **options)
         self._model, self._max_conversations = model, max_conversations
-        # What is written wrongly is refused now, not at the first call.
+        # Report invalid options here, not at the first call.
         self._make_manager(model=model or DEFAULT_MODEL)
         self._conversations = list[_Conversation[_FrameworkMessage]]()
         self._lock = threading.Lock()
@@ -132,16 +154,31 @@ class ConversationPool(Generic[_FrameworkMessage]):
         tools: Sequence[Mapping[str, Any]] = (),
         model: str | None = None,
     ) -> list[OutgoingMessage[_FrameworkMessage]]:
-        """What to send of a conversation to the ``model`` that the request names."""
+        """Return the messages to send for a conversation.
+
+        Parameters
+        ----------
+        conversation : sequence of (Message, object)
+            All messages of the conversation, each with the framework's own message.
+        tools : sequence of dict, optional
+            Tool definitions of the request. They count towards the budget.
+        model : str, optional
+            Model that the request names. Ignored if the pool has a model.
+
+        Returns
+        -------
+        list of OutgoingMessage
+            The messages to send.
+        """
         said = [message for message, _ in conversation]
         lead = _count_leading_system(said)
-        if lead == len(said):  # nothing that a strategy could act on
+        if lead == len(said):  # nothing a strategy could change
             return [OutgoingMessage(message, theirs, True) for message, theirs in conversation]
         model = self._model or model or self._fallback_model()
         while True:
             known = self._find_or_create(said, lead, model)
             with known.lock:
-                # Another thread may have led it elsewhere since it was found.
+                # Another thread may have continued it differently in the meantime.
                 place = (
                     known.find_continuation(said, lead)
                     if known.received
@@ -153,7 +190,7 @@ class ConversationPool(Generic[_FrameworkMessage]):
     def _find_or_create(
         self, said: list[Message], lead: int, model: str
     ) -> _Conversation[_FrameworkMessage]:
-        """The conversation that goes on, or a new one."""
+        """Return the conversation that the messages continue, or a new one."""
         with self._lock:
             for known in reversed(self._conversations):
                 if known.model == model and known.find_continuation(said, lead):
@@ -166,17 +203,17 @@ class ConversationPool(Generic[_FrameworkMessage]):
             return made
 
     def _warn_restart(self, made: _Conversation[_FrameworkMessage], said: list[Message]) -> None:
-        """Says that a conversation begins anew, where the strategy had something to remember of it."""
+        """Log a warning if a conversation restarts and the strategy loses state."""
         for known in reversed(self._conversations):
             sent, then = known.last_sent
             same = sum(1 for _ in takewhile(bool, map(eq, known.received, said)))
-            # Two conversations may well begin with the same question.
+            # Different conversations may begin with the same question.
             if known.model != made.model or same < 2 or sent == known.received[:then]:
                 continue
             if not known.restart_warned:
                 _LOG.warning(
-                    "a conversation begins anew, since its message %d was edited or taken back: what "
-                    "the strategy made of it, such as summaries, is made again",
+                    "a conversation restarts because its message %d was edited or removed; the strategy "
+                    "loses its state, for example summaries are written again",
                     same + 1,
                 )
             known.restart_warned = made.restart_warned = True
@@ -186,8 +223,8 @@ class ConversationPool(Generic[_FrameworkMessage]):
         if not self._missing_model_warned:
             self._missing_model_warned = True
             _LOG.warning(
-                "the request does not say which model it asks: its window and its tokens are taken to "
-                "be those of %s; name the model where you name the strategy",
+                "the request does not name its model; using the limit and the token counts of %s; pass "
+                "model=... together with the strategy",
                 DEFAULT_MODEL,
             )
         return DEFAULT_MODEL
@@ -204,9 +241,9 @@ def _prepare_request(
     ]
     for message, theirs in conversation[place.first_new :]:
         known.manager.append(message)
-        known.received.append(known.manager.history[-1])  # a copy, which nobody edits
+        known.received.append(known.manager.history[-1])  # a copy that nobody edits
         known.originals.append(theirs)
-    if place.is_full_history:  # of equal objects the newest are sent
+    if place.is_full_history:  # send the newest of equal objects
         known.originals = [theirs for _, theirs in conversation[place.start :]]
     known.manager.set_fixed(tools=tools, system=[each.message for each in fixed])
     entries = known.manager.request_entries()
@@ -215,5 +252,5 @@ def _prepare_request(
 
 
 def _count_leading_system(messages: Sequence[Message]) -> int:
-    """How many system messages they begin with."""
+    """Return the number of system messages at the beginning."""
     return sum(1 for _ in takewhile(lambda message: message.role == "system", messages))

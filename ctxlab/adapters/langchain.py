@@ -1,4 +1,4 @@
-"""A strategy as LangChain's middleware: ``create_agent(…, middleware=[ContextMiddleware("…")])``."""
+"""Adapter for LangChain: ``create_agent(…, middleware=[ContextMiddleware("…")])``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ctxlab.messages.types import Message, Role, ToolCall
 
 __all__ = ["ContextMiddleware"]
 
-# Of ``init_chat_model``: what stands before a colon may also be the name of a local model.
+# Providers of ``init_chat_model``. Other text before a colon may belong to a model's name.
 _PROVIDERS = frozenset(
     (
         *("openai", "azure_openai", "azure_ai", "anthropic", "anthropic_bedrock", "bedrock"),
@@ -37,11 +37,22 @@ _PROVIDERS = frozenset(
 
 
 class ContextMiddleware(AgentMiddleware[Any, Any]):
-    """Sends the model what the strategy makes of the agent's messages; the agent's state is not touched.
+    """Middleware that applies a strategy to the messages of each model call.
 
-    Arguments are those of ``ConversationPool``; without a ``model`` it is the one that the request asks.
-    The system prompt and the tools count towards the budget. Threads, event loops and agents may share
-    one. Source: LangChain's documentation of middleware (``wrap_model_call``).
+    The agent's state is not changed. The system prompt and the tools count towards the budget. A
+    middleware may be shared between threads, event loops and agents.
+
+    Parameters
+    ----------
+    *arguments : Any
+        Positional arguments of ``ConversationPool``.
+    **options : Any
+        Keyword arguments of ``ConversationPool``. Without a ``model``, the model of each request is
+        used.
+
+    References
+    ----------
+    LangChain's documentation of middleware (``wrap_model_call``).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -51,13 +62,41 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]
     ) -> ModelResponse | AIMessage:
-        """See the class."""
+        """Apply the strategy to a request and call the model.
+
+        Parameters
+        ----------
+        request : ModelRequest
+            The request of the agent.
+        handler : callable
+            Calls the model.
+
+        Returns
+        -------
+        ModelResponse or AIMessage
+            The result of ``handler``.
+        """
         return handler(self._manage_request(request))
 
     async def awrap_model_call(
         self, request: ModelRequest, handler: Callable[[ModelRequest], Awaitable[ModelResponse]]
     ) -> ModelResponse | AIMessage:
-        """See the class; the strategy runs in a thread, since it may ask a model itself."""
+        """Apply the strategy to a request and call the model asynchronously.
+
+        The strategy runs in a thread, since it may call a model itself.
+
+        Parameters
+        ----------
+        request : ModelRequest
+            The request of the agent.
+        handler : callable
+            Calls the model.
+
+        Returns
+        -------
+        ModelResponse or AIMessage
+            The result of ``handler``.
+        """
         return await handler(await asyncio.to_thread(self._manage_request, request))
 
     def _manage_request(self, request: ModelRequest) -> ModelRequest:
@@ -65,14 +104,14 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
         conversation = [(_to_message(message), message) for message in (*system, *request.messages)]
         tools = [_tool_definition(tool) for tool in request.tools or ()]
         sent = self._conversations.prepare_messages(conversation, tools, _model_name(request.model))
-        # The system prompt comes back first and as it is.
+        # The system prompt is returned first and unchanged.
         return request.override(
             messages=[each.to_framework(_to_langchain) for each in sent[len(system) :]]
         )
 
 
 def _model_name(model: Any) -> str | None:
-    """What a chat model calls the model that it asks; ``openai:gpt-4o`` is gpt-4o."""
+    """Return the model name of a chat model, without a provider prefix (``openai:gpt-4o``)."""
     model = getattr(model, "bound", model)  # a model with tools or settings bound to it
     names = (getattr(model, key, None) for key in ("model_name", "model", "model_id"))
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -81,10 +120,10 @@ def _model_name(model: Any) -> str | None:
 
 
 def _tool_definition(tool: Any) -> dict[str, Any]:
-    """A definition in OpenAI's shape; a provider's own counts as its JSON."""
+    """Return a tool definition in OpenAI format; unknown shapes become a description in JSON."""
     try:
         return convert_to_openai_tool(tool)
-    except Exception:  # what LangChain cannot convert, its chat model may still take
+    except Exception:  # the chat model may accept tools that LangChain cannot convert
         shown = json.dumps(tool, default=repr)
         return {"name": next(iter(tool), "tool") if isinstance(tool, Mapping) else "tool",
                 "description": shown}  # fmt: skip
@@ -96,7 +135,7 @@ def _to_message(message: AnyMessage) -> Message:
         if isinstance(made.content, tuple):
             made = made.replace(content=tuple(map(_convert_part, made.content)))
         return made
-    except Exception:  # roles and parts of a provider's own: they count as their JSON
+    except Exception:  # roles and parts of one provider count as JSON
         calls = tuple(
             ToolCall(call["id"] or "", call["name"], json.dumps(call["args"], default=repr))
             for call in getattr(message, "tool_calls", ())
@@ -111,7 +150,7 @@ def _to_message(message: AnyMessage) -> Message:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """A part; what a provider called and answered itself is no call of the agent's."""
+    """Return a content part; wrap calls and results of tools that the provider runs."""
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
 
@@ -125,7 +164,7 @@ def _role(message: AnyMessage) -> Role:
 
 
 def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
-    """A message that the strategy made, or the original with what it changed of it."""
+    """Return a LangChain message with the content that the strategy chose."""
     if original is None:
         return convert_to_messages([message.to_dict()])[0]
     content: Any = list(message.content) if isinstance(message.content, tuple) else message.content
@@ -137,7 +176,7 @@ def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
 
 
 def _update_ai_message(message: Message, was: Message, original: AIMessage) -> AIMessage:
-    """The original with the strategy's text and calls; its other blocks, such as thinking, stay."""
+    """Return the original with the strategy's text and calls; all other blocks stay."""
     calls = {call.id: call for call in message.tool_calls}
     changed = {
         id: _parse_arguments(call) for id, call in calls.items() if call not in was.tool_calls
@@ -163,7 +202,7 @@ def _update_ai_message(message: Message, was: Message, original: AIMessage) -> A
 
 
 def _replace_text(blocks: Any, message: Message) -> Any:
-    """The new text in the place of the old; blocks that are no text stay where they are."""
+    """Replace the text blocks by the new text; other blocks stay in place."""
     if not isinstance(blocks, list):
         return message.text
     texts = [
@@ -185,7 +224,7 @@ def _block_type(block: Any) -> Any:
 
 
 def _block_call_id(block: Any) -> str | None:
-    """The id of the call that a block of content is, in Anthropic's and in OpenAI's shape."""
+    """Return the call id of a content block in Anthropic's or OpenAI's format."""
     key = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}.get(
         _block_type(block) or ""
     )

@@ -1,4 +1,4 @@
-"""A strategy before every call that goes through litellm: its proxy, its router, or ``acompletion``."""
+"""Adapter for litellm: its proxy, its router and ``acompletion``."""
 
 from __future__ import annotations
 
@@ -16,41 +16,68 @@ from ctxlab.messages.types import Message
 
 __all__ = ["ContextHook"]
 
-# What a strategy may change or leave out; a ``developer`` stays one.
+# Keys that a strategy may change or remove. The role is kept, e.g. ``developer``.
 _STRATEGY_KEYS = frozenset({"content", "tool_calls", "name"})
 
 _LOG = logging.getLogger("ctxlab.adapters")
 
 
 class ContextHook(CustomLogger):
-    """Manages the messages of every chat completion: ``litellm.callbacks = [ContextHook("…")]``.
+    """Callback that applies a strategy to every chat completion.
 
-    In a proxy's ``config.yaml`` name an instance of it under ``litellm_settings: callbacks``. Arguments
-    are those of ``ConversationPool``; without a ``model`` it is the one that a call goes to, so that a
-    router's fallback to a smaller model is managed for that one. ``acompletion`` shows it only what is
-    given by keyword, and the synchronous ``completion`` has no such hook: use ``ctxlab.ContextManager``
-    there. Threads and event loops may share one. Source: litellm's documentation of call hooks.
+    Register it with ``litellm.callbacks = [ContextHook("…")]``, or name an instance under
+    ``litellm_settings: callbacks`` in the ``config.yaml`` of a proxy. ``acompletion`` passes only
+    keyword arguments to the hook. The synchronous ``completion`` has no such hook; use
+    ``ctxlab.ContextManager`` there. A hook may be shared between threads and event loops.
+
+    Parameters
+    ----------
+    *arguments : Any
+        Positional arguments of ``ConversationPool``.
+    **options : Any
+        Keyword arguments of ``ConversationPool``. Without a ``model``, the model of each call is
+        used, including a router's fallback to a smaller model.
+
+    References
+    ----------
+    litellm's documentation of call hooks.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
         self._conversations = ConversationPool[Any](*arguments, **options)
 
-    # The proxy calls its router and the router ``acompletion``, which calls this one, once a try. The
-    # proxy's own hook would be a second one for the same request, on what the first had made of it.
+    # The proxy calls its router, and the router calls ``acompletion``, which calls this hook once per
+    # attempt. The proxy's own hook would process the same request a second time.
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any]:
-        """See the class; the strategy runs in a thread, since it may ask a model itself."""
+        """Apply the strategy to the messages of a call.
+
+        The strategy runs in a thread, since it may call a model itself.
+
+        Parameters
+        ----------
+        kwargs : dict
+            Keyword arguments of the call.
+        call_type : CallTypes or str
+            The kind of call. Only chat completions are changed.
+
+        Returns
+        -------
+        dict
+            The keyword arguments, with the messages to send.
+        """
         if getattr(call_type, "value", call_type) not in ("completion", "acompletion"):
             return kwargs
         if not kwargs.get("messages"):
             _LOG.warning(
-                "messages were not given by keyword, so litellm does not let them be managed"
+                "cannot apply the strategy: litellm shows hooks only messages passed by keyword; "
+                "pass messages=..."
             )
             return kwargs
         conversation = [(_to_message(message), message) for message in kwargs["messages"]]
-        # A model that was not given by keyword is known to litellm's own record of the call alone.
+        # A model that was passed by position is only in litellm's logging object.
         model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
         tools = kwargs.get("tools") or ()
         sent = await asyncio.to_thread(
@@ -60,7 +87,7 @@ class ContextHook(CustomLogger):
 
 
 def _to_dict(message: Any) -> dict[str, Any]:
-    """A message as it is on the wire: replies of litellm are objects, and it takes them too."""
+    """Return a message as a dict; litellm also accepts its own response objects."""
     return message if isinstance(message, dict) else dict(to_plain_data(message))
 
 
@@ -68,12 +95,12 @@ def _to_message(message: Any) -> Message:
     wire = _to_dict(message)
     try:
         return message_from_dict(wire)
-    except ValueError:  # a provider may know roles that OpenAI does not
+    except ValueError:  # a provider may define further roles
         return Message("user", json.dumps(wire, default=repr))
 
 
 def _to_litellm(message: Message, original: Any | None) -> dict[str, Any]:
-    """A message that the strategy made or changed, with what else the original said."""
+    """Return a changed message with the remaining keys of the original."""
     beside = {} if original is None else _to_dict(original)
     wire = message.to_dict()
     return wire | {key: said for key, said in beside.items() if key not in _STRATEGY_KEYS}

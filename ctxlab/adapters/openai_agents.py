@@ -1,7 +1,7 @@
-"""A strategy in OpenAI's Agents SDK: ``RunConfig(call_model_input_filter=context_filter("…"))``.
+"""Adapter for OpenAI's Agents SDK: ``RunConfig(call_model_input_filter=context_filter("…"))``.
 
-The SDK speaks the Responses API, whose items are smaller than messages:
-``ctxlab.adapters.responses_format`` says which of them are one message here.
+The SDK uses items of the Responses API. ``ctxlab.adapters.responses_format`` groups them into
+messages.
 """
 
 from __future__ import annotations
@@ -22,14 +22,29 @@ __all__ = ["context_filter"]
 def context_filter(
     *arguments: Any, **options: Any
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
-    """A filter that sends the model what the strategy makes of the run's items; a session keeps all.
+    """Return a filter that applies a strategy to the input items of each model call.
 
-    Arguments are those of ``ConversationPool``; without a ``model`` it is the agent's own, so name
-    it where a ``RunConfig`` names another. Instructions count towards the budget; the definitions
-    of tools are not told to a filter, so keep room for them with ``reserve``. What only holds a
-    picture, such as a screenshot of computer use, cannot be rewritten: it is sent as it was, or not
-    at all. Threads, event loops and agents may share one. Source: the SDK's documentation of
-    ``call_model_input_filter``.
+    The SDK's session keeps all items. Instructions count towards the budget. A filter does not
+    receive the tool definitions, so keep tokens for them with ``reserve``. Items that hold only an
+    image, such as a screenshot of computer use, cannot be rewritten: they are sent unchanged or not
+    at all. A filter may be shared between threads, event loops and agents.
+
+    Parameters
+    ----------
+    *arguments : Any
+        Positional arguments of ``ConversationPool``.
+    **options : Any
+        Keyword arguments of ``ConversationPool``. Without a ``model``, the model of the agent is
+        used; pass it if the ``RunConfig`` names another one.
+
+    Returns
+    -------
+    callable
+        An asynchronous function for ``call_model_input_filter``.
+
+    References
+    ----------
+    The SDK's documentation of ``call_model_input_filter``.
     """
     conversations = ConversationPool[ResponseItems](*arguments, **options)
 
@@ -38,7 +53,7 @@ def context_filter(
         conversation = list(messages_from_items(data.model_data.input))
         if instructions:
             conversation.insert(0, (Message("system", instructions), ()))
-        # A strategy may ask a model itself, which would hold up every other run.
+        # A strategy may call a model itself, which would block all other runs.
         sent = await asyncio.to_thread(
             conversations.prepare_messages, conversation, (), _model_name(data)
         )

@@ -1,7 +1,7 @@
-"""A strategy as Pydantic AI's history processor: ``capabilities=[ProcessHistory(context_processor())]``.
+"""Adapter for Pydantic AI: ``capabilities=[ProcessHistory(context_processor())]``.
 
-Its requests and responses hold several parts, each of which is a message elsewhere; they are taken apart
-and put together again with the parts that the strategy left alone.
+Requests and responses of Pydantic AI hold several parts. Each part of a request becomes one
+message, and parts that the strategy leaves unchanged are put back as they were.
 """
 
 from __future__ import annotations
@@ -31,26 +31,42 @@ from ctxlab.messages.types import Message, ToolCall
 __all__ = ["context_processor"]
 
 MessageWithParts: TypeAlias = tuple[ModelMessage, tuple[Any, ...]]
-"""A message of the framework, and the parts of it that are one message here."""
+"""A message of the framework, and those of its parts that form one ctxlab message."""
 
 
 def context_processor(
     *arguments: Any, **options: Any
 ) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
-    """A processor that sends the model what the strategy makes of the history.
+    """Return a history processor that applies a strategy to the message history.
 
-    Arguments are those of ``ConversationPool``; name the ``model``, which a processor is not told.
-    Nor is it told instructions and the definitions of tools, so keep room for them with
-    ``reserve``. The framework goes on from what a processor returned: what was folded stays folded,
-    and what a strategy would do for one request alone, such as what ``panic`` drops or
-    ``retrieval`` leaves out, is gone for good. Threads, event loops and agents may share one.
-    Source: Pydantic AI's documentation of history processors.
+    A processor receives neither instructions nor tool definitions, so keep tokens for them with
+    ``reserve``. The framework continues from the messages that a processor returned. Therefore every
+    change is permanent, including those that a strategy would make for one request only, such as
+    messages that ``panic`` drops or ``retrieval`` leaves out. A processor may be shared between
+    threads, event loops and agents.
+
+    Parameters
+    ----------
+    *arguments : Any
+        Positional arguments of ``ConversationPool``.
+    **options : Any
+        Keyword arguments of ``ConversationPool``. Pass ``model``, since a processor does not know
+        the model.
+
+    Returns
+    -------
+    callable
+        An asynchronous function for ``ProcessHistory``.
+
+    References
+    ----------
+    Pydantic AI's documentation of history processors.
     """
     conversations = ConversationPool[MessageWithParts](*arguments, **options)
 
     async def manage(history: list[ModelMessage]) -> list[ModelMessage]:
         conversation = [pair for message in history for pair in _split_message(message)]
-        # A strategy may ask a model itself, which would hold up every other run.
+        # A strategy may call a model itself, which would block all other runs.
         sent = await asyncio.to_thread(conversations.prepare_messages, conversation)
         return _merge_requests([each.to_framework(_to_pydantic_ai) for each in sent])
 
@@ -80,7 +96,7 @@ def _part_to_message(part: Any) -> Message:
     if isinstance(part, SystemPromptPart):
         return Message("system", part.content)
     if isinstance(part, ToolReturnPart):
-        # A text as it is, without what some providers put around an error: so it can be written back.
+        # The plain text can be written back; ``model_response_str`` may wrap errors.
         text = part.content if isinstance(part.content, str) else part.model_response_str()
         return Message("tool", text, (), part.tool_call_id, part.tool_name)
     if isinstance(part, RetryPromptPart) and part.tool_name is not None:
@@ -94,7 +110,7 @@ def _part_to_message(part: Any) -> Message:
 
 
 def _to_content_part(piece: Any) -> dict[str, Any]:
-    """Text and pictures count; of what else a prompt may hold, its kind is all that is known."""
+    """Return text and images as content parts; other content becomes its type name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     url = getattr(piece, "data_uri", None) or getattr(piece, "url", "")
@@ -104,7 +120,7 @@ def _to_content_part(piece: Any) -> dict[str, Any]:
 
 
 def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> MessageWithParts:
-    """A message that the strategy made, or the original with what it changed of it."""
+    """Return a message of the framework with the content that the strategy chose."""
     if message.role == "assistant":
         response = _update_response(message, original)
         return response, tuple(response.parts)
@@ -125,7 +141,7 @@ def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> Mess
 
 
 def _update_prompt(message: Message, was: UserPromptPart) -> Any:
-    """A prompt's text and pictures; those that the strategy left stay the framework's own."""
+    """Return the content of a prompt; unchanged parts stay objects of the framework."""
     if not isinstance(message.content, tuple) or isinstance(was.content, str):
         return message.text
     known = [(_to_content_part(piece), piece) for piece in was.content]
@@ -136,7 +152,7 @@ def _update_prompt(message: Message, was: UserPromptPart) -> Any:
 
 
 def _update_response(message: Message, original: MessageWithParts | None) -> ModelResponse:
-    """New text stands in the place of the old; calls that are left, and other parts, stay in theirs."""
+    """Return a response with the new text; remaining calls and other parts keep their order."""
     calls = {call.id: call for call in message.tool_calls}
     if original is None:
         said = [TextPart(message.text)] if message.text else []
@@ -157,7 +173,7 @@ def _update_response(message: Message, original: MessageWithParts | None) -> Mod
         elif isinstance(part, TextPart):
             made += [] if changed else [part]
         elif isinstance(part, ThinkingPart):
-            # Thinking stands first: providers that sign it want it so.
+            # Thinking comes first, as providers that sign it require.
             thoughts = sum(isinstance(before, ThinkingPart) for before in made)
             made[thoughts:thoughts] = [part] if message.reasoning else []
         else:
@@ -166,7 +182,7 @@ def _update_response(message: Message, original: MessageWithParts | None) -> Mod
 
 
 def _merge_requests(origins: Sequence[MessageWithParts]) -> list[ModelMessage]:
-    """Neighbouring parts of requests are one request, as the framework wants it."""
+    """Join adjacent request parts into one request, as the framework requires."""
     made: list[ModelMessage] = []
     for whole, parts in origins:
         last = made[-1] if made else None

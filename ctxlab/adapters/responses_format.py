@@ -1,9 +1,13 @@
-"""Items of OpenAI's Responses API as messages, and back: reasoning, text and calls of an answer are one.
+"""Convert items of OpenAI's Responses API to messages and back.
 
-Whatever has a ``call_id`` is a call of the answer, and the item that gives it back is its result,
-whatever tool it is of. What the provider ran itself, such as a web search, says it all in one item and
-belongs to the answer, as does the reasoning that led to it. Source: OpenAI's reference of the
-Responses API, "Input item list".
+Reasoning, text and calls of one model response form one assistant message. An item with a
+``call_id`` is a call, and the item that answers it is its tool result, for tools of any kind. A
+tool that the provider runs itself, such as web search, needs only one item. That item belongs to
+the assistant message, as does the reasoning before it.
+
+References
+----------
+OpenAI API reference, Responses API, "Input item list".
 """
 
 from __future__ import annotations
@@ -17,17 +21,29 @@ from ctxlab.messages.types import ContentPart, Message, ToolCall
 __all__ = ["ResponseItems", "items_from_message", "messages_from_items"]
 
 ResponseItems: TypeAlias = tuple[dict[str, Any], ...]
-"""The items that are one message here."""
+"""The items that form one message."""
 
 _OUTPUT_SUFFIXES = ("_output", "mcp_approval_response")
 _ANSWER_TYPES = frozenset({"reasoning", "program", "mcp_list_tools", "mcp_approval_request"})
-# Of a call or a result: what says which one it is, not what it says.
+# Keys that identify a call or a result. All other keys are its payload.
 _IDENTIFYING_KEYS = frozenset({"type", "id", "call_id", "status", "name", "namespace", "caller"})
 
 
 def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, ResponseItems]]:
-    """Messages with the items that make them, in order.
+    """Group items into messages.
 
+    Parameters
+    ----------
+    items : sequence of dict
+        Input items of the Responses API.
+
+    Yields
+    ------
+    (Message, ResponseItems)
+        Each message with the items that form it, in order.
+
+    Examples
+    --------
     >>> call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
     >>> output = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a.py"}]}
     >>> said = [{"role": "user", "content": "Go"}, {"type": "reasoning", "id": "r"}, call, output]
@@ -38,7 +54,7 @@ def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, Respons
     calls: dict[str, str] = {}
     for item in items:
         if _is_answer_item(item):
-            # Text after a call is the next answer: the call was the last thing that this one said.
+            # Text after a call begins the next assistant message.
             if item.get("role") == "assistant" and any(map(_call_id, answer)):
                 yield _answer_message(answer), tuple(answer)
                 answer = []
@@ -55,7 +71,20 @@ def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, Respons
 
 
 def items_from_message(message: Message, original: ResponseItems | None) -> ResponseItems:
-    """The items of a message that a strategy made, or the original ones with what it changed of them."""
+    """Return the items of a message that a strategy may have changed.
+
+    Parameters
+    ----------
+    message : Message
+        The message to convert.
+    original : ResponseItems or None
+        The items that the message stands for. Parts that did not change are copied from them.
+
+    Returns
+    -------
+    ResponseItems
+        The items to send.
+    """
     if message.role == "assistant":
         return _update_answer_items(message, original) if original else _new_answer_items(message)
     item = dict(original[0]) if original else {}
@@ -64,7 +93,7 @@ def items_from_message(message: Message, original: ResponseItems | None) -> Resp
             item = {"type": "function_call_output", "call_id": message.tool_call_id}
         return (_replace_output(item, message),)
     if original and item.get("role") is None:
-        return original  # of a kind that only its maker can write
+        return original  # cannot be rewritten
     return ({"role": message.role, **item, "content": _to_response_content(message.content)},)
 
 
@@ -81,7 +110,7 @@ def _is_answer_item(item: Mapping[str, Any]) -> bool:
 
 
 def _call_id(item: Mapping[str, Any]) -> str | None:
-    """The id under which another item will answer this one; None where none will."""
+    """Return the id under which another item answers this one, or None."""
     if _item_type(item) == "mcp_approval_request":
         return item.get("id")
     return item.get("call_id")
@@ -98,7 +127,7 @@ def _answer_message(items: Sequence[Mapping[str, Any]]) -> Message:
 
 
 def _answer_parts(item: Mapping[str, Any]) -> Iterator[ContentPart]:
-    """What an item of an answer says that is no call."""
+    """Yield the content of an assistant item that is not a call."""
     if item.get("role") == "assistant":
         yield from map(_to_chat_part, _as_list(item.get("content")))
     elif _item_type(item) == "image_generation_call":
@@ -121,14 +150,14 @@ def _payload_json(item: Mapping[str, Any]) -> str:
 
 def _item_to_message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message:
     if _item_type(item).endswith(_OUTPUT_SUFFIXES):
-        # An older form of local_shell_call_output gives the id of the call's item.
+        # Older local_shell_call_output items name the id of the call's item.
         own = item.get("call_id") or item.get("approval_request_id") or str(item.get("id"))
         return Message("tool", _join_parts(_output_parts(item)), tool_call_id=calls.get(own, own))
     role = item.get("role")
     if role in ("user", "system", "developer"):
         parts = [_to_chat_part(part) for part in _as_list(item.get("content"))]
         return Message("user" if role == "user" else "system", _join_parts(parts))
-    return Message("user", dump_json(item))  # an item of another kind: counted as what it is
+    return Message("user", dump_json(item))  # items of other kinds count as JSON
 
 
 def _output_parts(item: Mapping[str, Any]) -> list[ContentPart]:
@@ -145,7 +174,7 @@ def _as_list(content: Any) -> list[Any]:
 
 
 def _to_chat_part(part: Any) -> ContentPart:
-    """Text and pictures in OpenAI's chat shape; anything else as its JSON."""
+    """Return text and images in OpenAI's chat format; other parts become JSON text."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if _item_type(part) in ("input_image", "computer_screenshot"):
@@ -155,13 +184,13 @@ def _to_chat_part(part: Any) -> ContentPart:
 
 
 def _to_image_part(part: Mapping[str, Any]) -> ContentPart:
-    """The keys of the item's own part go along, so that it can be written again."""
+    """Return an image part with all further keys, so that it can be converted back."""
     beside = {key: said for key, said in part.items() if key not in ("type", "image_url")}
     return {"type": "image_url", "image_url": {"url": part.get("image_url") or "", **beside}}
 
 
 def _join_parts(parts: Sequence[ContentPart]) -> str | tuple[ContentPart, ...]:
-    """Text alone is one text."""
+    """Return one string if all parts are text."""
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return tuple(parts)
@@ -180,13 +209,13 @@ def _new_answer_items(message: Message) -> ResponseItems:
 
 
 def _update_answer_items(message: Message, original: ResponseItems) -> ResponseItems:
-    """New text stands in the place of all that the answer said; calls that are left stay in theirs."""
+    """Replace the text of an assistant message; remaining calls keep their place."""
     calls = {call.id: call for call in message.tool_calls}
     same = message.content == _answer_message(original).content
     spoke = next((item for item in original if item.get("role") == "assistant"), None)
     said = _replace_answer_text(spoke or {}, message.text) if message.text and not same else None
     made: list[dict[str, Any]] = []
-    led = False  # whether what reasoning led to is there: it is refused without
+    led = False  # the API rejects reasoning without the item that follows it
     for item in reversed(original):
         stays = item if same else said if item is spoke else None
         if call := _call_id(item):
@@ -222,7 +251,7 @@ def _replace_arguments(item: dict[str, Any], call: ToolCall) -> dict[str, Any]:
 
 
 def _replace_output(item: dict[str, Any], message: Message) -> dict[str, Any]:
-    """The result with another output, where its kind can hold text."""
+    """Return the result with a new output, if its type can hold text."""
     kind, output = _item_type(item), item.get("output")
     if kind == "shell_call_output":
         outcome = {"type": "exit", "exit_code": 0}

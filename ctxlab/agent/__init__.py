@@ -1,17 +1,17 @@
-"""The agent: tools, a loop with a cap, and a conversation that is stored as it goes.
+"""Agents: tools, a loop with an iteration limit, and conversations that are stored as they proceed.
 
-A tool is a typed function; what its types and its docstring say is what the model is told. Here a
-script answers in the model's place; without ``client`` the provider is asked, through litellm.
+A tool is a typed function. The model is told what its types and its docstring say. In this example
+a script replies instead of a model; without ``client`` the provider is called through litellm.
 
 >>> from ctxlab.agent import Agent, ToolCallFinished, TurnFinished
 >>> from ctxlab.messages.types import Message, ToolCall
 >>> from ctxlab.llm import ScriptedClient
 >>> def count_lines(path: str, blank: bool = False) -> int:
-...     '''Counts the lines of a file.
+...     '''Count the lines of a file.
 ...
 ...     Args:
-...         path: from the root of the workspace
-...         blank: also those that are empty
+...         path: path from the root of the workspace
+...         blank: also count empty lines
 ...     '''
 ...     return 42
 >>> call = ToolCall("c1", "count_lines", '{"path": "a.py"}')
@@ -27,8 +27,8 @@ It has 42 lines. 2
 >>> [message.role for message in agent.manager.history]
 ['system', 'user', 'assistant', 'tool', 'assistant']
 
-``AgentSession.start(store, agent)`` stores it as it goes, and
-``AgentSession.resume(store, id, agent)`` goes on with it.
+``AgentSession.start(store, agent)`` stores the conversation as it proceeds, and
+``AgentSession.resume(store, id, agent)`` continues a stored one.
 """
 
 import lazy_loader

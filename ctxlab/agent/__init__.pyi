@@ -1,4 +1,4 @@
-"""What `ctxlab.agent` offers; `__init__.py` loads each from here when it is first asked for."""
+"""Public names of `ctxlab.agent`; `__init__.py` loads each of them on first access."""
 
 from .events import AgentEvent as AgentEvent
 from .events import TextDelta as TextDelta

@@ -1,7 +1,4 @@
-"""A tool that keeps failing is not called again in the same turn: the model is told to try another way.
-
-Source: seed design "Robustness & Reliability", 10.3 (tool failure circuit breaker).
-"""
+"""A circuit breaker that blocks a failing tool for the rest of the turn."""
 
 from __future__ import annotations
 
@@ -11,12 +8,24 @@ from ctxlab.errors import SpecError
 __all__ = ["MAX_FAILURES", "CircuitBreaker"]
 
 MAX_FAILURES = 3
-"""Failures in a row after which a tool is blocked."""
+"""Number of consecutive failures after which a tool is blocked."""
 
 
 class CircuitBreaker:
-    """Counts the failures in a row of each tool; blocks that tool alone, until the next turn.
+    """Counts the consecutive failures of each tool and blocks a failing tool until the next turn.
 
+    Parameters
+    ----------
+    max_failures : int, optional
+        Number of consecutive failures after which a tool is blocked; 0 never blocks.
+
+    Raises
+    ------
+    SpecError
+        If ``max_failures`` is negative.
+
+    Examples
+    --------
     >>> breaker = CircuitBreaker(max_failures=2)
     >>> failed = ToolResult(ok=False, error="no such host", error_type="network_error")
     >>> for _ in range(2):
@@ -31,15 +40,25 @@ class CircuitBreaker:
     def __init__(self, max_failures: int = MAX_FAILURES) -> None:
         if max_failures < 0:
             raise SpecError(
-                f"max_failures is {max_failures}; write how many in a row, or 0 for any number"
+                f"Expected max_failures of 0 or more, got {max_failures}; 0 never blocks a tool"
             )
         self.max_failures = max_failures
-        "in a row after which a tool is blocked; 0: never"
         self.failure_counts: dict[str, int] = {}
-        "by tool: how often it failed since it last succeeded, in this turn"
+        "failures of each tool since its last success in this turn"
 
     def blocked_result(self, name: str) -> ToolResult | None:
-        """What a call of a blocked tool is answered with; None where it may be called."""
+        """Return the result for a call of a blocked tool.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+
+        Returns
+        -------
+        ToolResult or None
+            The result; None if the tool may be called.
+        """
         if not self.max_failures or self.failure_counts.get(name, 0) < self.max_failures:
             return None
         error = (
@@ -51,9 +70,17 @@ class CircuitBreaker:
         )
 
     def record(self, name: str, result: ToolResult) -> None:
-        """A tool was called; one success and its failures are forgotten."""
+        """Count a failure of a tool; a success resets its count.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+        result : ToolResult
+            Result of the call.
+        """
         self.failure_counts[name] = 0 if result.ok else self.failure_counts.get(name, 0) + 1
 
     def reset(self) -> None:
-        """A new turn begins."""
+        """Reset all counts, at the start of a turn."""
         self.failure_counts.clear()

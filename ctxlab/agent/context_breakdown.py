@@ -1,4 +1,4 @@
-"""The next request is made of parts, and each takes its tokens of the context window."""
+"""Token counts of the parts of the next request."""
 
 from __future__ import annotations
 
@@ -11,18 +11,31 @@ from ctxlab.tokens.counter import TokenCounter
 __all__ = ["CONTEXT_PARTS", "compute_context_breakdown"]
 
 CONTEXT_PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
-"""In the order in which they stand in the window; together they are the limit."""
+"""The parts of the context window, in display order; together they add up to the limit."""
 
 _SUMMARY_FORMS = (Form.SUMMARY, Form.POINTER)
 
 
 def compute_context_breakdown(manager: ContextManager) -> dict[str, int]:
-    """Tokens of the next request by part, and the limit, which is their sum.
+    """Return the tokens of the next request by part.
 
-    ``system``: system prompts and the opening of the reply. ``tools``: the definitions. ``summary``:
-    what stands for older messages, lists of contents included. ``messages``: all others, as they would
-    be sent if the user spoke now, whose words are not counted. ``reserve``: kept for the reply.
+    The counts assume that the user speaks next; that message itself is not counted.
 
+    Parameters
+    ----------
+    manager : ContextManager
+        Manager of the conversation.
+
+    Returns
+    -------
+    dict of str to int
+        ``system``: system prompts, and the tokens that open the reply. ``tools``: tool definitions.
+        ``summary``: messages that stand for older ones, tables of contents included. ``messages``:
+        all other messages. ``reserve``: tokens kept for the reply. ``free``: the rest; negative if
+        the request does not fit. ``limit``: the model's context window, the sum of all parts.
+
+    Examples
+    --------
     >>> manager = ContextManager("panic()", "gpt-4o", limit=1000, reserve=100)
     >>> manager.append(Message("system", "Be brief."))
     >>> manager.append(Message("user", "hello world"))

@@ -1,4 +1,4 @@
-"""A turn is told as events, in order: text, a call, its result, and at last the outcome."""
+"""Events of an agent's turn, in order: text, tool calls, tool results, and the final result."""
 
 from __future__ import annotations
 
@@ -26,31 +26,33 @@ __all__ = [
 ]
 
 FinishReason: TypeAlias = Literal["answered", "limit"]
-"""How a turn ended: with an answer, or because the model was called as often as it may be."""
+"""How a turn ended: with an answer, or at the limit of model calls."""
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """What came of a turn."""
+    """Result of a turn."""
 
     text: str
-    "the answer; the partial one with its marker where the limit was reached"
+    "the answer; at the limit, the partial answer with its marker"
     finish: FinishReason
+    "how the turn ended"
     iterations: int
-    "how often the model was called"
+    "number of model calls"
     messages: tuple[Message, ...] = field(repr=False)
-    "all that the turn added to the conversation, in order"
+    "all messages that the turn added to the conversation, in order"
     usage: Usage = field(default_factory=Usage)
-    "of all replies together; what a strategy asked on its own account is in ``manager.model_calls``"
+    "sum over all replies; the strategy's own model calls are in ``manager.model_calls``"
     usd: float = 0.0
-    "of all replies together; nan where no price is known"
+    "cost of all replies in USD; nan if no price is known"
 
 
 @dataclass(frozen=True)
 class TextDelta:
-    """A piece of what the assistant says."""
+    """A piece of the assistant's text."""
 
     text: str
+    "the piece"
 
 
 @dataclass(frozen=True)
@@ -58,28 +60,43 @@ class ToolCallStarted:
     """A tool is about to be called."""
 
     call: ToolCall
+    "the tool call"
 
 
 @dataclass(frozen=True)
 class ToolCallFinished:
-    """A tool has answered, or its call was refused."""
+    """A tool has returned, or its call was blocked."""
 
     call: ToolCall
+    "the tool call"
     result: ToolResult
+    "the tool result"
 
 
 @dataclass(frozen=True)
 class TurnFinished:
-    """The turn is over; nothing comes after this."""
+    """The turn is over; this is its last event."""
 
     result: TurnResult
+    "result of the turn"
 
 
 AgentEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallFinished | TurnFinished
 
 
 def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
-    """What came of a turn, once all its events are over."""
+    """Run a turn to its end and return its result.
+
+    Parameters
+    ----------
+    events : generator of AgentEvent
+        Events of the turn.
+
+    Returns
+    -------
+    TurnResult
+        The result.
+    """
     outcome: TurnResult | None = None
     with closing(events):
         for event in events:
@@ -90,8 +107,20 @@ def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
 
 
 def event_to_dict(event: AgentEvent) -> dict[str, Any]:
-    """An event as plain JSON data with its ``type``: text, tool_call, tool_result or done.
+    """Convert an event to plain JSON data.
 
+    Parameters
+    ----------
+    event : AgentEvent
+        The event.
+
+    Returns
+    -------
+    dict
+        Its ``type`` is text, tool_call, tool_result or done.
+
+    Examples
+    --------
     >>> event_to_dict(TextDelta("Hi"))
     {'type': 'text', 'text': 'Hi'}
     >>> event_to_dict(ToolCallStarted(ToolCall("c1", "read", '{"path": "a.py"}')))

@@ -1,9 +1,7 @@
-"""The agent asks the model, calls the tools that it wants, and asks again, until it has an answer.
+"""The agent loop: call the model, run the tool calls of its reply, repeat until it answers.
 
-Whatever happens on the way, an interruption included, the conversation stays one that a provider takes:
-every call is answered, and what was said is kept.
-
-Source: seed designs "Hybrid session management" (the cap) and "Robustness & Reliability" (10.3, 10.4).
+Whatever happens on the way, including an interruption, the conversation stays valid for providers:
+every tool call gets a result, and no text is lost.
 """
 
 from __future__ import annotations
@@ -63,52 +61,110 @@ __all__ = [
 DEFAULT_STRATEGY = (
     "file_sessions(follow=False) | tool_result_cap() | tool_stubs() | rolling_summary() | panic()"
 )
-"""A session for each file that the user opens, results cut at 4000 characters and stubbed once the
-turn is over, older messages summarized, and a request that fits."""
+"""Default strategy of an agent.
+
+It keeps one session per file that the user opens, cuts tool results at 4000 characters and replaces
+them with stubs once the turn is over, summarizes older messages, and makes each request fit."""
 
 MAX_ITERATIONS = 10
-"""Calls of the model in one turn at most."""
+"""Maximum number of model calls in one turn."""
 
 _LOG = logging.getLogger("ctxlab.agent")
 
 
 class SupportsKillAll(Protocol):
-    """Child processes that tools have started: ``ctxlab.agent.tools.processes.ProcessManager``."""
+    """Owner of the child processes that tools start, such as ``ctxlab.agent.ProcessManager``."""
 
     def kill_all(self) -> object:
-        """Ends all of them, with their children."""
+        """End all processes and their children."""
         ...
 
 
 class ConversationObserver(Protocol):
-    """Stores the conversation of an agent as it goes: ``ctxlab.agent.AgentSession``.
+    """Receives an agent's conversation as it proceeds, such as ``ctxlab.agent.AgentSession``.
 
-    What raises here ends the turn, and what was not taken is no part of the conversation.
+    An exception raised here ends the turn, and the messages or the plan are not added to the
+    conversation.
     """
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        """Messages that are added to the conversation next; nothing was done yet that relies on them."""
+        """Receive messages before they are added to the conversation and before any effect of them.
+
+        Parameters
+        ----------
+        messages : tuple of Message
+            The messages, in order.
+        """
         ...
 
     def on_plan(self, plan: AgentPlan | None) -> None:
-        """The plan that replaces the current one next."""
+        """Receive a plan before it replaces the current one.
+
+        Parameters
+        ----------
+        plan : AgentPlan or None
+            The new plan; None if there is none.
+        """
         ...
 
     def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a turn in full, for the tool ``get_turn``; turns count from 1."""
+        """Return all messages of a turn, for the tool ``get_turn``.
+
+        Parameters
+        ----------
+        number : int
+            Number of the turn, from 1.
+
+        Returns
+        -------
+        list of dict
+            Messages in OpenAI's format.
+        """
         ...
 
 
 class Agent:
-    """A model with tools and a conversation, which a strategy keeps within the context window.
+    """A model with tools and a conversation, which a strategy keeps within the budget.
 
-    ``client`` None: the provider is asked through litellm. It also serves a strategy that asks a model.
-    ``tools``: functions, or ``Tool``. ``reserve`` None and ``max_tokens`` given: so much is kept free.
-    Where the strategy lists ``contents``, the agent has the tool ``get_turn``, unless it is given one.
-    ``enable_planning``: it has the tool ``update_plan``, with which it writes down its plan.
+    An agent runs one turn at a time, in any thread. If the strategy contains ``contents``, the
+    agent gets the tool ``get_turn``, unless ``tools`` has one. ``ctxlab.agent.AgentSession`` stores
+    the conversation as it proceeds.
 
-    An agent has one turn at a time; another thread may run it, but no two at once. Raises ``SpecError``
-    for what is written wrongly. ``ctxlab.agent.AgentSession`` stores the conversation as it goes.
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    tools : iterable of Tool or callable, optional
+        The tools; functions are converted by ``tool_from_function``.
+    client : Client, optional
+        Client for the agent and for a strategy that calls a model; None calls the provider through
+        litellm.
+    strategy : Strategy, str or callable, optional
+        The strategy.
+    system : str, optional
+        The system prompt.
+    limit : int or str, optional
+        The model's context window in tokens; see ``ContextManager``.
+    reserve : int or str, optional
+        Tokens kept for the reply; None uses ``max_tokens`` if that is given.
+    max_iterations : int, optional
+        Maximum number of model calls in one turn.
+    max_tool_failures : int, optional
+        Number of consecutive failures after which a tool is blocked for the rest of the turn; 0
+        never blocks.
+    max_tokens : int, optional
+        Maximum tokens of each reply.
+    temperature : float, optional
+        Sampling temperature; None uses the provider's default.
+    processes : SupportsKillAll, optional
+        Processes that are ended when the user interrupts a turn.
+    enable_planning : bool, optional
+        True adds the tool ``update_plan``, with which the agent writes down its plan.
+
+    Raises
+    ------
+    SpecError
+        If a parameter is not valid.
     """
 
     def __init__(
@@ -129,16 +185,13 @@ class Agent:
         enable_planning: bool = False,
     ) -> None:
         if max_iterations < 1:
-            raise SpecError(
-                f"max_iterations is {max_iterations}; the model is called at least once"
-            )
+            raise SpecError(f"Expected max_iterations of 1 or more, got {max_iterations}")
         self.model = model
         self.system = system
         self.max_iterations = max_iterations
         self.max_tokens = max_tokens
         self.temperature = temperature
         self.processes = processes
-        "ended when the user interrupts"
         self.breaker = CircuitBreaker(max_tool_failures)
         self._observer: ConversationObserver | None = None
         self._plan: AgentPlan | None = None
@@ -147,7 +200,7 @@ class Agent:
             [*tools, plan_tool(lambda: self.plan, self.set_plan)] if enable_planning else tools
         )
         self.tools = tools_by_name(all_tools)
-        "by name"
+        "tools by name"
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
         lists = any(isinstance(each, contents) for each in walk_strategies(self.manager.strategy))
@@ -170,54 +223,91 @@ class Agent:
 
     @property
     def has_started(self) -> bool:
-        """Whether anything was said; a system prompt alone is nothing."""
+        """True after the first message; a system prompt alone does not count."""
         return len(self.manager.history) > len(self._unstored)
 
     @property
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
-        """The tools' definitions in OpenAI's shape."""
+        """Definitions of the tools in OpenAI's format."""
         return tuple([tool.definition for tool in self.tools.values()])
 
     @property
     def observer(self) -> ConversationObserver | None:
-        """What was attached; None: the conversation is stored nowhere."""
+        """The attached observer; None if the conversation is not stored."""
         return self._observer
 
     @property
     def plan(self) -> AgentPlan | None:
-        """What the agent set out to do, and where it stands."""
+        """The agent's plan and its current step."""
         return self._plan
 
     def attach(self, observer: ConversationObserver, *, plan: AgentPlan | None = None) -> None:
-        """From now on ``observer`` is given messages and plans before anything relies on them.
+        """Attach an observer, which receives messages and plans before they take effect.
 
-        It also answers ``get_turn``, which otherwise knows the messages that this agent has seen.
-        ``plan``: the one that a stored conversation was left with. Raises ``SpecError`` where the
-        agent has an observer.
+        The observer also answers the tool ``get_turn``. Without one, ``get_turn`` covers the
+        messages that this agent has seen.
+
+        Parameters
+        ----------
+        observer : ConversationObserver
+            The observer.
+        plan : AgentPlan, optional
+            Plan of the stored conversation.
+
+        Raises
+        ------
+        SpecError
+            If the agent already has an observer.
         """
         if self._observer is not None:
-            raise SpecError("the agent's conversation is stored already: give a new agent")
+            raise SpecError("the agent already has an observer; use a new agent")
         self._observer, self._plan = observer, plan
 
     def set_plan(self, plan: AgentPlan | None) -> None:
-        """Replaces the plan; None: there is none any more."""
+        """Replace the plan.
+
+        Parameters
+        ----------
+        plan : AgentPlan or None
+            The new plan; None drops the current one.
+        """
         if self._observer is not None:
             self._observer.on_plan(plan)
         self._plan = plan
 
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
-        """Marks how a turn left the current step of the plan; the observer is not told of it."""
+        """Record how a turn left the current step of the plan; the observer is not called.
+
+        Parameters
+        ----------
+        awaiting_continuation : bool, optional
+            True if the turn reached the limit of model calls.
+        paused : bool, optional
+            True if the turn was interrupted or failed.
+        """
         if (plan := self._plan) is not None and plan.current is not None:
             self._plan = replace(plan, awaiting_continuation=awaiting_continuation, paused=paused)
 
     def load_history(self, messages: Iterable[Message]) -> None:
-        """The conversation so far, as it is resumed; the observer is not told of it.
+        """Load a conversation to continue; the observer is not called.
 
-        System messages at its beginning give way to the agent's own prompt, where it has one. Raises
-        ``SpecError`` once something was said.
+        If the agent has a system prompt, it replaces the system messages at the start of the
+        conversation.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            The conversation so far.
+
+        Raises
+        ------
+        SpecError
+            If the agent already has messages.
         """
         if self.has_started:
-            raise SpecError("a conversation is begun before its first turn, and once")
+            raise SpecError(
+                "the agent already has a conversation; load a history into a new agent, once"
+            )
         opening = True
         for message in messages:
             opening = opening and message.role == "system"
@@ -226,22 +316,52 @@ class Agent:
         self._unstored.clear()
 
     def run(self, text: str, *, file: str | None = None) -> TurnResult:
-        """The whole turn: what came of it once all its events are over. See ``stream``."""
+        """Run a turn to its end; see ``stream``.
+
+        Parameters
+        ----------
+        text : str
+            The user's message.
+        file : str, optional
+            File that the user has open.
+
+        Returns
+        -------
+        TurnResult
+            Result of the turn.
+        """
         return collect_result(self.stream(text, file=file))
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
-        """What happens in a turn, as it happens; begun with the first event that is asked for.
+        """Run a turn and yield its events; it starts when the first event is requested.
 
-        ``file``: what the user has open. The last event is ``TurnFinished``. Raises
-        ``ModelUnavailable`` and ``ModelRequestRejected`` where the model does not answer: the user's
-        message stays, and the next turn goes on from there. ``KeyboardInterrupt`` goes on to the
-        caller after managed processes were ended, calls without a result were answered as cancelled,
-        and text that had come was kept with "[Cancelled]"; closing the iterator early does the same
-        and raises nothing. Raises ``SpecError`` for an empty message, for one that is larger than the
-        window, and where another turn is under way; one that was left is closed.
+        If the model does not reply, ``ModelUnavailable`` or ``ModelRequestRejected`` is raised by
+        the iterator. The user's message stays, and the next turn continues from there. On
+        ``KeyboardInterrupt`` managed processes are ended, open tool calls are answered as
+        cancelled, partial text is stored with "[Cancelled]", and the interruption is passed on.
+        Closing the iterator early does the same and raises nothing. A turn that was left in the
+        middle is closed first.
+
+        Parameters
+        ----------
+        text : str
+            The user's message.
+        file : str, optional
+            File that the user has open.
+
+        Returns
+        -------
+        generator of AgentEvent
+            Events of the turn; the last one is ``TurnFinished``.
+
+        Raises
+        ------
+        SpecError
+            If the message is empty or larger than the context window, or if another turn is
+            running.
         """
         if not text.strip():
-            raise SpecError("there is nothing to answer: the message is empty")
+            raise SpecError("Expected a message with text, got an empty one")
         self.cancel()
         user = Message("user", repair_surrogates(text), time=time.time(), file=file)
         self._refuse_too_large(user)
@@ -250,32 +370,39 @@ class Agent:
         return turn
 
     def cancel(self) -> None:
-        """Ends a turn that was left in the middle, as closing its iterator does.
+        """End a turn that was left in the middle, as closing its iterator does.
 
-        Raises ``SpecError`` where it is being worked on, by a tool or by another thread.
+        Raises
+        ------
+        SpecError
+            If the turn is running, in a tool or in another thread.
         """
         turn = None if self._running_turn is None else self._running_turn()
         if turn is not None:
             try:
                 turn.close()
             except ValueError:
-                raise SpecError("the agent is in a turn: let it end first") from None
+                raise SpecError("the agent is running a turn; wait for its end") from None
 
     def stop(self) -> None:
-        """Ends a turn that another thread runs, as Ctrl+C would: at its next step, its processes now."""
+        """End a turn that runs in another thread, as Ctrl+C would.
+
+        The turn ends at its next step; managed processes are ended now.
+        """
         self._stop_requested = True
         if self.processes is not None:
             self.processes.kill_all()
 
     def context_breakdown(self) -> dict[str, int]:
-        """Tokens of the next request by part: system, tools, summary, messages, reserve, free.
+        """Return the tokens of the next request by part; see ``compute_context_breakdown``.
 
-        As if the user spoke now, whose words are not counted; they add up to ``limit``, which stands
-        last. ``free`` is negative where it does not fit.
+        Returns
+        -------
+        dict of str to int
+            Tokens of system, tools, summary, messages, reserve and free, which add up to the last
+            entry, ``limit``. ``free`` is negative if the request does not fit.
         """
         return compute_context_breakdown(self.manager)
-
-    # --- the turn ------------------------------------------------------------------------------
 
     def _run_turn(self, user: Message) -> Generator[AgentEvent, None, None]:
         said: list[Message] = []
@@ -316,7 +443,7 @@ class Agent:
             for each in calls:
                 yield ToolCallStarted(each)
                 result = self._call_tool(each)
-                self._raise_if_stopped()  # what a stopped tool gave is no result
+                self._raise_if_stopped()  # discard the output of a tool that was stopped
                 self._store_and_append([result_message(each, result)], said)
                 yield ToolCallFinished(each, result)
         if finish == "limit":
@@ -327,7 +454,7 @@ class Agent:
         return TurnResult(text, finish, iterations, tuple(said), usage, usd)
 
     def _request_reply(self, pieces: list[str]) -> Generator[AgentEvent, None, Reply]:
-        """The model's reply to the conversation so far; ``pieces`` is what has come of its text."""
+        """Yield the reply's text as events and return the reply; ``pieces`` collects the text."""
         if self._client is None:
             self._client = LiteLLMClient()
         request = Request(
@@ -349,18 +476,18 @@ class Agent:
                 if piece:
                     pieces.append(piece)
                     yield TextDelta(piece)
-        raise ModelUnavailable(f"{self.model}: the answer broke off")
+        raise ModelUnavailable(f"{self.model}: the stream ended before the reply was complete")
 
     def _refuse_too_large(self, user: Message) -> None:
-        """No strategy shortens what the user has just said, and a provider would refuse it."""
+        """Raise for a message that no strategy would shorten and a provider would reject."""
         history, budget = self.manager.history, self.manager.budget
         prompts = (each for each in history.entries if each.message.role == "system")
         room = max(0, budget.available - sum(each.tokens for each in prompts))
         if (needed := history.counter.count_message(user)) > room:
             raise SpecError(
-                f"the message has {needed:,} tokens, and the context window of {budget.limit:,} has "
-                f"room for {room:,}: shorten it, put it into a file that is read part by part, or give "
-                "a larger limit"
+                f"the message has {needed:,} tokens, but the context window of {budget.limit:,} has "
+                f"room for {room:,}; shorten it, put it into a file that is read in parts, or set a "
+                "larger limit"
             )
 
     def _raise_if_stopped(self) -> None:
@@ -379,10 +506,8 @@ class Agent:
         self.breaker.record(wanted.name, result)
         return result
 
-    # --- the conversation ----------------------------------------------------------------------
-
     def _store_and_append(self, messages: list[Message], said: list[Message]) -> None:
-        """The observer stores messages, then they are appended: all or none, in spite of Ctrl+C."""
+        """Let the observer store the messages, then append them; Ctrl+C cannot split this."""
         with defer_signals():
             if self._observer is not None:
                 self._observer.on_messages(tuple(messages))
@@ -390,7 +515,7 @@ class Agent:
 
     def _append_messages(self, messages: list[Message], said: list[Message]) -> None:
         for message in messages:
-            if message in self._unstored:  # it is in its place already
+            if message in self._unstored:  # already part of the conversation
                 self._unstored.remove(message)
             else:
                 self._append_message(message)
@@ -405,17 +530,17 @@ class Agent:
             self._call_ids.update(self._open_calls)
 
     def _cancel_open_calls(self, said: list[Message]) -> None:
-        """Calls without a result get one that says so, in their order."""
+        """Add a result to each open tool call, in order, that says it was cancelled."""
         for each in list(self._open_calls.values()):
             self._store_and_append([result_message(each, cancelled_result(each.name))], said)
 
     def _clean_up(self, said: list[Message], pieces: list[str], stopped: bool) -> None:
-        """Leaves the conversation whole after the turn was stopped by the user, or failed."""
+        """Make the conversation valid after a turn failed or the user stopped it."""
         if stopped and self.processes is not None:
             try:
                 self.processes.kill_all()
             except Exception:
-                _LOG.exception("processes that tools started could not be ended")
+                _LOG.exception("cannot end the processes that tools started")
         with defer_signals():
             try:
                 self._cancel_open_calls(said)
@@ -426,10 +551,10 @@ class Agent:
                 ) is not None:
                     self._store_and_append([message], said)
             except SessionError:
-                pass  # the session was closed or has gone on elsewhere: what is left is no part of it
+                pass  # the session was closed or continued elsewhere: it ends without the rest
             except Exception:
-                # What ended the turn goes on to the caller; the next turn answers what is left open.
-                _LOG.exception("the end of an interrupted turn could not be stored")
+                # The caller gets the first error; the next turn answers open tool calls.
+                _LOG.exception("cannot store the end of an interrupted turn")
             pieces.clear()
 
     def _get_turn(self, number: int) -> list[dict[str, Any]]:

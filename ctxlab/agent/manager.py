@@ -1,6 +1,7 @@
-"""A context manager is what an agent loop needs: it appends what happens, and sends what it is told.
+"""A context manager for agent loops: append messages, get the request to send.
 
-The strategies are those of the lab, so that what was measured on recordings is what runs.
+The strategies are those of the evaluation, so an agent runs exactly what was measured on
+recordings.
 """
 
 from __future__ import annotations
@@ -34,52 +35,73 @@ from ctxlab.tokens.profiles import TokenProfile
 __all__ = ["SAFE_STRATEGY", "ContextManager", "StatelessWarning", "build_messages"]
 
 SAFE_STRATEGY = "rolling_summary() | panic()"
-"""What is used where no strategy is named: it needs no model, and a request fits unless the system
-prompt, the first user message, the summary and the newest four messages are too large together even
-with the tool results among them shortened."""
+"""Default strategy: needs no model and makes nearly every request fit.
+
+A request can still be too large if the system prompt, the first user message, the summary and the
+newest four messages exceed the budget together, even with their tool results shortened."""
 
 _LOG = logging.getLogger("ctxlab.agent.manager")
 
 _EVENT_TEXTS = {
-    "panic": "did not fit and was cut in panic, for this request alone",
-    "stuck": "does not fit even so: what is never dropped is too large",
-    "summary": "a summary stands for older messages",
-    "contents": "a list of contents stands for older messages",
-    "digest": "a digest stands for older messages",
+    "panic": "did not fit, so panic() cut it, for this request only",
+    "stuck": "still does not fit: the messages that are never dropped are too large",
+    "summary": "a summary replaces older messages",
+    "contents": "a table of contents replaces older messages",
+    "digest": "a digest replaces older messages",
 }
 _ROUTINE_EVENTS = {"summary", "contents", "digest", "compacted: no room", "compacted: pays"}
-# The windows of OpenAI's newer models: some lists name them, others what is left for the input beside
-# the longest reply, such as 272,000 and 128,000.
+# Context windows of OpenAI's newer models. Some model lists give the window; others give the
+# limits of input and output separately, such as 272,000 and 128,000.
 _FULL_WINDOWS = {128_000, 400_000, 1_050_000}
 
 
 class StatelessWarning(UserWarning):
-    """Nothing is remembered between calls that ask a model, so that each asks it anew."""
+    """Nothing is remembered between calls of a function, so each call may ask a model again."""
 
 
 class ContextManager:
-    """Keeps one live conversation within its budget.
+    r"""Keeps one live conversation within its budget.
 
-    Messages are OpenAI's chat shape: dicts, objects of its library or litellm's, or ``Message``. They
-    are copied, so that neither side sees what the other edits. ``limit``: tokens of the context window,
-    also written ``"16k"``; None is the model's. ``reserve``: tokens kept free for the reply, so give
-    your ``max_tokens``; None is what the model may say at most, but no more than a tenth of the window,
-    and nothing where input and output have limits of their own (gpt-5: 272,000 and 128,000). ``tools``
-    (definitions in OpenAI's shape) count.
+    Messages are in OpenAI's chat format: dicts, objects of OpenAI's library or litellm's, or
+    ``Message``. They are copied, so later edits of the originals have no effect.
 
-    ``client``: whom a strategy asks that calls a model; None asks the provider and keeps nothing on
-    disk, since a conversation asks nothing twice and what users say should not be kept unasked: give a
-    ``ctxlab.llm.CachedClient`` to keep it. A refusal, such as a wrong key, is logged as an error, and
-    the strategy does without the model.
+    A manager belongs to one conversation and to one thread at a time. ``request`` may take as long
+    as a model takes to reply, if the strategy calls one. If that call is rejected, for instance
+    because of a wrong key, an error is logged and the strategy continues without the model.
 
-    A manager belongs to one conversation, and to one thread at a time. ``request`` may take as long as a
-    model takes to answer. Raises ``SpecError`` for a strategy, limit or reserve that is written wrongly.
+    Parameters
+    ----------
+    strategy : Strategy, str or callable, optional
+        The strategy.
+    model : str, optional
+        Name of the model that the requests are for.
+    tools : sequence of mapping, optional
+        Tool definitions in OpenAI's format; they are counted.
+    limit : int or str, optional
+        The model's context window in tokens, also written ``"16k"``; None uses the model's own.
+    reserve : int or str, optional
+        Tokens kept for the reply; pass your ``max_tokens``. None uses the model's maximum, at most
+        a tenth of the window. It is 0 for models with separate limits for input and output (gpt-5:
+        272,000 and 128,000).
+    client : Client, optional
+        Client for a strategy that calls a model. None calls the provider and stores nothing on
+        disk, because users' messages should not be stored unasked; pass a
+        ``ctxlab.llm.CachedClient`` to store the replies.
+    profile : TokenProfile, optional
+        Calibration of the token counts.
 
+    Raises
+    ------
+    SpecError
+        If strategy, limit or reserve are not valid, or if the strategy works on recordings only.
+
+    Examples
+    --------
     >>> manager = ContextManager("tool_stubs(keep=0) | panic()", "gpt-4o")
     >>> manager.append({"role": "user", "content": "Read a.py"})
     >>> call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> manager.append({"role": "assistant", "content": None, "tool_calls": [call]})
-    >>> manager.append({"role": "tool", "tool_call_id": "c1", "content": "x = 1\\n" * 500})
+    >>> manager.append({"role": "tool", "tool_call_id": "c1", "content": "x = 1\n" * 500})
     >>> [len(message["content"] or "") < 300 for message in manager.request()]
     [True, True, True]
     >>> manager.tokens < 300, len(manager.history)
@@ -105,18 +127,22 @@ class ContextManager:
             else _parse_tokens("reserve", reserve, 0)
         )
         if kept >= window:
-            raise SpecError(f"reserve {kept:,} leaves nothing of limit {window:,}")
+            raise SpecError(
+                f"Expected a reserve below the limit of {window:,} tokens, got {kept:,}; "
+                "lower the reserve or raise the limit"
+            )
         self.strategy = (
             parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
         )
         if past := [each for each in walk_strategies(self.strategy) if not each.supports_live]:
             name = type(past[0]).__name__
             raise SpecError(
-                f"{name} goes by what a recording holds: it can be replayed, not run live"
+                f"{name} needs a recording and cannot run live; replay recordings with it, or choose "
+                "another strategy"
             )
         self.model = model
         self.tokens = 0
-        "tokens of the last request, what is fixed included; 0 before the first"
+        "tokens of the last request, fixed parts included; 0 before the first"
         self._provider = known.provider
         self._known_model = known
         self._counter = TokenCounter(model, profile)
@@ -139,10 +165,17 @@ class ContextManager:
     def set_fixed(
         self, *, tools: Sequence[Mapping[str, Any]] = (), system: Iterable[MessageInput] = ()
     ) -> None:
-        """From the next request on, these definitions and system messages are what each one holds.
+        """Set the tool definitions and system messages that are part of every request from now on.
 
-        They replace the tools that were given before. They take room and are no part of the history,
-        which stays as it is: for frameworks that say them anew at each call, beside the conversation.
+        They take tokens of the budget but are not part of the history, which does not change. This
+        is for frameworks that pass them with each call, separate from the conversation.
+
+        Parameters
+        ----------
+        tools : sequence of mapping, optional
+            Tool definitions in OpenAI's format; they replace the current ones.
+        system : iterable of messages, optional
+            System messages; they replace the current ones.
         """
         self.tools: tuple[dict[str, Any], ...] = tuple([to_plain_data(tool) for tool in tools])
         count = self._counter
@@ -153,25 +186,45 @@ class ContextManager:
         self._context.set_budget(self.budget)
 
     def append(self, message: MessageInput) -> None:
-        """The next message of the conversation; it is counted now and never again.
+        """Append the next message of the conversation, such as ``response.choices[0].message``.
 
-        ``append(response.choices[0].message)`` will do. Raises ``ValueError`` for what is no message.
+        Its tokens are counted now and never again.
+
+        Parameters
+        ----------
+        message : Message, dict or object
+            The message.
+
+        Raises
+        ------
+        ValueError
+            If it is not a message.
         """
         copy = copy_message(message)
         self._context.append(_to_message(copy))
         self._input_messages.append(copy)
 
     def extend(self, messages: Iterable[MessageInput]) -> None:
-        """Several messages, in order."""
+        """Append several messages.
+
+        Parameters
+        ----------
+        messages : iterable of messages
+            The messages, in order.
+        """
         for message in messages:
             self.append(message)
 
     def sync(self, messages: Sequence[MessageInput]) -> None:
-        """The whole conversation as a framework holds it: what is new is appended.
+        """Update to the whole conversation as a framework holds it; new messages are appended.
 
-        Where it is no longer the one that was known, since something was edited or taken back, it
-        begins anew, and with it the strategy; ``model_calls``, ``events`` and the numbers of requests
-        go on.
+        If earlier messages were edited or removed, the conversation and the strategy start again;
+        ``model_calls``, ``events`` and the numbering of requests continue.
+
+        Parameters
+        ----------
+        messages : sequence of messages
+            All messages of the conversation.
         """
         known = len(self._input_messages)
         if known > len(messages) or not all(map(is_same_message, messages, self._input_messages)):
@@ -182,18 +235,29 @@ class ContextManager:
         self.extend(messages[known:])
 
     def request(self) -> list[dict[str, Any]]:
-        """What to send now, in OpenAI's shape; each call is one request of the conversation.
+        """Return the messages to send now; each call is one request of the conversation.
 
-        A message that the strategy left alone is sent as it was given, keys of ours (``_…``) apart.
-        Logged as warnings, each kind once a conversation: what the strategy reported, such as a panic or
-        a summary that a model could not write (``events`` has all of it); a request that is too large
-        all the same; and one that a provider would refuse, with the rule of
+        A message that the strategy left unchanged is returned as it was appended, without private
+        keys (``_…``). The following is logged as a warning, each kind once per conversation: a
+        report of the strategy, such as a panic or a failed summary (``events`` has all of them); a
+        request over the budget; and a request that a provider would reject, with the rule of
         ``ctxlab.messages.validation``.
+
+        Returns
+        -------
+        list of dict
+            Messages in OpenAI's format.
         """
         return [self._to_wire(entry) for entry in self.request_entries()]
 
     def request_entries(self) -> list[Entry]:
-        """``request`` with provenance: each message, and the positions of ``history`` it stands for."""
+        """Return the messages to send now, with their provenance; see ``request``.
+
+        Returns
+        -------
+        list of Entry
+            Each message with the positions in ``history`` that it stands for.
+        """
         context = self._context
         number = context.request_index
         sent = self.strategy(context)
@@ -212,10 +276,20 @@ class ContextManager:
         return list(self._sent_entries)
 
     def preview(self, question: Message) -> list[Entry]:
-        """What would be sent if the user said this next; nothing is appended, and nothing stays of it.
+        """Return the messages that would be sent if the user said this next; nothing changes.
 
-        Where the strategy would ask a model, or cannot work on a copy of the context, it is what was
-        sent last and what was said since, which the strategy may yet shorten.
+        If the strategy would call a model, or cannot work on a copy of the context, the result is
+        the last request plus all later messages, which the strategy may still shorten.
+
+        Parameters
+        ----------
+        question : Message
+            The user's next message.
+
+        Returns
+        -------
+        list of Entry
+            Messages of the request.
         """
         context = self._context
         if not models_used(self.strategy):
@@ -230,12 +304,12 @@ class ContextManager:
 
     @property
     def history(self) -> History:
-        """All messages that were appended; nothing is ever taken out of it."""
+        """All appended messages; none is ever removed."""
         return self._context.history
 
     @property
     def events(self) -> list[tuple[int, str]]:
-        """What the strategy reported: ``(number of the request, what)``; the first request is 0."""
+        """Reports of the strategy as ``(index of the request, event)``; the first request is 0."""
         return self._context.events
 
     @property
@@ -245,21 +319,41 @@ class ContextManager:
 
     @property
     def changed_positions(self) -> list[int]:
-        """Positions of ``history`` that the last request did not hold word for word."""
+        """Positions in ``history`` that the last request did not contain verbatim."""
         kept = {entry.start for entry in self._sent_entries if entry.form is Form.VERBATIM}
         return [position for position in range(self._sent_length) if position not in kept]
 
     def get_turn(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a turn in full, for an agent that saw its line in the contents.
+        """Return all messages of a turn, for an agent that saw its line in the table of contents.
 
-        Turns count from 1; empty where there is none of that number.
-        ``ctxlab.context.turns.GET_TURN_TOOL`` is the tool's definition.
+        The definition of a tool for this is ``ctxlab.context.turns.GET_TURN_TOOL``.
+
+        Parameters
+        ----------
+        number : int
+            Number of the turn, from 1.
+
+        Returns
+        -------
+        list of dict
+            Messages in OpenAI's format; empty if there is no such turn.
         """
         start, stop = turn_span(self._context.history, number)
         return [message.to_dict() for message in self.history[start:stop]]
 
     def recording(self, id: str) -> Recording:
-        """The conversation as a recording, which the lab replays."""
+        """Return the conversation as a recording, which can be replayed.
+
+        Parameters
+        ----------
+        id : str
+            Id of the recording.
+
+        Returns
+        -------
+        Recording
+            The recording.
+        """
         return Recording(id, tuple(self.history), self.tools, self.model)
 
     def __repr__(self) -> str:
@@ -281,18 +375,18 @@ class ContextManager:
         return wire
 
     def _log_violations(self, number: int) -> None:
-        """Says what a provider would refuse."""
+        """Log the rules of providers that the request violates."""
         for name in {
             found.rule for found in find_violations([entry.message for entry in self._sent_entries])
         }:
             rule = RULES[name]
             others = self._provider in {"openai", "anthropic"} - rule.providers
             whose = " and ".join(sorted(rule.providers))
-            what = f"{whose} would refuse it ({name}: {rule.meaning})"
+            what = f"{whose} would reject it ({name}: {rule.meaning})"
             self._log_once(logging.INFO if others else logging.WARNING, name, number, what)
 
     def _log_once(self, level: int, kind: str, number: int, what: str) -> None:
-        """Logs a kind of thing once; again only for whoever debugs."""
+        """Log the first message of a kind at its level, and the others at level debug."""
         again = (level, kind) in self._logged_kinds
         self._logged_kinds.add((level, kind))
         _LOG.log(logging.DEBUG if again else level, "request %d: %s", number, what)
@@ -307,22 +401,43 @@ def build_messages(
     model: str = DEFAULT_MODEL,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """The messages to send, from a system prompt and a whole conversation, with nothing remembered.
+    """Build the messages to send from a system prompt and a whole conversation, without any memory.
 
-    For loops that keep their messages themselves; ``options`` are those of ``ContextManager``. A
-    strategy that remembers, such as a summary that grows, begins anew at each call. One that asks a
-    model therefore asks it at every call once the conversation is long: that is warned of
-    (``StatelessWarning``); use ``ContextManager.sync`` for it. Source: seed design "Robustness", 10.5
-    and 10.8 (``build_messages_for_llm``).
+    This is for loops that keep their messages themselves. A strategy with memory, such as a growing
+    summary, starts again at each call. A strategy that calls a model may therefore call it every
+    time once the conversation is long, which a ``StatelessWarning`` says; use
+    ``ContextManager.sync`` instead.
 
+    Parameters
+    ----------
+    system_prompt : str or None
+        The system prompt.
+    messages : sequence of messages
+        All messages of the conversation.
+    tools : sequence of mapping, optional
+        Tool definitions in OpenAI's format.
+    strategy : Strategy, str or callable, optional
+        The strategy.
+    model : str, optional
+        Name of the model that the request is for.
+    **options : object
+        Further parameters of ``ContextManager``.
+
+    Returns
+    -------
+    list of dict
+        Messages in OpenAI's format.
+
+    Examples
+    --------
     >>> [m["role"] for m in build_messages("Be brief.", [{"role": "user", "content": "hi"}])]
     ['system', 'user']
     """
     manager = ContextManager(strategy, model, tools=tools, **options)
     if asked := models_used(manager.strategy):
         warnings.warn(
-            f"build_messages remembers nothing, so {' and '.join(asked)} may be asked anew at every "
-            "call; ContextManager.sync(messages) keeps what was answered",
+            f"build_messages has no memory, so {' and '.join(asked)} may be called again each time; "
+            "use ContextManager.sync(messages), which keeps earlier replies",
             StatelessWarning,
             stacklevel=2,
         )
@@ -337,7 +452,7 @@ def _to_message(copy: Message | dict[str, Any]) -> Message:
 
 
 def _parse_tokens(name: str, written: object, least: int) -> int:
-    """A number of tokens as people write one."""
+    """Parse a number of tokens, such as 16000 or "16k"."""
     value, unit = (parse_quantity(written) if isinstance(written, str) else (written, "")) or (
         None,
         "",
@@ -346,13 +461,16 @@ def _parse_tokens(name: str, written: object, least: int) -> int:
         number = float(value)
         if number.is_integer() and number >= least:
             return int(number)
-    raise SpecError(f"{name} is {written!r}; write tokens, {least} or more, as 16000 or '16k'")
+    raise SpecError(
+        f"Expected {name} as a number of tokens ({least} or more), such as 16000 or '16k', "
+        f"got {written!r}"
+    )
 
 
 def _default_reserve(known: Model, window: int) -> int:
-    """What to keep free for the reply where nobody says."""
+    """Return the default number of tokens kept for the reply."""
     apart = known.limit + known.max_output in _FULL_WINDOWS and known.limit not in _FULL_WINDOWS
     named = re.search("gpt-[5-9]|codex", f"{known.name} {known.listed_as}".lower())
     if apart and named and window <= known.limit:
-        return 0  # the reply has a room of its own
+        return 0  # the reply has a limit of its own
     return min(known.max_output, window // 10)

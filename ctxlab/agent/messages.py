@@ -1,7 +1,7 @@
-"""What a model says becomes a message that every provider takes back, whatever it said.
+"""Convert a model's replies and tool results to messages that every provider accepts.
 
-A conversation is sent again with each request, so one call with a name that no provider accepts, or
-with arguments that are no JSON, would make every later request fail.
+The conversation is sent again with each request. A single tool call with a name that no provider
+accepts, or with arguments that are not JSON, would make every later request fail.
 """
 
 from __future__ import annotations
@@ -28,22 +28,33 @@ __all__ = [
 ]
 
 LIMIT_MARKER = "\n\n[Tool call limit reached]"
-"""Stands after the partial answer of a turn in which the model was called as often as it may be."""
+"""Marks the answer of a turn that reached the limit of model calls."""
 
 CANCELLED_MARKER = "\n\n[Cancelled]"
-"""Stands after what the assistant had said when the user interrupted it."""
+"""Marks the partial answer of a turn that the user interrupted."""
 
 BROKEN_OFF_MARKER = "\n\n[The answer broke off]"
-"""Stands after what the assistant had said when its answer failed."""
+"""Marks the partial answer of a turn that failed."""
 
 EMPTY_ANSWER = "[The model gave an empty answer]"
-"""Stands for an answer without text and without calls, which providers refuse to be sent."""
+"""Replaces an answer without text and tool calls, which providers reject in a request."""
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def replace_surrogates(message: Message) -> Message:
-    """The message itself, unless a strategy that decodes JSON has put a lone surrogate into its text."""
+    """Replace lone surrogates in a message's text, which a strategy that decodes JSON may add.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    Message
+        The message itself if it has no lone surrogates.
+    """
     content = message.content
     if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
         return message
@@ -53,12 +64,23 @@ def replace_surrogates(message: Message) -> Message:
 def message_from_reply(
     reply: Reply, known_ids: Container[str]
 ) -> tuple[Message, tuple[ToolCall, ...]]:
-    """The assistant's message as it is kept, and its calls as they were meant.
+    """Convert a reply to the assistant's message to store and the tool calls to run.
 
-    Kept calls have ids that are not in ``known_ids`` (ids that the conversation already holds) and
-    differ from each other, names of the letters that providers allow, and one JSON object as
-    arguments. The calls as they were meant have these ids, and name and arguments as the model
+    The stored calls have unique ids, names of the characters that providers allow, and one JSON
+    object as arguments. The calls to run have the same ids, with name and arguments as the model
     wrote them.
+
+    Parameters
+    ----------
+    reply : Reply
+        The model's reply.
+    known_ids : container of str
+        Ids of tool calls that the conversation already contains; the new ids differ from them.
+
+    Returns
+    -------
+    tuple of Message and tuple of ToolCall
+        The message to store and the calls to run.
     """
     said = reply.message
     ids: set[str] = set()
@@ -89,13 +111,39 @@ def message_from_reply(
 
 
 def partial_answer(deltas: list[str], marker: str) -> Message | None:
-    """What was said before it was cut off, with the marker; None where nothing was."""
+    """Build the message for an answer that was cut off.
+
+    Parameters
+    ----------
+    deltas : list of str
+        Pieces of the text so far.
+    marker : str
+        Appended to the text.
+
+    Returns
+    -------
+    Message or None
+        The message; None if there is no text.
+    """
     text = repair_surrogates("".join(deltas))
     return Message("assistant", text + marker, time=time.time()) if text.strip() else None
 
 
 def result_message(call: ToolCall, result: ToolResult) -> Message:
-    """A tool's answer as the message that is kept and sent."""
+    """Build the message to store and send for a tool result.
+
+    Parameters
+    ----------
+    call : ToolCall
+        The call.
+    result : ToolResult
+        Its result.
+
+    Returns
+    -------
+    Message
+        The tool message.
+    """
     extra: dict[str, object] = {}
     if not result.ok:
         extra["is_error"] = True
@@ -110,7 +158,7 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
 
 
 def _ensure_json_object(arguments: str) -> str:
-    """Arguments as one JSON object, which some providers insist on; what is none stands in one."""
+    """Return the arguments as one JSON object, which some providers require; wrap other values."""
     try:
         value = parse_json(arguments) if arguments.strip() else {}
     except ValueError:
@@ -121,5 +169,5 @@ def _ensure_json_object(arguments: str) -> str:
 
 
 def _price_field(reply: Reply) -> dict[str, float]:
-    """The price, where one is known; it is kept and never sent."""
+    """Return the cost if it is known; it is stored and never sent."""
     return {"usd": reply.usd} if reply.usd and math.isfinite(reply.usd) else {}

@@ -1,7 +1,7 @@
-"""A plan is what an agent set out to do, step by step; it writes it down with a tool of its own.
+"""A tool with which an agent writes down its plan, step by step.
 
-Source: seed design "Workspace-scoped sessions": steps, the current one, and whether the work waits or
-is paused are stored with the session, so that it goes on from there.
+The session stores the steps, the current step, and whether the work waits or is paused, so that a
+resumed session continues from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ctxlab.sessions.base import AgentPlan
 __all__ = ["MAX_STEPS", "plan_tool"]
 
 MAX_STEPS = 50
-"""Steps of a plan at most."""
+"""Maximum number of steps in a plan."""
 
 _Steps = Annotated[list[str], Field(max_length=MAX_STEPS)]
 
@@ -26,28 +26,42 @@ _Steps = Annotated[list[str], Field(max_length=MAX_STEPS)]
 def plan_tool(
     get_plan: Callable[[], AgentPlan | None], set_plan: Callable[[AgentPlan | None], object]
 ) -> Tool:
-    """The tool ``update_plan``; ``get_plan`` gives the plan as it stands, ``set_plan`` keeps another.
+    """Build the tool ``update_plan``.
 
+    Parameters
+    ----------
+    get_plan : callable
+        Returns the current plan, or None.
+    set_plan : callable
+        Called with the new plan, or with None to drop it.
+
+    Returns
+    -------
+    Tool
+        The tool.
+
+    Examples
+    --------
     >>> plans = [None]
     >>> tool = plan_tool(lambda: plans[-1], plans.append)
     >>> tool.function(["read", "fix"], 2), plans[-1].current
     ('Step 2 of 2: fix', 1)
     >>> tool.function([], None), plans[-1]
-    ('There is no plan any more.', None)
+    ('The plan was dropped.', None)
     """
 
     def update_plan(steps: _Steps, current: Annotated[int, Field(ge=1)] | None = None) -> str:
-        """Writes down the plan of a longer task; call it again when a step is done or the plan changes.
+        """Write down the plan of a longer task; call it again when a step is done or the plan changes.
 
         Args:
-            steps: all steps in order, a short line each; none: the plan is dropped
-            current: the step that is being worked on, counted from 1; leave it out when all are done
+            steps: all steps in order, one short line each; an empty list drops the plan
+            current: the step in progress, counted from 1; leave it out when all steps are done
         """
         if current is not None and current > max(len(steps), 1):
-            raise ValueError(f"current is {current}, and there are {len(steps)} steps")
+            raise ValueError(f"current is {current}, but there are only {len(steps)} steps")
         if not steps:
             set_plan(None)
-            return "There is no plan any more."
+            return "The plan was dropped."
         place = None if current is None else current - 1
         set_plan(replace(get_plan() or AgentPlan(), steps=tuple(steps), current=place))
         if place is None:

@@ -1,7 +1,7 @@
-"""A live session is an agent whose conversation is stored as it goes: a message is on disk before
-anything is done that relies on it, so that a killed process loses nothing that was shown.
+"""Live sessions: agents whose conversation is stored as it proceeds.
 
-Source: seed design "Workspace-scoped sessions" (start, resume, flush at the end of a turn).
+A message is on disk before anything depends on it, so a killed process loses nothing that was
+shown.
 """
 
 from __future__ import annotations
@@ -25,24 +25,47 @@ __all__ = ["AgentSession", "TurnObserver"]
 
 _LOG = logging.getLogger("ctxlab.agent")
 _MAX_OPENING_MESSAGES = 4
-"how many messages at the beginning of a transcript are looked at for its system prompt"
+"number of messages at the start of a transcript that are searched for its system prompt"
 
 
 class TurnObserver(Protocol):
-    """Whoever is to know that a turn is over: ``ctxlab.sessions.BackgroundSummarizer``."""
+    """Receives the end of each turn, such as ``ctxlab.sessions.BackgroundSummarizer``."""
 
     def turn_completed(self, id: str) -> None:
-        """A turn of this session is stored whole."""
+        """Receive the end of a turn, after all of it was stored.
+
+        Parameters
+        ----------
+        id : str
+            Id of the session.
+        """
         ...
 
 
 class AgentSession:
-    """An agent and the session of a store that its conversation goes into.
+    """An agent and the stored session of its conversation.
 
-    Made by ``start`` or ``resume``, each with an agent that has said nothing yet. What was said is
-    appended at once; ``SessionStore.save`` follows at the end of a turn, however it ends. Where the
-    session has gone on elsewhere, in another process say, nothing more is stored: ``SessionConflict``,
-    once. It is the agent's ``ConversationObserver``.
+    Use ``start`` or ``resume`` with a new agent. Each message is appended to the store at once, and
+    ``SessionStore.save`` follows at the end of a turn, however it ends. If the session was
+    continued elsewhere, for instance in another process, ``SessionConflict`` is raised once and
+    nothing more is stored. The session is the agent's ``ConversationObserver``.
+
+    Parameters
+    ----------
+    store : SessionStore
+        The store.
+    id : str
+        Id of the session.
+    agent : Agent
+        The agent.
+    plan : AgentPlan, optional
+        Plan of the stored session.
+    file : str, optional
+        File of turns that name none.
+    summarizer : TurnObserver, optional
+        Called at the end of each turn.
+    stored_messages : int, optional
+        Number of messages in the store; None reads it from the store.
     """
 
     def __init__(
@@ -60,9 +83,7 @@ class AgentSession:
         self.id = id
         self.agent = agent
         self.file = file
-        "the file of turns that name none"
         self.summarizer = summarizer
-        "told of each turn that is over"
         self.closed = False
         self._stored_count = store.get(id).messages if stored_messages is None else stored_messages
         agent.attach(self, plan=plan)
@@ -88,7 +109,35 @@ class AgentSession:
         summarizer: TurnObserver | None = None,
         **create_options: Any,
     ) -> AgentSession:
-        """A new session; ``create_options``: what else ``SessionStore.create`` is told of it."""
+        """Create a session in the store.
+
+        Parameters
+        ----------
+        store : SessionStore
+            The store.
+        agent : Agent
+            An agent without a conversation.
+        title : str, optional
+            Title of the session.
+        file : str, optional
+            File of turns that name none.
+        agent_name : str, optional
+            Name of the agent, which is stored with the session.
+        summarizer : TurnObserver, optional
+            Called at the end of each turn.
+        **create_options : object
+            Further parameters of ``SessionStore.create``.
+
+        Returns
+        -------
+        AgentSession
+            The session.
+
+        Raises
+        ------
+        SpecError
+            If the agent already has a conversation.
+        """
         _raise_if_started(agent)
         session = store.create(
             title=title,
@@ -105,12 +154,34 @@ class AgentSession:
     def resume(
         cls, store: SessionStore, id: str, agent: Agent, *, summarizer: TurnObserver | None = None
     ) -> AgentSession:
-        """A stored session goes on where it was left, whatever its length.
+        """Continue a stored session where it was left, whatever its length.
 
-        The agent begins with its system prompt, or the stored one where it has none; one message of the
-        engine's with summary and plan, which is stored nowhere; and the newest messages. Calls that a
-        crash left without a result are answered in the store. Turns keep their numbers. Raises
-        ``UnknownSession``.
+        The agent starts with its system prompt, or with the stored one if it has none. Then follow
+        a message with summary and plan, which is not stored, and the newest messages. Tool calls
+        that a crash left without a result get one in the store. Turns keep their numbers.
+
+        Parameters
+        ----------
+        store : SessionStore
+            The store.
+        id : str
+            Id of the session.
+        agent : Agent
+            An agent without a conversation.
+        summarizer : TurnObserver, optional
+            Called at the end of each turn.
+
+        Returns
+        -------
+        AgentSession
+            The session.
+
+        Raises
+        ------
+        SpecError
+            If the agent already has a conversation.
+        UnknownSession
+            If the store has no such session.
         """
         _raise_if_started(agent)
         session = store.get(id)
@@ -131,12 +202,12 @@ class AgentSession:
 
     @property
     def session(self) -> Session:
-        """What the store knows of the session now."""
+        """The session as the store knows it now."""
         return self.store.get(self.id)
 
     @property
     def plan(self) -> AgentPlan | None:
-        """What the agent set out to do and where it stands; setting it stores it."""
+        """The agent's plan and its current step; setting it stores it."""
         return self.agent.plan
 
     @plan.setter
@@ -144,9 +215,26 @@ class AgentSession:
         self.agent.set_plan(plan)
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
-        """``Agent.stream``, stored as it goes; the turn is saved before ``TurnFinished`` comes.
+        """Run ``Agent.stream`` and store the turn; it is saved before ``TurnFinished`` is yielded.
 
-        A session that was closed or archived meanwhile is active again.
+        A session that was closed or archived in the store becomes active again.
+
+        Parameters
+        ----------
+        text : str
+            The user's message.
+        file : str, optional
+            File that the user has open; None uses the session's file.
+
+        Returns
+        -------
+        generator of AgentEvent
+            Events of the turn.
+
+        Raises
+        ------
+        SessionError
+            If this ``AgentSession`` was closed.
         """
         self._raise_if_closed()
         turn = self.agent.stream(text, file=self.file if file is None else file)
@@ -155,20 +243,31 @@ class AgentSession:
         return self._stream_and_save(turn)
 
     def run(self, text: str, *, file: str | None = None) -> TurnResult:
-        """The whole turn: what came of it once all its events are over."""
+        """Run a turn to its end; see ``stream``.
+
+        Parameters
+        ----------
+        text : str
+            The user's message.
+        file : str, optional
+            File that the user has open; None uses the session's file.
+
+        Returns
+        -------
+        TurnResult
+            Result of the turn.
+        """
         return collect_result(self.stream(text, file=file))
 
     def close(self) -> None:
-        """Ends a turn that was left in the middle, and closes the session; it can be resumed."""
+        """End a turn that was left in the middle and close the session; it can be resumed."""
         self.agent.cancel()
         if self.closed:
             return
         self.store.save(self.id, plan=self.plan)
-        if self.session.status == "active":  # and was not archived meanwhile
+        if self.session.status == "active":  # it may have been archived in the meantime
             self.store.set_status(self.id, "closed")
         self.closed = True
-
-    # --- storing -------------------------------------------------------------------------------
 
     def _stream_and_save(
         self, turn: Generator[AgentEvent, None, None]
@@ -177,24 +276,35 @@ class AgentSession:
         try:
             for event in turn:
                 if isinstance(event, TurnFinished):
-                    saved = True  # once: where it is interrupted or fails, a resume reads what is stored
+                    saved = True  # do not repeat a failed save: a resume reads the stored messages
                     self.agent.mark_plan(awaiting_continuation=event.result.finish == "limit")
                     self.store.save(self.id, plan=self.plan)
                     if self.summarizer is not None:
                         self.summarizer.turn_completed(self.id)
                 yield event
         finally:
-            turn.close()  # which answers what is open, before the window is saved
+            turn.close()  # answers open tool calls, so do it before saving
             if not saved and not self.closed:
                 self.agent.mark_plan(paused=True)
                 try:
                     self.store.save(self.id, plan=self.plan)
                 except Exception:
-                    # What ended the turn goes on to the caller; all its messages are stored.
-                    _LOG.exception("session %s: an interrupted turn could not be saved", self.id)
+                    # The caller gets the error that ended the turn; all its messages are stored.
+                    _LOG.exception("session %s: cannot save an interrupted turn", self.id)
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        """Appends messages to the stored session, before the agent relies on them."""
+        """Append messages to the stored session, before they take effect.
+
+        Parameters
+        ----------
+        messages : tuple of Message
+            The messages, in order.
+
+        Raises
+        ------
+        SessionConflict
+            If the session was continued elsewhere.
+        """
         self._raise_if_closed()
         try:
             self.store.append(self.id, *messages, expected_position=self._stored_count)
@@ -204,33 +314,50 @@ class AgentSession:
         self._stored_count += len(messages)
 
     def on_plan(self, plan: AgentPlan | None) -> None:
-        """Stores a plan, before the agent relies on it."""
+        """Store a plan, before it takes effect.
+
+        Parameters
+        ----------
+        plan : AgentPlan or None
+            The new plan; None if there is none.
+        """
         self._raise_if_closed()
         self.store.save(self.id, plan=plan)
 
     def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a stored turn in full; turns count from 1."""
+        """Return all messages of a stored turn.
+
+        Parameters
+        ----------
+        number : int
+            Number of the turn, from 1.
+
+        Returns
+        -------
+        list of dict
+            Messages in OpenAI's format.
+        """
         return [message.to_dict() for message in self.store.read_turn(self.id, number)[1]]
 
     def _raise_if_closed(self) -> None:
         if self.closed:
-            raise SessionError(f"session {self.id!r} was closed: resume it to go on")
+            raise SessionError(f"session {self.id!r} is closed; resume it to continue")
 
 
 def _raise_if_started(agent: Agent) -> None:
     if agent.has_started or agent.observer is not None:
-        raise SpecError("the agent has a conversation already: give a new agent")
+        raise SpecError("the agent already has a conversation; use a new agent")
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
-    """The agent knows of the session what a resume gives, each turn under its number."""
+    """Load the resumed conversation into the agent and keep the numbers of its turns."""
     opening: list[Message] = []
     if agent.system is None:
         stored = store.read_messages(id, 0, _MAX_OPENING_MESSAGES)
         opening += takewhile(lambda message: message.role == "system", stored)
     recent = [message for message in resumed.recent if message.role != "system"]
     if not recent and not resumed.summary:
-        return  # nothing was said: the system prompt is stored with the first turn
+        return  # no messages yet: the system prompt is stored with the first turn
     agent.load_history(build_resumed_messages(replace(resumed, recent=(*opening, *recent))))
     numbers, counted = TurnCounter(), 0
     for message in recent:
@@ -240,7 +367,7 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
 
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
-    """The results that a crash left out, of the newest calls of a transcript."""
+    """Return results for the newest tool calls of a transcript that a crash left without one."""
     last: MessageUnit | None = None
     for message in store.read_turn(id, store.count_turns(id))[1]:
         if message.role == "tool":

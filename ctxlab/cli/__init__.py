@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print."""
+"""The command line: each command parses its options, calls one function and prints the result."""
 
 from ctxlab.cli.app import app, main
 

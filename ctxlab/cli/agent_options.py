@@ -1,4 +1,4 @@
-"""The agent of a chat and of the HTTP server is made of the same options, and told the same."""
+"""Options and construction of the agent that the chat and the HTTP server share."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 MODEL_ENV_VAR = "CTXLAB_MODEL"
-"""The variable that names the model where ``--model`` does not."""
+"""The environment variable that names the model if ``--model`` does not."""
 
 AgentModel: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="Who answers [what CTXLAB_MODEL says]."),
+    typer.Option("--model", "-m", metavar="MODEL", help="Model that answers [$CTXLAB_MODEL]."),
 ]
 AgentStrategy: TypeAlias = Annotated[
     str | None,
@@ -44,7 +44,7 @@ AgentStrategy: TypeAlias = Annotated[
         "--strategy",
         "-s",
         metavar="STRATEGY",
-        help="How the context is managed, such as 'tool_stubs | rolling_summary | panic'.",
+        help="Context strategy, such as 'tool_stubs | rolling_summary | panic'.",
     ),
 ]
 AgentLimit: TypeAlias = Annotated[
@@ -52,27 +52,27 @@ AgentLimit: TypeAlias = Annotated[
     typer.Option("--limit", "-l", metavar="N", help="Context window (16000, 16k) [the model's]."),
 ]
 MaxIterations: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Calls of the model in a turn at most.")
+    int, typer.Option(metavar="N", min=1, help="Most model calls in one turn.")
 ]
 ReadOnly: TypeAlias = Annotated[
-    bool, typer.Option("--read-only", help="No tool that writes or runs commands.")
+    bool, typer.Option("--read-only", help="Give the agent no tool that writes or runs commands.")
 ]
 KeepEnv: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--keep-env",
         metavar="NAME",
-        help="A variable that commands inherit though its name contains KEY, TOKEN, SECRET, PASSWORD, "
-        "PASSWD or CREDENTIAL; may be repeated.",
+        help="Let commands inherit this environment variable although its name contains KEY, TOKEN, "
+        "SECRET, PASSWORD, PASSWD or CREDENTIAL. May be repeated.",
     ),
 ]
-NoTools: TypeAlias = Annotated[bool, typer.Option("--no-tools", help="No tools at all.")]
+NoTools: TypeAlias = Annotated[bool, typer.Option("--no-tools", help="Give the agent no tools.")]
 SummaryModel: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODEL",
-        help="Writes contents, titles and the summary that a resume begins with [none: they are "
-        "extracted].",
+        help="Model that writes the table of contents, titles and the summary of a resumed session "
+        "[none: they are extracted].",
     ),
 ]
 
@@ -95,7 +95,36 @@ def make_agent(
     no_tools: bool = False,
     keep_env: Sequence[str] = (),
 ) -> Agent:
-    """An agent with the tools of a folder, whose managed processes are its own (``agent.processes``)."""
+    """Return an agent with the tools of a folder and a process manager of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that the tools work in.
+    model : str
+        The model that answers.
+    client : Client
+        The client that calls it.
+    strategy : str, optional
+        Text of the context strategy; None takes the agent's default.
+    limit : str, optional
+        Context window, such as ``"16k"``; None takes the model's.
+    reserve : int, optional
+        Tokens kept for the reply.
+    max_iterations : int
+        Most model calls in one turn.
+    read_only : bool
+        Leave out tools that write or run commands.
+    no_tools : bool
+        Leave out all tools.
+    keep_env : sequence of str
+        Environment variables that commands inherit although their names look secret.
+
+    Returns
+    -------
+    Agent
+        The agent; its processes are in ``agent.processes``.
+    """
     from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
     from ctxlab.agent.tools.processes import ProcessManager
     from ctxlab.agent.tools.workspace import workspace_tools
@@ -117,21 +146,54 @@ def make_agent(
 
 
 def resolve_workspace(path: str | Path) -> Path:
-    """A folder that is there, with links followed; ``SpecError`` for anything else."""
+    """Return an existing folder with links followed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder; ``~`` is expanded.
+
+    Returns
+    -------
+    Path
+        The absolute path.
+
+    Raises
+    ------
+    SpecError
+        If it is not an existing folder.
+    """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise SpecError(f"{path}: is no folder; --workspace takes one that is there")
+        raise SpecError(f"--workspace: {path} is not a folder; name an existing one")
     return folder
 
 
 def model_from_option_or_env(model: str | None) -> str | None:
-    """The model of the option, else of the environment."""
+    """Return the model of the option, or that of the environment.
+
+    Parameters
+    ----------
+    model : str, optional
+        The value of the option.
+
+    Returns
+    -------
+    str or None
+        The model; None if neither names one.
+    """
     return model or os.environ.get(MODEL_ENV_VAR) or None
 
 
 def missing_model_error() -> SpecError:
-    """What is raised where nobody named one."""
+    """Return the error to raise if no model was named.
+
+    Returns
+    -------
+    SpecError
+        The error.
+    """
     return SpecError(
-        f"no model is named: add --model gpt-5-mini, say, or set {MODEL_ENV_VAR}; any that litellm "
-        "knows will do"
+        f"no model named: add --model gpt-5-mini (or any model that litellm knows), or set "
+        f"{MODEL_ENV_VAR}"
     )

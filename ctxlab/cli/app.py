@@ -1,6 +1,7 @@
-"""``ctxlab`` is one small program: each command is a file, and failures are caught here alone.
+"""The ``ctxlab`` program: it registers the commands and turns failures into one sentence.
 
-Commands import what they need when they run, so that ``ctxlab --help`` answers at once.
+Each command is one file in ``ctxlab/cli/commands``. Commands import what they need when they run, so
+that ``ctxlab --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -49,24 +50,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("eval", short_help="Replay recordings and measure every request.")(eval.command)
-app.command("compare", short_help="Say how strategies differ, and how sure that is.")(
-    compare.command
-)
+app.command("compare", short_help="Compare strategies, with intervals.")(compare.command)
 app.command("tune", short_help="Search the parameters of strategies.")(tune.command)
-app.command("gate", short_help="Check strategies against their budgets.")(gate.command)
-app.command("canaries", short_help="Plant facts and see which are kept.")(canaries.command)
+app.command("gate", short_help="Check strategies against budgets, for CI.")(gate.command)
+app.command("canaries", short_help="Plant facts and measure which are kept.")(canaries.command)
 app.command("next-action", short_help="Ask a model for the next tool call.")(next_action.command)
 app.command("probe", short_help="Ask a model the questions of recordings.")(probe.command)
 app.command("chat", short_help="Talk with an agent about a folder.")(chat.command)
-app.command("describe", short_help="Say what recordings hold.")(describe.command)
+app.command("describe", short_help="Summarize what recordings contain.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
-app.command("calibrate", short_help="Learn from bills how a model counts.")(calibrate.command)
+app.command("calibrate", short_help="Fit token counts to a provider's bills.")(calibrate.command)
 app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(lists.formats)
-app.command("metrics", short_help="List what is measured.")(lists.metrics)
-app.add_typer(datasets.app, name="datasets", short_help="List and fetch published recordings.")
-app.add_typer(sessions.app, name="sessions", short_help="List, read and search kept chats.")
-app.add_typer(serve.app, name="serve", short_help="Serve sessions, by MCP or HTTP.")
+app.command("metrics", short_help="List the metrics.")(lists.metrics)
+app.add_typer(datasets.app, name="datasets", short_help="List and fetch public recordings.")
+app.add_typer(sessions.app, name="sessions", short_help="List, read and search stored chats.")
+app.add_typer(serve.app, name="serve", short_help="Serve sessions by MCP or HTTP.")
 
 
 def _print_version(requested: bool) -> None:
@@ -85,22 +84,33 @@ def _main_callback(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Which context strategy should an agent use, what does it save, and what does it forget?
+    """Find out which context strategy an agent should use, what it saves and what it forgets.
 
     ctxlab replays recorded conversations through context strategies and measures every request.
-    It works offline and calls no model, unless a strategy names one. Begin with: ctxlab eval.
-    ctxlab chat is an agent on the same strategies, whose sessions are recordings.
+    It works offline and calls no model, unless a strategy names one. Start with: ctxlab eval.
+
+    ctxlab chat runs an agent with the same strategies. Its sessions can be evaluated as recordings.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code and never shows a traceback.
+    """Run the command line and return its exit code.
 
-    0: done. 1: a check was made and does not hold (``ctxlab gate``). 2: bad input or an unexpected
-    failure, in one sentence; ``CTXLAB_DEBUG=1`` shows the traceback. 130: cancelled, by SIGINT or
-    SIGTERM.
+    Failures are printed as one sentence; the environment variable ``CTXLAB_DEBUG=1`` shows the
+    traceback too.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; None takes those of the process.
+
+    Returns
+    -------
+    int
+        0: success. 1: a check failed (``ctxlab gate``). 2: bad input or an unexpected failure. 130:
+        cancelled by SIGINT or SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -123,19 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except Exception as error:
             return _report_failure(error, sys.argv[1:] if argv is None else argv)
-    if code == _EXIT_CANCELLED:  # which some versions of typer return and others raise
+    if code == _EXIT_CANCELLED:  # some versions of typer return it, others raise
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
 @functools.cache
 def _build_command() -> Any:
-    """The parser of all commands, which takes a while to make."""
+    """Return the parser of all commands; building it is slow, so it is cached."""
     return typer.main.get_command(app)
 
 
 def _add_current_folder_to_path() -> None:
-    """A strategy of one's own is imported from the current folder, after all that is installed."""
+    """Let users name strategies of the current folder; installed modules take precedence."""
     if "" not in sys.path:
         sys.path.append("")
 
@@ -146,20 +156,20 @@ def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     if isinstance(error, CtxlabError):
         print_note(str(error))
         return _EXIT_FAILED
-    if hasattr(error, "format_message"):  # how the parser of the command line complains
+    if hasattr(error, "format_message"):  # an error of click's parser
         message = one_line(error.format_message()).rstrip(".")
-        print_note(f"{message}; {_command_path(error, argv)} --help shows what there is")
+        print_note(f"{message}; see {_command_path(error, argv)} --help")
         return _EXIT_FAILED
     if isinstance(error, OSError) and error.filename is not None:
         print_note(f"{error.filename}: {error.strerror}")
         return _EXIT_FAILED
     message = f": {error}" if str(error) else ""
-    print_note(f"unexpected {type(error).__name__}{message} (CTXLAB_DEBUG=1 shows where)")
+    print_note(f"unexpected {type(error).__name__}{message} (CTXLAB_DEBUG=1 shows the traceback)")
     return _EXIT_FAILED
 
 
 def _command_path(error: Exception, argv: Sequence[str]) -> str:
-    """The command that was meant, whose help says what it takes."""
+    """Return the command whose help explains the error."""
     if context := getattr(error, "ctx", None):
         return str(context.command_path)
     known: Any = typer.main.get_command(app)

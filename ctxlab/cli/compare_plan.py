@@ -1,4 +1,4 @@
-"""What ``ctxlab compare`` replays of data: the very strategies and limits that were named."""
+"""The plan of ``ctxlab compare``: which strategies are replayed within which limits."""
 
 from __future__ import annotations
 
@@ -25,33 +25,66 @@ __all__ = [
 
 
 class StrategyChoice(NamedTuple):
-    """A strategy as text and the limit that it is replayed within."""
+    """A strategy and the limit that it is replayed within."""
 
     strategy: str
+    "text of the strategy"
     limit: int | float | None
-    "None: each of the experiment's"
+    "limit in tokens or as a share; None takes each limit of the experiment"
 
 
 class ComparePlan(NamedTuple):
-    """What is replayed, and what of it is compared."""
+    """The experiment to replay and the choices to compare."""
 
     spec: Spec
+    "the experiment, which may replay more combinations than are compared"
     choices: list[StrategyChoice]
+    "the strategies to compare"
     common_limits: tuple[int | float, ...] = ()
-    "limits of those that name none"
+    "limits of the choices that name none"
 
 
 def format_choice(choice: StrategyChoice) -> str:
-    """As it is typed: what ``split_limit`` reads."""
+    """Return a choice as users type it, such as ``full @ 16000``; ``split_limit`` reads it back.
+
+    Parameters
+    ----------
+    choice : StrategyChoice
+        The choice.
+
+    Returns
+    -------
+    str
+        The strategy, followed by its limit if it has one.
+    """
     return choice.strategy if choice.limit is None else f"{choice.strategy} @ {choice.limit}"
 
 
 def plan_comparison(
     path: str, choices: Sequence[str], spec_changes: dict[str, Any], match_tokens: bool
 ) -> ComparePlan:
-    """The experiment that replays the choices; ``match_tokens``: limits are to be found.
+    """Return the plan that replays the choices.
 
-    Raises ``SpecError`` where there is nothing to compare.
+    Parameters
+    ----------
+    path : str
+        Data, an experiment file or a saved run.
+    choices : sequence of str
+        Strategies, each optionally with ``@ LIMIT``.
+    spec_changes : dict
+        Fields of the experiment that options replace.
+    match_tokens : bool
+        Leave the limits of all but the first strategy to ``find_equal_token_limits``.
+
+    Returns
+    -------
+    ComparePlan
+        The plan.
+
+    Raises
+    ------
+    SpecError
+        If there are fewer than two different choices, or if options contradict them.
     """
     from msgspec.structs import replace
 
@@ -63,17 +96,18 @@ def plan_comparison(
     if match_tokens:
         return _plan_equal_tokens(spec, choices_at_limits, "limits" in spec_changes)
     if not without_limit and "limits" in spec_changes:
-        raise SpecError("-l is for strategies that name no limit, and each of these names its own")
+        raise SpecError(
+            "--limit has no effect: each strategy names its own limit; remove --limit or an @ LIMIT"
+        )
     common = tuple(parse_limit(limit) for limit in spec.limits) if without_limit else ()
-    if (
-        len(choices_at_limits) == 1 and without_limit
-    ):  # one strategy is compared with itself, limit with limit
+    # A single strategy is compared with itself at each of the limits.
+    if len(choices_at_limits) == 1 and without_limit:
         choices_at_limits = [
             StrategyChoice(choices_at_limits[0].strategy, limit) for limit in common
         ]
     if len(dict.fromkeys(choices_at_limits)) < 2:
         raise SpecError(
-            "name the strategies to compare, at least two of them, or one at two limits"
+            "nothing to compare: name at least two strategies, or one strategy and two limits"
         )
     own = [each.limit for each in choices_at_limits if each.limit is not None]
     limits = tuple(dict.fromkeys([*common, *own]))
@@ -85,12 +119,14 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
 
     first, *others = choices
     if any(each.limit is not None for each in others):
-        raise SpecError("--equal-tokens finds the limits of all but the first: leave out their @")
+        raise SpecError(
+            "--equal-tokens finds the limits of all strategies but the first; remove their @ LIMIT"
+        )
     if not others:
-        raise SpecError("name the strategies to compare, at least two of them")
+        raise SpecError("nothing to compare: --equal-tokens needs at least two strategies")
     if (first.limit is not None and has_limits) or (first.limit is None and len(spec.limits) > 1):
         raise SpecError(
-            "--equal-tokens: name one limit, which is that of the first strategy: -l 64k"
+            "--equal-tokens: expected one limit, for the first strategy; write for example -l 64k"
         )
     limit = parse_limit(spec.limits[0]) if first.limit is None else first.limit
     return ComparePlan(
@@ -99,7 +135,20 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
-    """The plan with a limit for each strategy under which all send as many tokens."""
+    """Find a limit for each strategy so that all of them send equally many tokens.
+
+    Parameters
+    ----------
+    plan : ComparePlan
+        A plan whose first choice has a limit.
+    progress : bool, optional
+        Show progress bars; None shows them on a terminal only.
+
+    Returns
+    -------
+    ComparePlan
+        The plan with a limit for each choice.
+    """
     from msgspec.structs import replace
 
     from ctxlab.evaluation.comparison.equal_tokens import find_equal_tokens_limit
@@ -130,15 +179,28 @@ def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> Compare
         )
         found.append(StrategyChoice(other.strategy, equal.limit))
         print_note(
-            f"{other.strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens a request, "
-            f"{first.strategy} within {limit:,.6g} {wanted:,.0f}"
+            f"{other.strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per request; "
+            f"{first.strategy} within {limit:,.6g} sends {wanted:,.0f}"
         )
     limits = tuple(dict.fromkeys(each.limit for each in found if each.limit is not None))
     return ComparePlan(replace(spec, limits=limits), found)
 
 
 def select_choices(results: Results, plan: ComparePlan) -> Results:
-    """A run of every strategy within every limit, less what was not asked for."""
+    """Return results without the combinations of strategy and limit that are not compared.
+
+    Parameters
+    ----------
+    results : Results
+        Results of every strategy within every limit.
+    plan : ComparePlan
+        The plan.
+
+    Returns
+    -------
+    Results
+        The results of the plan's choices.
+    """
     from ctxlab.evaluation.results import Results
     from ctxlab.strategies import parse_strategy
 

@@ -1,4 +1,4 @@
-"""A date is read as people write one, and shown in the local time of whoever looks."""
+"""Parse dates as people write them and format times in the local time zone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,31 @@ _DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
 
 
 def parse_date(text: str, now: datetime | None = None) -> float:
-    """Seconds since 1970 of a date as people write it.
+    """Return the seconds since 1970 of a date as people write it.
 
-    A day (``2026-11-22``, ``today``, ``yesterday``) is its first moment; with a time it is that moment
-    (``2026-11-22 10:30``); both are local unless a zone is said (``2026-11-22T10:30Z``). ``7d``, ``12h``
-    and ``2w`` are so long ago. ``now`` is what the time is. Raises ``SpecError`` for anything else.
+    A day (``2026-11-22``, ``today``, ``yesterday``) means its first moment. A time may follow
+    (``2026-11-22 10:30``). Both are local unless a zone is given (``2026-11-22T10:30Z``). ``12h``,
+    ``7d`` and ``2w`` mean that many hours, days or weeks ago.
 
+    Parameters
+    ----------
+    text : str
+        The date.
+    now : datetime, optional
+        The current time; None asks the clock.
+
+    Returns
+    -------
+    float
+        Seconds since 1970.
+
+    Raises
+    ------
+    SpecError
+        If the text is not a date.
+
+    Examples
+    --------
     >>> from datetime import UTC
     >>> now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
     >>> parse_date("12h", now) - now.timestamp(), parse_date("2026-11-22T10:30Z") - now.timestamp()
@@ -37,16 +56,28 @@ def parse_date(text: str, now: datetime | None = None) -> float:
         if _DATE_PATTERN.fullmatch(text.strip()):
             return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
-        pass  # a day that no calendar has
+        pass  # such as 2026-02-30
     raise SpecError(
-        f"{text!r} is not a date; write 2026-11-22, '2026-11-22 10:30', today, yesterday, or 7d, 12h or "
-        "2w for so long ago"
+        f"expected a date, got {text!r}; write 2026-11-22, '2026-11-22 10:30', today, yesterday, or an "
+        "age: 12h, 7d, 2w"
     )
 
 
 def format_time(seconds: float | None) -> str:
-    """A moment in local time, to the minute; a dash where it is not known.
+    """Return a time as local date and time, to the minute.
 
+    Parameters
+    ----------
+    seconds : float, optional
+        Seconds since 1970; None or 0 if unknown.
+
+    Returns
+    -------
+    str
+        The time, or a dash if unknown.
+
+    Examples
+    --------
     >>> len(format_time(1_795_343_400.0)), format_time(None), format_time(0)
     (16, '–', '–')
     """

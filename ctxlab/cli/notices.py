@@ -1,4 +1,4 @@
-"""What is remarked of a run goes to standard error: whom it asks, what it took, what it leaves out."""
+"""Notes about a run on standard error: models it calls, what they cost, what is left out."""
 
 from __future__ import annotations
 
@@ -26,25 +26,31 @@ __all__ = [
 
 
 def note_strategy_models(spec: Spec) -> None:
-    """Nobody should be surprised by a bill, or by a key that is missing."""
+    """Note which models the strategies call, before they are billed.
+
+    Parameters
+    ----------
+    spec : Spec
+        The experiment; its strategies name at least one model.
+    """
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
     names = ", ".join(spec.strategy_models)
     if spec.calls == "replay":
-        print_note(
-            f"the answers of {names} are those kept in {DEFAULT_CACHE_FOLDER}; nothing is asked"
-        )
+        print_note(f"answers of {names} are read from {DEFAULT_CACHE_FOLDER}; no model is called")
     else:
         kept = (
-            "all are asked anew" if spec.calls == "record" else "what is there is not asked again"
+            "every call is made again"
+            if spec.calls == "record"
+            else "answers that are already there are reused"
         )
         print_note(
-            f"strategies ask {names}; the answers are kept in {DEFAULT_CACHE_FOLDER}, and {kept}"
+            f"strategies call {names}; answers are stored in {DEFAULT_CACHE_FOLDER}, and {kept}"
         )
     if unpriced := [name for name in spec.strategy_models if _is_unpriced(name)]:
         verb = "has" if len(unpriced) == 1 else "have"
         print_note(
-            f"{', '.join(unpriced)} {verb} no known price: costs that include it are shown as –"
+            f"{', '.join(unpriced)} {verb} no known price; costs that include it are shown as –"
         )
 
 
@@ -52,55 +58,83 @@ def _is_unpriced(model: str) -> bool:
     from ctxlab.tokens.models import find_model
 
     known = find_model(model)
-    # What an embedding costs is known where it is asked for: models here are those that chat.
-    return not known.prices.known and "under embedding" not in (known.warning or "")
+    # The price table here lists chat models only; embedding models are priced by their own client.
+    return not known.prices.known and "with mode embedding" not in (known.warning or "")
 
 
 def note_strategy_calls(manifest: dict[str, Any]) -> None:
-    """What the strategies' own calls took, model by model, and that what is kept costs nothing."""
+    """Note the calls, tokens and cost of the strategies' own model calls, one line per model.
+
+    Parameters
+    ----------
+    manifest : dict
+        The manifest of the run.
+    """
     from ctxlab.cli.render.format import format_count
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
     for model, took in manifest["calls"].items():
         calls, cached, usd = took["calls"], took["cached"], took["usd"]
-        said = f"asked {model} {pluralize(calls, 'time')}"
+        said = f"called {model} {pluralize(calls, 'time')}"
         if cached == calls:
-            print_note(
-                f"{said}: all answers came from {DEFAULT_CACHE_FOLDER}, and nothing was billed"
-            )
+            print_note(f"{said}: all answers came from {DEFAULT_CACHE_FOLDER}; nothing was billed")
             continue
-        price = "at no known price" if usd is None else f"${usd:,.{2 if usd >= 1 else 4}f}"
+        price = "price unknown" if usd is None else f"${usd:,.{2 if usd >= 1 else 4}f}"
         new = f"{format_count(took['tokens'])} tokens, {price}"
         print_note(f"{said} ({pluralize(cached, 'answer')} from {DEFAULT_CACHE_FOLDER}): {new}")
 
 
 def note_counting_model(recordings: list[dict[str, Any]], model: str | None) -> None:
-    """Say by which models recordings were counted and priced, unless all are of the one named."""
+    """Note which models recordings were counted and priced for, unless all are of the named one.
+
+    Parameters
+    ----------
+    recordings : list of dict
+        The recordings of a manifest.
+    model : str, optional
+        The model that was named for all recordings.
+    """
     from ctxlab.tokens.model_choice import explain_models
 
     if model is None:
-        print_note(f"{explain_models(recordings)}; --model NAME takes one for all")
+        print_note(f"{explain_models(recordings)}; --model NAME uses one model for all")
     elif any(recording["model"] not in (None, model) for recording in recordings):
         print_note(explain_models(recordings, model))
 
 
 def note_missing_metrics(spec: Spec, results: Results) -> None:
-    """What was to be measured by name, and of which these recordings hold nothing."""
+    """Note metrics that were asked for by name but have no data in these recordings.
+
+    Parameters
+    ----------
+    spec : Spec
+        The experiment.
+    results : Results
+        Its results.
+    """
     from ctxlab.evaluation.metrics import METRICS
 
     named = spec.metrics if set(spec.metrics) < set(METRICS) else ()
     for metric, column, why in (
-        ("probes", "questions", "no recording holds a question: LoCoMo and LongMemEval do, and so do "
-         "native recordings with probes"),
-        ("canaries", "canaries", "no recording holds a canary: ctxlab canaries plants them, and "
-         "--write keeps what it planted"),
+        ("probes", "questions", "no recording contains probes, so they were not measured; LoCoMo, "
+         "LongMemEval and native recordings with probes have them"),
+        ("canaries", "canaries", "no recording contains canaries, so they were not measured; plant "
+         "some with ctxlab canaries --write DIR"),
     ):  # fmt: skip
         if metric in named and not results.requests[column].any():
             print_note(why)
 
 
 def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None:
-    """What was billed beyond the log takes room in every real window."""
+    """Note how many billed tokens are missing from the logs, since real windows must fit them.
+
+    Parameters
+    ----------
+    recordings : list of dict
+        The recordings of a manifest.
+    reserve : int
+        Tokens that are already kept free.
+    """
     from ctxlab.cli.render.format import format_count
 
     known = [recording["unlogged"] for recording in recordings if recording["unlogged"] is not None]
@@ -108,33 +142,47 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
     if middle > max(1000, reserve):
         tokens = format_count(middle)
         print_note(
-            f"about {tokens} tokens of each billed request are in no log (system prompt, tool "
-            f"definitions) and in no figure here: --reserve {tokens} keeps room for them"
+            f"about {tokens} tokens of each billed request (system prompt, tool definitions) are "
+            f"missing from the logs and from all figures; --reserve {tokens} keeps room for them"
         )
 
 
 def note_suspect_recordings(recordings: list[dict[str, Any]]) -> None:
-    """Warn of recordings whose tool calls were probably not read."""
+    """Warn about recordings whose tool calls were probably not read.
+
+    Parameters
+    ----------
+    recordings : list of dict
+        The recordings of a manifest.
+    """
     warned = [(each["recording"], each["warning"]) for each in recordings if each.get("warning")]
     for name, warning in warned[:3]:
         print_note(f"warning: {name} was probably not read in full: {warning}; see ctxlab describe")
     if len(warned) > 3:
-        print_note(f"warning: so were {len(warned) - 3:,} more recordings")
+        print_note(f"warning: the same applies to {len(warned) - 3:,} more recordings")
 
 
 def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None:
-    """A repeated run says whether it saw the conversations that the saved one saw."""
+    """Note whether a repeated run used the same recordings as the saved run.
+
+    Parameters
+    ----------
+    run : Path
+        Folder or manifest file of the saved run.
+    recordings : list of dict
+        The recordings of the new run's manifest.
+    """
     from ctxlab.evaluation.results import MANIFEST_FILE
 
     manifest = run / MANIFEST_FILE if run.is_dir() else run
     before = parse_json(manifest.read_bytes()).get("recordings", [])
     known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, recordings))
     if known == seen:
-        print_note(f"the {len(seen)} recordings are those of {run}")
+        print_note(f"the {len(seen)} recordings are the same as in {run}")
     else:
         changed = sum(seen.get(id) != digest for id, digest in known.items())
         new = len(seen.keys() - known.keys())
         print_note(
-            f"warning: the recordings are not those of {run}: of its {len(known)}, {changed} "
-            f"changed or are gone, and {new} are new"
+            f"warning: the recordings differ from those of {run}: of its {len(known)}, {changed} "
+            f"changed or are gone; {new} are new"
         )

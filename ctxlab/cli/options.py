@@ -1,4 +1,4 @@
-"""Options that several commands take stand here once: which recordings to read, and how."""
+"""Options that several commands share: which recordings to read, and how."""
 
 from __future__ import annotations
 
@@ -40,17 +40,23 @@ Paths: TypeAlias = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH…",
-        help="Recordings: files, folders, globs, addresses (s3://…, zip://*::logs.zip), "
-        "bundled:NAME, dataset:NAME.",
+        help="Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
+        "dataset:NAME.",
     ),
 ]
 FormatName: TypeAlias = Annotated[
     str | None,
-    typer.Option("--format", metavar="NAME", help="Read the recordings as this format."),
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Format of the recordings, as listed by ctxlab formats [detected].",
+    ),
 ]
 OnErrorPolicy: TypeAlias = Annotated[
     str | None,
-    typer.Option("--on-error", metavar="raise|skip", help="What a broken line does [raise]."),
+    typer.Option(
+        "--on-error", metavar="raise|skip", help="Stop at a broken line, or skip it [raise]."
+    ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
@@ -58,16 +64,16 @@ Where: TypeAlias = Annotated[
         "--where",
         "-w",
         metavar="CONDITION",
-        help="Only recordings such as messages>=50, tokens>=20k, model=claude*, id=a/*. May be "
-        "repeated: all must hold.",
+        help="Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
+        "May be repeated; all conditions must hold.",
     ),
 ]
 Sample: TypeAlias = Annotated[
-    int | None, typer.Option("--sample", metavar="N", help="Draw N of them at random.")
+    int | None, typer.Option("--sample", metavar="N", help="Use N of the recordings, at random.")
 ]
 Seed: TypeAlias = Annotated[
     int | None,
-    typer.Option("--seed", metavar="N", help="Of the sample: the same N draws the same [0]."),
+    typer.Option("--seed", metavar="N", help="Random seed; the same N draws the same sample [0]."),
 ]
 Limits: TypeAlias = Annotated[
     list[str] | None,
@@ -75,8 +81,8 @@ Limits: TypeAlias = Annotated[
         "--limit",
         "-l",
         metavar="N",
-        help="Context window: tokens (16000, 16k) or a share of each recording's own length (0.25, "
-        "25%). May be repeated.",
+        help="Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
+        "May be repeated.",
     ),
 ]
 ModelName: TypeAlias = Annotated[
@@ -85,19 +91,35 @@ ModelName: TypeAlias = Annotated[
         "--model",
         "-m",
         metavar="MODEL",
-        help="Whose tokenizer, prices and rules apply to all recordings [each recording's own].",
+        help="Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
     ),
 ]
 Reserve: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="TOKENS", help="Tokens of the limit kept free, for the reply say (8000, 8k)."
+        metavar="TOKENS", help="Tokens of the limit to keep free, usually for the reply (8000, 8k)."
     ),
 ]
 
 
 def parse_cache_mode(text: str) -> str:
-    """One of the modes that ``--cache-mode`` takes; raises ``SpecError`` for anything else."""
+    """Return a value of ``--cache-mode`` if it is one of the modes.
+
+    Parameters
+    ----------
+    text : str
+        The value.
+
+    Returns
+    -------
+    str
+        The same value.
+
+    Raises
+    ------
+    SpecError
+        If it is not a mode.
+    """
     if text not in _CACHE_MODES:
         raise SpecError(f"--cache-mode: expected {' or '.join(_CACHE_MODES)}, got {text!r}")
     return text
@@ -110,24 +132,51 @@ CacheModeOption: TypeAlias = Annotated[
     typer.Option(
         metavar="|".join(_CACHE_MODES),
         parser=parse_cache_mode,
-        help="Where a model's answers come from: auto takes those kept in .ctxlab/calls and asks for "
-        "the rest, replay asks nothing, record asks anew [auto].",
+        help="Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
+        "replay: from .ctxlab/calls only; record: call the model again [auto].",
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
-NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no bar.")]
+NoProgress: TypeAlias = Annotated[
+    bool, typer.Option("--no-progress", help="Do not show a progress bar.")
+]
 
 
 def make_spec(paths: list[str], **options: Any) -> Spec:
-    """What the options ask to be read; those that were not given are left to the experiment."""
+    """Return an experiment from options; options that were not given keep their defaults.
+
+    Parameters
+    ----------
+    paths : list of str
+        Where the recordings are.
+    **options : object
+        Fields of the experiment; None and empty lists count as not given.
+
+    Returns
+    -------
+    Spec
+        The experiment.
+    """
     from ctxlab.evaluation.spec import Spec
 
     return Spec(data=tuple(paths), **drop_unset(**options))
 
 
 def drop_unset(**options: Any) -> dict[str, Any]:
-    """The options that were given, as an experiment has them: what may be repeated is a tuple.
+    """Return the options that were given, with lists as tuples.
 
+    Parameters
+    ----------
+    **options : object
+        Options; None and empty lists count as not given.
+
+    Returns
+    -------
+    dict
+        The options that were given.
+
+    Examples
+    --------
     >>> drop_unset(limits=["16k"], where=[], model=None, seed=0)
     {'limits': ('16k',), 'seed': 0}
     """
@@ -139,7 +188,29 @@ def drop_unset(**options: Any) -> dict[str, Any]:
 
 
 def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, Path | None]:
-    """The experiment that was asked for, and the saved run whose data it reads once more."""
+    """Read the experiment that a command was asked to run.
+
+    Without any path it is the built-in quickstart.
+
+    Parameters
+    ----------
+    paths : list of str
+        Data, and at most one experiment file or saved run.
+    overrides : dict
+        Fields that options replace.
+
+    Returns
+    -------
+    spec : Spec
+        The experiment.
+    run : Path or None
+        The saved run whose data is read again, if there is one.
+
+    Raises
+    ------
+    SpecError
+        If several experiments are named.
+    """
     from msgspec.structs import replace
 
     from ctxlab.evaluation.spec import Spec, is_spec, read_spec
@@ -148,7 +219,10 @@ def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, 
     experiments = [path for path in paths if is_spec(path)]
     data = tuple(path for path in paths if path not in experiments)
     if len(experiments) > 1:
-        raise SpecError(f"one experiment at a time, not {' and '.join(experiments)}")
+        raise SpecError(
+            f"expected one experiment, got {len(experiments)}: {' and '.join(experiments)}; run them "
+            "one at a time"
+        )
     if data:
         overrides |= {"data": data, "folder": ""}
     if data and not experiments:
@@ -156,7 +230,7 @@ def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, 
     path = Path(experiments[0]) if experiments else bundled_path("evals/quickstart.toml")
     spec = read_spec(path)
     if path.suffix != ".toml" and overrides.keys() & {"data", "model"}:
-        # The profiles of a saved run are those of its models, and say nothing of others.
+        # The token profiles of a saved run belong to its models and do not apply to others.
         overrides |= {"profiles": None}
     spec = replace(spec, **overrides)
     return spec, None if data or path.suffix == ".toml" else path
@@ -164,21 +238,45 @@ def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, 
 
 @contextmanager
 def suggest_on_error_skip(policy: str) -> Iterator[None]:
-    """A broken line that stops a command says which option reads on."""
+    """Add a hint about ``--on-error skip`` to errors about a broken line.
+
+    Parameters
+    ----------
+    policy : str
+        The value of ``--on-error``; with ``"skip"`` errors are not changed.
+    """
     try:
         yield
     except ReadError as error:
         if error.line is None or policy == "skip":
             raise
-        hint = f"{error.reason}; --on-error skip leaves it out"
+        hint = f"{error.reason}; --on-error skip skips the line"
         raise ReadError(error.path, error.line, hint) from None
 
 
 def parse_reserve(text: str | None) -> int | None:
-    """Tokens kept free for the reply, as people write a number; None where nothing is said."""
+    """Return the value of ``--reserve`` in tokens.
+
+    Parameters
+    ----------
+    text : str, optional
+        A number as people write it, such as ``"8k"``.
+
+    Returns
+    -------
+    int or None
+        Tokens; None if the option was not given.
+
+    Raises
+    ------
+    SpecError
+        If it is not a whole number of tokens.
+    """
     if text is None:
         return None
     parsed = parse_quantity(text)
     if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
-        raise SpecError(f"reserve: {text!r} is not 0 or more tokens; write 8000 or 8k")
+        raise SpecError(
+            f"--reserve: expected 0 or more whole tokens, such as 8000 or 8k, got {text!r}"
+        )
     return int(parsed[0])

@@ -1,6 +1,6 @@
-"""What is said goes to standard output whole; what is said about it goes to standard error.
+"""Print results to standard output and notes to standard error.
 
-A reader that closes the pipe early, such as ``head``, is no failure.
+A reader that closes the pipe early, such as ``head``, is not a failure.
 """
 
 from __future__ import annotations
@@ -20,23 +20,48 @@ __all__ = ["note_skipped", "one_line", "print_note", "print_result", "report_ski
 
 
 def print_result(text: str) -> None:
-    """Writes a command's answer to standard output; ends the command where nobody reads on."""
+    """Write the result of a command to standard output.
+
+    Parameters
+    ----------
+    text : str
+        The result.
+
+    Raises
+    ------
+    typer.Exit
+        If the reader closed the pipe.
+    """
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit, which would complain.
+        # Python flushes standard output again at exit, which would raise the error once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
 
 
 def print_note(text: str) -> None:
-    """One sentence on standard error, behind the program's name."""
+    """Print one sentence to standard error, after the program's name.
+
+    Parameters
+    ----------
+    text : str
+        The sentence.
+    """
     print(f"ctxlab: {one_line(text)}", file=sys.stderr)
 
 
 def note_skipped(files: Counter[str], rows: Counter[str]) -> None:
-    """One note on what was not read, by reason: nothing is left out in silence."""
+    """Note how many files and rows were not read, with the most frequent reasons.
+
+    Parameters
+    ----------
+    files : Counter of str
+        Files that were not read, by reason.
+    rows : Counter of str
+        Rows that were not read, by reason.
+    """
     parts = []
     for kind, found in (("file", files), ("row", rows)):
         if count := found.total():
@@ -44,14 +69,19 @@ def note_skipped(files: Counter[str], rows: Counter[str]) -> None:
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
             parts.append(f"{pluralize(count, kind)} ({'; '.join(reasons)}{more})")
     if parts:
-        print_note(f"left out: {', '.join(parts)}; ctxlab describe --all lists them")
+        print_note(f"skipped {', '.join(parts)}; ctxlab describe --all lists them")
 
 
 @contextmanager
 def report_skipped() -> Iterator[tuple[Callable[[object, str], None], Counter[str]]]:
-    """Says at the end what was not read, or the files of it where that ends in an error.
+    """Note at the end what was not read; after an error only the files, since rows are not complete.
 
-    Gives what is told of each file, with the reason, and the counter of rows that were left out.
+    Yields
+    ------
+    callable
+        To call with each file that is skipped and the reason.
+    Counter of str
+        To fill with the rows that are skipped, by reason.
     """
     files: Counter[str] = Counter()
     rows: Counter[str] = Counter()
@@ -64,9 +94,21 @@ def report_skipped() -> Iterator[tuple[Callable[[object, str], None], Counter[st
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without what would steer a terminal.
+    r"""Return a text on one line, without control characters.
 
-    >>> one_line("a\\n b\\x1b[2Jc")
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        The text, with white space joined and unprintable characters replaced.
+
+    Examples
+    --------
+    >>> one_line("a\n b\x1b[2Jc")
     'a b�[2Jc'
     """
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Check where results are to be saved before the work begins, and save them at its end."""
+"""Check the output folder before the work begins, and save results at its end."""
 
 from __future__ import annotations
 
@@ -23,27 +23,42 @@ _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 
 def parse_out_folder(text: str) -> Path:
-    """A folder to write into, which need not be there yet, from what ``--out`` says.
+    """Return the folder that ``--out`` names; it need not exist yet.
 
-    Raises ``SpecError`` where nothing can be written there. A trial file is written and removed.
+    A trial file is written and removed to see that the folder is writable.
+
+    Parameters
+    ----------
+    text : str
+        The value of the option.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    SpecError
+        If nothing can be written there.
     """
     from ctxlab.evaluation.results import UNFINISHED_PREFIX
 
     if not text:
-        raise SpecError("--out: the folder is empty; the current one is written as .")
+        raise SpecError("--out: expected a folder, got an empty text; write . for the current one")
     folder = Path(text)
     if folder.is_symlink() and not folder.exists():
         raise SpecError(
-            f"--out: {folder} is a link to a folder that is not there; make that folder"
+            f"--out: {folder} links to a folder that does not exist; create that folder first"
         )
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     if not there.is_dir():
-        raise SpecError(f"--out: {there} is a file and no folder")
+        raise SpecError(f"--out: expected a folder, but {there} is a file; name another path")
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED_PREFIX, dir=there) as trial:
             (Path(trial) / "trial").write_bytes(b"\0" * 512)
     except OSError as error:
-        raise SpecError(f"--out: nothing can be written in {there}: {error.strerror}") from None
+        raise SpecError(f"--out: cannot write to {there}: {error.strerror}") from None
     return folder
 
 
@@ -54,28 +69,28 @@ def check_output_folder(
     kind: _Kind = "evaluation",
     answer_model: str | None = None,
 ) -> None:
-    """Refuse a folder whose content a run would destroy.
+    """Refuse an output folder whose content a run would destroy.
 
-    A new or empty folder is taken, and a saved run of the same kind over the same recordings and model,
-    which is replaced.
+    A new or empty folder is accepted. A saved run of the same kind, recordings and model is accepted
+    too, and will be replaced.
 
     Parameters
     ----------
     out : Path, optional
-        The folder; None: nothing is saved.
+        The folder; None saves nothing.
     recordings : callable
-        Gives the recordings; called only where the folder holds a run.
+        Returns the recordings; called only if the folder contains a run.
     models : ModelChoice
-        How they are to be counted and priced.
-    kind : str
-        What is to be saved.
+        The models that the recordings will be counted and priced for.
+    kind : {"evaluation", "tuning", "exam", "agreement"}
+        The kind of run that will be saved.
     answer_model : str, optional
-        The model that is asked, where there is one.
+        The model that answers probes or predicts tool calls.
 
     Raises
     ------
     SpecError
-        Where the folder holds anything else; says what, and what to do.
+        If the folder contains anything else.
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
@@ -87,37 +102,51 @@ def check_output_folder(
     )
     if not files:
         return
-    other = "name another folder, or delete this one"
+    other = "name another folder or delete this one"
     manifest = _read_manifest(out / MANIFEST_FILE)
     if manifest is None:
         raise SpecError(
-            f"--out: expected a new folder, got {out}, which holds {_list_names(files)} and no saved "
+            f"--out: expected a new folder, but {out} contains {_list_names(files)} and no saved "
             f"run; {other}"
         )
     held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _EVALUATION)
     if held != kind:
         raise SpecError(
-            f"--out: {out} holds {_KIND_LABELS[held]}, and this is {_KIND_LABELS[kind]}; {other}"
+            f"--out: {out} contains {_KIND_LABELS[held]}, but this is {_KIND_LABELS[kind]}; {other}"
         )
     answered = manifest.get(kind, {}).get("answer_model") if kind != _EVALUATION else None
     if answered != answer_model:
-        raise SpecError(f"--out: {out} holds answers of {answered}, not {answer_model}; {other}")
+        raise SpecError(
+            f"--out: {out} contains answers of {answered}, not of {answer_model}; {other}"
+        )
     before = _count_identities(manifest.get(kind, {}).get("recordings") or manifest["recordings"])
     now = _count_identities(identify_recordings(recordings(), models))
     if before != now:
         raise SpecError(
-            f"--out: {out} holds a run over {_describe_difference(before, now)}; {other}"
+            f"--out: {out} contains a run over {_describe_difference(before, now)}; {other}"
         )
-    print_note(f"{out} holds a run over the same recordings and model: it will be replaced")
+    print_note(f"{out} contains a run over the same recordings and model; it will be replaced")
 
 
 @contextmanager
 def save_then_print(
     out: Path | None, save: Callable[[Path], object], message: str
 ) -> Iterator[None]:
-    """Save results, then run the body, which prints them whether or not they could be saved.
+    """Save results, then run the body, which prints them even if saving failed.
 
-    Raises ``SaveError`` after the body where they could not.
+    Parameters
+    ----------
+    out : Path, optional
+        The folder; None saves nothing.
+    save : callable
+        Saves the results into a folder.
+    message : str
+        The note to print after saving.
+
+    Raises
+    ------
+    SaveError
+        After the body, if the results could not be saved.
     """
     failure: SaveError | None = None
     if out is not None:
@@ -127,11 +156,11 @@ def save_then_print(
         except OSError as error:
             why = error.strerror or str(error)
             failure = SaveError(
-                f"{out}: the run could not be saved: {why}; the results were printed"
+                f"{out}: the run could not be saved: {why}; its results were only printed"
             )
     try:
         yield
-    finally:  # also where nobody reads what is printed
+    finally:  # printing exits early when the reader closed the pipe
         if failure is not None:
             raise failure
 
@@ -147,7 +176,7 @@ _IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a saved run; None where there is none."""
+    """Return the manifest of a saved run, or None if there is none."""
     try:
         found = parse_json(path.read_bytes())
     except (OSError, ValueError):
@@ -168,7 +197,7 @@ def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any
 
 
 def _list_names(names: list[str]) -> str:
-    """How many entries a folder has, and the first of them.
+    """Return the number of entries of a folder and the first of them.
 
     >>> _list_names(["a.txt"]), _list_names(["a.txt", "b", "c"])
     ('a.txt', '3 entries (a.txt, …)')
@@ -177,10 +206,10 @@ def _list_names(names: list[str]) -> str:
 
 
 def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
-    """In what a saved run differs from one that is about to be made."""
+    """Describe how the recordings of a saved run differ from those of a new one."""
     contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
     if contents[0] == contents[1]:
-        return "the same recordings with another model or other clusters"
+        return "the same recordings with a different model or different clusters"
     gone = (contents[0] - contents[1]).total()
     new = (contents[1] - contents[0]).total()
-    return f"other recordings (missing now: {gone:,} of its {before.total():,}; new: {new:,})"
+    return f"different recordings (missing now: {gone:,} of its {before.total():,}; new: {new:,})"

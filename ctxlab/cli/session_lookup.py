@@ -1,4 +1,4 @@
-"""Sessions are found where they are kept, and one of them by the beginning of its id."""
+"""Open session stores, and find a session by its id or the beginning of its id."""
 
 from __future__ import annotations
 
@@ -29,51 +29,114 @@ _UUID_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 
 @contextmanager
 def open_session_library(path: str | None) -> Iterator[SessionLibrary]:
-    """What is kept at a path: a workspace, a folder of chunks, or logs; None: the store of this folder.
+    """Open the sessions at a path and close them after the body.
 
-    Raises ``SessionError`` where the current folder is meant and has no sessions.
+    Parameters
+    ----------
+    path : str, optional
+        A workspace, a folder of session files, or a product's logs; None opens the store of the
+        current folder.
+
+    Yields
+    ------
+    SessionLibrary
+        The sessions.
+
+    Raises
+    ------
+    SessionError
+        If ``path`` is None and the current folder has no sessions.
     """
     from ctxlab.sessions.open import find_store, open_library
 
     if path == "":
-        raise SpecError("--store is empty; the current folder is written as .")
+        raise SpecError("--store: expected a path, got an empty text; write . for this folder")
     library = find_store(".") if path is None else open_library(path)
     if library is None:
         raise SessionError(
-            f"no sessions in {Path().absolute()}; ctxlab chat begins one, --store names another place"
+            f"no sessions in {Path().absolute()}; start one with ctxlab chat or name another place "
+            "with --store"
         )
     try:
         yield library
     finally:
-        close = getattr(library, "close", None)  # logs are never held open
+        close = getattr(library, "close", None)  # libraries of logs keep nothing open
         if close is not None:
             close()
 
 
 @contextmanager
 def open_writable_store(path: str | None) -> Iterator[SessionStore]:
-    """The same, where it can be written; ``SessionError`` for logs, which are read alone."""
+    """Open the sessions at a path for changes and close them after the body.
+
+    Parameters
+    ----------
+    path : str, optional
+        As for ``open_session_library``.
+
+    Yields
+    ------
+    SessionStore
+        The store.
+
+    Raises
+    ------
+    SessionError
+        If the path holds logs of a product, which are read-only.
+    """
     from ctxlab.sessions.base import SessionStore
 
     with open_session_library(path) as library:
         if not isinstance(library, SessionStore):
-            raise SessionError(f"{path}: these are logs, which are read and never changed")
+            raise SessionError(f"{path}: these are logs, which ctxlab reads but never changes")
         yield library
 
 
 def list_all_sessions(library: SessionLibrary, agent: str | None = None) -> list[Session]:
-    """All sessions, the archived ones included, the one that was updated last first."""
+    """Return all sessions, archived ones included, most recently updated first.
+
+    Parameters
+    ----------
+    library : SessionLibrary
+        The sessions.
+    agent : str, optional
+        Return only sessions of this agent.
+
+    Returns
+    -------
+    list of Session
+        The sessions.
+    """
     both = [*library.sessions(agent=agent), *library.sessions(agent=agent, status="archived")]
     return sorted(both, key=lambda session: session.updated, reverse=True)
 
 
 def find_session(library: SessionLibrary, id_prefix: str) -> Session:
-    """The session with an id, or the only one whose id begins so.
+    """Return the session with an id, or the only one whose id begins with it.
 
-    Raises ``UnknownSession``, and ``SessionError`` that names them where there are several.
+    Parameters
+    ----------
+    library : SessionLibrary
+        The sessions.
+    id_prefix : str
+        An id or its beginning.
+
+    Returns
+    -------
+    Session
+        The session.
+
+    Raises
+    ------
+    SpecError
+        If the id is empty.
+    UnknownSession
+        If no id begins with it.
+    SessionError
+        If several ids begin with it.
     """
     if not id_prefix.strip():
-        raise SpecError("an id is empty; ctxlab sessions list shows them")
+        raise SpecError("expected a session id, got an empty text; ctxlab sessions list shows ids")
     try:
         return library.get(id_prefix)
     except UnknownSession:
@@ -86,19 +149,47 @@ def find_session(library: SessionLibrary, id_prefix: str) -> Session:
         ids = [session.id for session in found]
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
         raise SessionError(
-            f"{id_prefix!r} begins {len(ids)} ids ({', '.join(ids[:3])}{more}); say more of it"
+            f"{len(ids)} session ids begin with {id_prefix!r} ({', '.join(ids[:3])}{more}); write more "
+            "characters of it"
         )
     return found[0]
 
 
 def find_sessions(library: SessionLibrary, id_prefixes: Iterable[str]) -> list[Session]:
-    """The sessions that ids or their beginnings name, each once, however often it is named."""
+    """Return the sessions that ids or their beginnings name, without duplicates.
+
+    Parameters
+    ----------
+    library : SessionLibrary
+        The sessions.
+    id_prefixes : iterable of str
+        Ids or their beginnings.
+
+    Returns
+    -------
+    list of Session
+        The sessions, in the order in which they are first named.
+    """
     return list({s.id: s for s in (find_session(library, id) for id in id_prefixes)}.values())
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Each id with so much of it as tells it from the others; what is no UUID stays whole.
+    """Map each id to its shortest unique beginning, of 8 characters or more.
 
+    Ids that are not UUIDs are not shortened.
+
+    Parameters
+    ----------
+    ids : iterable of str
+        The ids.
+
+    Returns
+    -------
+    dict of str to str
+        The short form of each id.
+
+    Examples
+    --------
     >>> id_prefixes = ["0f8fad5b-d9cb-469f-a165-70867728950e", "chat"]
     >>> short_ids(id_prefixes)
     {'0f8fad5b-d9cb-469f-a165-70867728950e': '0f8fad5b', 'chat': 'chat'}

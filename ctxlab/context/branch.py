@@ -1,4 +1,4 @@
-"""A branch holds a part of a conversation beside the others, and keeps it for when it is resumed."""
+"""A branch: a context with selected messages of a conversation, kept between requests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ __all__ = ["Branch"]
 
 
 class Branch(Context):
-    """A context of its own over the same history: what it is given stays, and so do its edits.
+    """A context with selected messages of a history, which keeps its messages and edits.
 
-    A strategy that routes a conversation keeps branches in ``strategy_state`` and returns the one that
-    is sent. Its model calls and its events are the trunk's.
+    A strategy that routes a conversation keeps branches in ``strategy_state`` and returns the
+    branch to send. Model calls and events are recorded in the trunk.
 
+    Parameters
+    ----------
+    trunk : Context
+        Context of the whole conversation.
+
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
@@ -35,12 +42,13 @@ class Branch(Context):
         self.is_fork = self.is_persistent = True
         self.events, self.model_calls = trunk.events, trunk.model_calls
         self.positions: list[int] = []
-        "positions of the messages that it was given"
+        "positions of the added messages in the history"
         self.result_positions: list[int] = []
-        "of these, the tool results"
+        "positions of the added tool results"
         self.head_end: int | None = None
-        "position behind what is never dropped of it; None: behind that of the whole conversation"
-        self.version = 1  # its entries are not those of the history, one for one
+        """position after the messages that are never dropped from it; None: that of the whole
+        conversation"""
+        self.version = 1  # not 0: its entries are a selection of the history's entries
         self._sent = []
         self.sync(trunk)
 
@@ -54,15 +62,21 @@ class Branch(Context):
         )
 
     def sync(self, trunk: Context) -> None:
-        """The trunk has gone on: the branch is at the same request, and knows what was sent last."""
-        trunk.budget_read = True  # what a branch asks would go unnoticed there
+        """Update the branch to the current request of the trunk and to the request sent last.
+
+        Parameters
+        ----------
+        trunk : Context
+            Context of the whole conversation.
+        """
+        trunk.budget_read = True  # reads of the budget by the branch are not recorded there
         self.history_length, self.request_index = trunk.history_length, trunk.request_index
         self.maybe_invalid = self.maybe_invalid or trunk.maybe_invalid
         self._budget, self._available = trunk._budget, trunk._available
         self._sent = trunk.entries[: trunk._prefix_length] if trunk._sent is None else trunk._sent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
-        """A branch of its own; a preview gives the history and the ledger of the copy in ``memo``."""
+        """Copy the branch; a preview provides the copies of history and ledger in ``memo``."""
         other = memo[id(self)] = Branch.__new__(Branch)
         other.__dict__.update(self.__dict__)
         other.history = deepcopy(self.history, memo)
@@ -78,12 +92,22 @@ class Branch(Context):
         return other
 
     def add_from_history(self, position: int, entry: Entry | None = None) -> None:
-        """The message at a position of the history stands at the end; positions must ascend.
+        """Add a message of the history at the end; positions must be ascending.
 
-        ``entry``: as which it stands; None: as it was appended.
+        Parameters
+        ----------
+        position : int
+            Position of the message in the history.
+        entry : Entry, optional
+            Entry to add for the message. None: the verbatim entry.
+
+        Raises
+        ------
+        EditError
+            If the message at this position or a later one was already added.
         """
         if self.entries and self.entries[-1].stop > position:
-            raise EditError(f"message {position} is here already, or would stand out of order")
+            raise EditError(f"message {position} was already added, or would be out of order")
         entry = entry or self.history.entries[position]
         self.entries.append(entry)
         self.tokens += entry.tokens

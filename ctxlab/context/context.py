@@ -1,9 +1,9 @@
-"""A context is the list of messages that would be sent now, and every edit made to it.
+"""The context: the messages of the next request, and all edits made to them.
 
-Strategies change it only through ``replace``, ``drop``, ``fold`` and ``insert``. From the edits alone
-follow the running total of tokens, what stands for which part of the history and since when, and how
-much of the previous request is unchanged, which is what a prompt cache would serve. No text is looked
-at again.
+Strategies change a context only with ``replace``, ``drop``, ``fold`` and ``insert``. These edits
+keep the number of tokens up to date, record which entry stands for which part of the history and
+since when, and determine how much of the previous request is unchanged, which a prompt cache can
+serve.
 """
 
 from __future__ import annotations
@@ -26,61 +26,119 @@ __all__ = ["Budget", "Context", "Ledger"]
 
 @dataclass(frozen=True)
 class Budget:
-    """How many tokens a request may hold.
+    """Tokens that a request may take.
 
+    Examples
+    --------
     >>> Budget(8000, reserve=1000, fixed=503).available
     6497
     """
 
     limit: int
-    "tokens of the context window"
+    "tokens of the model's context window"
     reserve: int = 0
-    "tokens kept free for the reply"
+    "tokens kept for the reply"
     fixed: int = TokenCounter.REPLY_TOKENS
-    "tokens of every request that are no messages: tool definitions and the opening of the reply"
+    "tokens of every request outside of its messages: tool definitions and the opening of the reply"
 
     @property
     def available(self) -> int:
-        """Tokens left for messages; 0 where the fixed part alone is too large."""
+        """Tokens that the messages may take; 0 if the fixed part alone exceeds the limit."""
         return max(0, self.limit - self.reserve - self.fixed)
 
 
 class Ledger:
-    """The part of a context that keeps the books; forks of a context share it."""
+    """Events and model calls of a context; all forks of a context share them.
+
+    Parameters
+    ----------
+    history : History
+        All appended messages.
+    """
 
     def __init__(self, history: History) -> None:
         self.history = history
-        "all that was appended; may reach further than this context does"
+        "all appended messages; may contain more messages than this context"
         self.request_index = 0
-        "how many requests have been sent"
+        "number of requests sent so far"
         self.events: list[tuple[int, str]] = []
-        "what strategies reported: ``(request_index, event)``"
+        "events that strategies reported: ``(request_index, event)``"
         self.model_calls: list[ModelCall] = []
-        "a strategy's own model calls"
+        "model calls that strategies made"
 
     def report(self, event: str) -> None:
-        """Something happened that a reader of the results should know, such as a panic."""
+        """Record an event that a reader of the results should know, such as a panic.
+
+        Parameters
+        ----------
+        event : str
+            Description of the event.
+        """
         self.events.append((self.request_index, event))
 
     def ask(self, request: Request) -> Reply:
-        """Asks a model and records the call; raises ``ModelError`` where there is no answer."""
+        """Send a request to a model and record the call.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+
+        Raises
+        ------
+        ModelError
+            If the model does not answer.
+        SpecError
+            If no client was given.
+        """
         (reply,) = self.ask_all([request])
         if isinstance(reply, ModelUnavailable):
             raise reply
         return reply
 
     def ask_all(self, requests: Sequence[Request]) -> list[Reply | ModelUnavailable]:
-        """Asks several at a time; what stayed unanswered stands as its error, in its place."""
+        """Send several requests to models at once and record the calls.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            The reply to each request, or its error.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a request or the key is rejected.
+        SpecError
+            If no client was given.
+        """
         if self.history.client is None:
             models = ", ".join(sorted({request.model for request in requests}))
-            raise SpecError(f"a strategy wants to ask {models}, and no client was given to ask it")
+            raise SpecError(f"a strategy calls {models}, but there is no client; pass a client")
         replies = self.history.client.complete_all(requests)
         for request, reply in zip(requests, replies, strict=True):
             self.record_call(request.model, reply)
         return replies
 
     def record_call(self, model: str, reply: Reply | ModelUnavailable) -> None:
-        """Adds a call, answered or not, to ``model_calls``."""
+        """Add a call, answered or not, to ``model_calls``.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model.
+        reply : Reply or ModelUnavailable
+            The reply or the error.
+        """
         self.model_calls.append(ModelCall.from_reply(self.request_index, model, reply))
 
 
@@ -88,8 +146,17 @@ _START = attrgetter("start")
 
 
 class Context(Ledger):
-    """The working list of messages, with running totals and provenance.
+    """The messages of the next request, with their tokens and the part of the history each stands for.
 
+    Parameters
+    ----------
+    budget : Budget
+        Tokens that a request may take.
+    history : History
+        All appended messages.
+
+    Examples
+    --------
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o")))
     >>> for role, text in (("user", "hello world"), ("assistant", "hi"), ("user", "bye")):
@@ -104,72 +171,77 @@ class Context(Ledger):
     def __init__(self, budget: Budget, history: History) -> None:
         super().__init__(history)
         self.budget_read = False
-        "a strategy has asked how much room there is: another budget may have other consequences"
+        "a strategy has read the budget, so its edits may differ under another budget"
         self._budget, self._available = budget, budget.available
         self.history_length = 0
-        "how much of the history has been appended here"
+        "number of messages of the history that were appended here"
         self.entries: list[Entry] = []
-        "what would be sent now, with provenance"
+        "the messages of the next request, as entries"
         self.tokens = 0
         "tokens of ``messages``"
         self.strategy_state: dict[Hashable, Any] = {}
-        "what strategies remember between requests, by strategy; a fork starts with the same"
+        "what strategies remember between requests, by strategy; a fork starts with a copy"
         self.dropped_at: list[int] = []
-        "``dropped_at[i]``: from which request on message ``i`` is no longer there word for word"
+        "``dropped_at[i]``: index of the first request without message ``i`` in verbatim form"
         self.edited_entries: list[Entry] = []
-        "every entry that an edit made, in order"
+        "all entries that edits created, in order"
         self.maybe_invalid = False
-        "an edit was made after which a valid history need no longer make a valid request"
+        "an edit may have made the request invalid, even if the history is valid"
         self.version = 0
-        "how many edits were made; appending is none"
+        "number of edits; appending is not an edit"
         self.is_fork = False
-        "it is a fork: its edits last for one request, so nothing is noted of them"
+        "this is a fork: its edits last for one request and are not recorded"
         self.is_persistent = False
-        "a fork that is kept for later requests: see ``Branch``"
-        self._prefix_length = (
-            0  # entries[:_prefix_length] stand as they did in the previous request …
-        )
-        self._prefix_tokens = 0  # … and these are their tokens
-        self._sent: list[Entry] | None = None  # the previous request, where that was a fork
+        "this is a fork that is kept for later requests: see ``Branch``"
+        # entries[:_prefix_length] are unchanged since the previous request; _prefix_tokens counts them.
+        self._prefix_length = 0
+        self._prefix_tokens = 0
+        self._sent: list[Entry] | None = None  # the previous request, if it was sent from a fork
 
-    # --- what it holds -------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @property
     def messages(self) -> list[Message]:
-        """What would be sent now."""
+        """The messages of the next request."""
         return [entry.message for entry in self.entries]
 
     @property
     def budget(self) -> Budget:
-        """Limit and reserve."""
+        """Limit, reserve and fixed tokens of a request."""
         self.budget_read = True
         return self._budget
 
     def set_budget(self, budget: Budget) -> None:
-        """From this request on the budget is another."""
+        """Set the budget from this request on.
+
+        Parameters
+        ----------
+        budget : Budget
+            The new budget.
+        """
         self._budget, self._available = budget, budget.available
 
     @property
     def available(self) -> int:
-        """Tokens that the messages may have."""
+        """Tokens that the messages may take."""
         self.budget_read = True
         return self._available
 
     @property
     def excess(self) -> int:
-        """Tokens over the budget; negative where there is room."""
+        """Tokens over the budget; negative if there is room left."""
         self.budget_read = True
         return self.tokens - self._available
 
     @property
     def unchanged_tokens(self) -> int:
-        """Tokens at the beginning that are the same messages as in the previous request."""
+        """Tokens of the leading messages that are the same as in the previous request."""
         if self._sent is None:
             return self._prefix_tokens
         sent, entries = self._sent, self.entries
         same = list(map(is_, sent, entries))
         count = same.index(False) if False in same else len(same)
-        # A strategy that makes every message anew may still have sent the same.
+        # A strategy may create all messages anew with the same content, so compare by value too.
         while count < len(same) and sent[count].message == entries[count].message:
             count += 1
         return sum([entry.tokens for entry in entries[:count]])
@@ -181,13 +253,13 @@ class Context(Ledger):
 
     @property
     def system_tokens(self) -> int:
-        """Tokens of the system messages that it begins with."""
+        """Tokens of the system messages at the beginning."""
         spoken = takewhile(lambda entry: entry.message.role == "system", self.entries)
         return sum([entry.tokens for entry in spoken])
 
     @property
     def last_unit_start(self) -> int:
-        """Index where the newest unit begins: without it there is nothing to answer."""
+        """Index at which the newest unit begins; it must stay, because the model answers it."""
         return (
             self.index_at_or_after(self.history.unit_starts[self.history_length - 1])
             if self.history_length
@@ -195,32 +267,75 @@ class Context(Ledger):
         )
 
     def index_at_or_after(self, position: int) -> int:
-        """Index of the first entry that stands for ``position`` of the history or for what follows.
+        """Return the index of the first entry that stands for a position of the history or a later one.
 
-        What was inserted there stands before it.
+        Messages inserted at the position come before this entry.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history.
+
+        Returns
+        -------
+        int
+            Index of the entry; the number of entries if there is none.
         """
         entries = self.entries
         if position < len(entries) and entries[position].start == position < entries[position].stop:
-            return position  # as many entries as messages before it: the usual case
+            return position  # fast path: nothing before it was dropped or folded
         index = bisect_right(entries, position, key=_START)
         if index and entries[index - 1].stop > position:
             return index - 1
         return index
 
     def find_index(self, position: int) -> int | None:
-        """Index of the entry that stands for ``position`` of the history; None if it was dropped."""
+        """Return the index of the entry that stands for a position of the history.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history.
+
+        Returns
+        -------
+        int or None
+            Index of the entry; None if the message was dropped.
+        """
         index = self.index_at_or_after(position)
         entries = self.entries
         return index if index < len(entries) and entries[index].start <= position else None
 
     def is_safe_cut(self, index: int) -> bool:
-        """Whether everything before ``index`` can go without parting a call from its results."""
+        """Return whether the entries before an index can go without separating a call from its results.
+
+        Parameters
+        ----------
+        index : int
+            Index of an entry.
+
+        Returns
+        -------
+        bool
+            True if they can.
+        """
         if index >= len(self.entries):
             return True
         return self._is_unit_boundary(self.entries[index].start)
 
     def next_safe_cut(self, index: int) -> int:
-        """The first safe cut at or after ``index``."""
+        """Return the first safe cut at or after an index.
+
+        Parameters
+        ----------
+        index : int
+            Index of an entry.
+
+        Returns
+        -------
+        int
+            Index of the cut.
+        """
         while not self.is_safe_cut(index):
             index += 1
         return index
@@ -228,33 +343,90 @@ class Context(Ledger):
     # --- edits ---------------------------------------------------------------------------------
 
     def append(self, message: Message) -> None:
-        """The next message of the conversation."""
+        """Append the next message of the conversation.
+
+        Parameters
+        ----------
+        message : Message
+            The message. It is added to the history if this context contains all of the history.
+
+        Raises
+        ------
+        EditError
+            If the context is a fork, or if the message is not the next one of the history.
+        """
         self._check_not_fork()
         if self.history_length == len(self.history):
             self.history.append(message)
         elif self.history[self.history_length] is not message:
-            raise EditError("this message is not the next one of the history that is replayed")
+            raise EditError(
+                f"expected message {self.history_length} of the replayed history, got another "
+                "message; append messages in order"
+            )
         self.advance(self.history_length + 1)
 
     def advance(self, length: int) -> None:
-        """The messages that the history already holds, up to its first ``history_length``."""
+        """Append messages that the history already contains.
+
+        Parameters
+        ----------
+        length : int
+            Number of messages of the history that the context contains afterwards.
+
+        Raises
+        ------
+        EditError
+            If the context is a fork, or if the length is out of range.
+        """
         self._check_not_fork()
         history, old = self.history, self.history_length
         if not old <= length <= len(history):
-            raise EditError(f"the history holds {len(history)} messages, and {old} are here")
+            raise EditError(f"expected a length from {old} to {len(history)}, got {length}")
         self.entries += history.entries[old:length]
         self.tokens += history.tokens_before[length] - history.tokens_before[old]
         self.dropped_at += [NEVER] * (length - old)
         self.history_length = length
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
-        """Another message stands in the place of one: shortened, stubbed, masked."""
+        """Replace the message of an entry, for example by a shortened one or a stub.
+
+        Parameters
+        ----------
+        index : int
+            Index of the entry.
+        message : Message
+            The new message.
+        form : Form, optional
+            Its form.
+
+        Raises
+        ------
+        EditError
+            If the index is out of range.
+        """
         self._replace(index, message, self.history.counter.count_message(message), form)
 
     def rewrite(self, index: int, function: Rewrite, form: Form) -> bool:
-        """``replace`` with what the function makes of it, worked out once a history.
+        """Replace a message by the result of a function, which is computed once per history.
 
-        Returns whether it made anything.
+        Parameters
+        ----------
+        index : int
+            Index of the entry.
+        function : Rewrite
+            Returns the new message, or None to keep the old one.
+        form : Form
+            Form of the new message.
+
+        Returns
+        -------
+        bool
+            True if the message was replaced.
+
+        Raises
+        ------
+        EditError
+            If the index is out of range.
         """
         self._check_index(index)
         message, tokens = self.history.get_rewrite_cache(function).apply(self.entries[index])
@@ -264,48 +436,122 @@ class Context(Ledger):
         return True
 
     def drop(self, start: int, stop: int) -> None:
-        """Entries ``[start, stop)`` are not sent any more."""
+        """Drop the entries ``[start, stop)``.
+
+        Parameters
+        ----------
+        start : int
+            Index of the first entry.
+        stop : int
+            Index after the last entry.
+
+        Raises
+        ------
+        EditError
+            If the range is empty or out of range.
+        """
         self._remove(start, stop, None)
 
     def fold(self, start: int, stop: int, message: Message, form: Form = Form.SUMMARY) -> None:
-        """One message stands for entries ``[start, stop)``."""
+        """Replace the entries ``[start, stop)`` by one message.
+
+        Parameters
+        ----------
+        start : int
+            Index of the first entry.
+        stop : int
+            Index after the last entry.
+        message : Message
+            The new message, which stands for all of them.
+        form : Form, optional
+            Its form.
+
+        Raises
+        ------
+        EditError
+            If the range is empty or out of range.
+        """
         entries = self.entries[start:stop]
         if not entries:
-            raise EditError(f"nothing to fold between {start} and {stop}")
+            raise EditError(
+                f"expected entries to fold, got the range {start} to {stop} of {len(self.entries)}"
+            )
         tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, entries[-1].stop
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 
     def insert(self, index: int, message: Message, form: Form = Form.SUMMARY) -> None:
-        """A message that stands for no part of the history."""
+        """Insert a message that stands for no part of the history.
+
+        Parameters
+        ----------
+        index : int
+            Index of the entry before which it is inserted.
+        message : Message
+            The message.
+        form : Form, optional
+            Its form.
+
+        Raises
+        ------
+        EditError
+            If the index is out of range.
+        """
         here = self.entries[index].start if index < len(self.entries) else self.history_length
         tokens = self.history.counter.count_message(message)
         entry = Entry(message, tokens, form, here, here, self.request_index)
         self._invalidate_from(index)
         if index < len(self.entries) and self.entries[index].message.role == "system":
-            self.maybe_invalid = True  # it speaks before the system prompt
+            self.maybe_invalid = True  # it comes before the system prompt
         self.entries.insert(index, entry)
         self.tokens += tokens
         self._record_edit(entry)
         self._check_own_message(entry)
 
     def fork(self) -> Context:
-        """A copy whose edits last for one request; a fork of a fork keeps the edits so far."""
+        """Return a copy whose edits last for one request; a fork of a fork keeps the edits made so far.
+
+        Returns
+        -------
+        Context
+            The fork.
+        """
         return self._make_fork(self.entries.copy())
 
     def fork_with(self, start: int, stop: int, entries: Sequence[Entry]) -> Context:
-        """A fork in which the last of ``[start, stop)`` stand as ``entries`` and the others are gone.
+        """Return a fork in which fewer or other entries replace the entries ``[start, stop)``.
 
-        Each of ``entries`` is the old one or stands for the same part of the history. Its price is the
-        length of what is left, not of what there was.
+        The given entries replace the last ones of the range; the others are dropped. The cost
+        depends on the length of the result, not on the number of dropped entries.
+
+        Parameters
+        ----------
+        start : int
+            Index of the first entry of the range.
+        stop : int
+            Index after the last entry of the range.
+        entries : sequence of Entry
+            The new entries, at most ``stop - start``. Each is the old entry, or stands for the same
+            part of the history.
+
+        Returns
+        -------
+        Context
+            The fork.
+
+        Raises
+        ------
+        EditError
+            If the range is out of range, or if there are more new entries than old ones.
         """
         going = stop - start - len(entries)
         if not 0 <= start <= stop <= len(self.entries) or going < 0:
             raise EditError(
-                f"{len(entries)} entries cannot stand in the place of {start} to {stop}"
+                f"expected at most {stop - start} entries for the range {start} to {stop} of "
+                f"{len(self.entries)}, got {len(entries)}"
             )
         first = start
-        if not going:  # the first that is another; none where nothing is
+        if not going:  # find the first entry that differs
             changed = list(map(is_not, self.entries[start:stop], entries))
             first = start + changed.index(True) if True in changed else len(self.entries)
         fork = self._make_fork(self.entries)
@@ -320,7 +566,7 @@ class Context(Ledger):
         return fork
 
     def _make_fork(self, entries: list[Entry]) -> Context:
-        self.budget_read = True  # what a fork asks would go unnoticed here
+        self.budget_read = True  # reads of the budget by the fork are not recorded here
         fork = Context.__new__(Context)
         fork.__dict__.update(self.__dict__)
         fork.entries = entries
@@ -331,18 +577,37 @@ class Context(Ledger):
     def run_with_budget_share(
         self, share: float, strategy: Callable[[Context], Context]
     ) -> Context:
-        """What a strategy sends that is told of a share of the budget, so that it cuts deeper."""
+        """Run a strategy with a share of the budget, so that it cuts deeper.
+
+        Parameters
+        ----------
+        share : float
+            Share of the available tokens, from 0 to 1.
+        strategy : callable
+            The strategy: a function from a context to the context to send.
+
+        Returns
+        -------
+        Context
+            The context that the strategy returns, with the full budget again.
+        """
         whole = self._available
         self._available = int(share * whole)
         try:
             sent = strategy(self)
         finally:
             self._available = whole
-        sent._available = whole  # what comes after a fork of its own has the whole budget
+        sent._available = whole  # it may be a fork made with the reduced budget
         return sent
 
     def commit_request(self, sent: Context) -> None:
-        """The request was sent, from this context or from a fork of it; the next one begins."""
+        """Record that a request was sent; the next request begins.
+
+        Parameters
+        ----------
+        sent : Context
+            This context, or a fork of it.
+        """
         if sent is self:
             self._prefix_length, self._prefix_tokens, self._sent = (
                 len(self.entries),
@@ -377,7 +642,7 @@ class Context(Ledger):
         if not 0 <= start < stop <= len(entries):
             raise EditError(f"no entries between {start} and {stop}: there are {len(entries)}")
         removed = entries[start:stop]
-        # A summary that says what the one before said is no change to a prompt cache.
+        # An identical summary in the same place does not invalidate the prompt cache.
         self._invalidate_from(start + (entry is not None and entry.message == removed[0].message))
         if len(removed) * 2 > len(entries):
             self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
@@ -399,7 +664,7 @@ class Context(Ledger):
         self._check_own_message(entry)
 
     def _check_own_message(self, entry: Entry) -> None:
-        """A message of the strategy's own may stand anywhere if it is plain text between units."""
+        """Set ``maybe_invalid`` unless a strategy's own message is plain text between units."""
         message = entry.message
         plain = message.role in ("user", "assistant") and message.content and not message.tool_calls
         if not plain or not self._is_unit_boundary(entry.start):
@@ -407,7 +672,7 @@ class Context(Ledger):
 
     def _check_not_fork(self) -> None:
         if self.is_fork:
-            raise EditError("a fork lasts for one request: append to the context it came from")
+            raise EditError("a fork lasts for one request; append to the context that it came from")
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self.entries):
@@ -421,7 +686,7 @@ class Context(Ledger):
         if old.form is not Form.VERBATIM:
             old.until = self.request_index
         if old.is_aggregate:
-            return  # what was folded ended when it was folded
+            return  # ``dropped_at`` of its messages was set when they were folded
         position = old.start
         self.dropped_at[position] = min(self.dropped_at[position], self.request_index)
 
@@ -430,7 +695,7 @@ class Context(Ledger):
             raise EditError(f"no entry {index}: there are {len(self.entries)}")
         mark = self._prefix_length
         if index < mark and self._sent is None:
-            # The prefix ends here now; its tokens are summed from whichever side is nearer.
+            # The prefix now ends at index. Sum its tokens from the side with fewer entries.
             if index < mark - index:
                 self._prefix_tokens = sum([entry.tokens for entry in self.entries[:index]])
             else:
@@ -439,6 +704,6 @@ class Context(Ledger):
         self.version += 1
 
     def _is_unit_boundary(self, position: int) -> bool:
-        """Whether the history can be cut before ``position`` with every call and result together."""
+        """Return whether a cut before a position of the history separates no call from its results."""
         starts = self.history.unit_starts
         return position >= self.history_length or starts[position] == position

@@ -1,7 +1,7 @@
-"""The history is what was appended, counted once and grouped into units; nothing edits it.
+"""The history: all appended messages, counted once and grouped into units; it is never edited.
 
-All configurations of an experiment share the history of a recording: its counts, its units and the
-rewrites that any of them asked for are made once.
+All configurations of an experiment share the history of a recording, so that counts, units and
+rewrites of messages are computed only once.
 """
 
 from __future__ import annotations
@@ -20,43 +20,58 @@ from ctxlab.tokens.models import Model, find_model_without_warning
 __all__ = ["NEVER", "Entry", "Form", "History", "OracleInfo", "Rewrite", "RewriteCache"]
 
 Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
-"""Makes another message of one, given the call that it answers; None leaves it as it is.
+"""Function from a message, and the tool call that it answers, to its replacement, or None to keep it.
 
-It must be a pure, hashable function: a method of a frozen strategy, or a function of a module.
+It must be pure and hashable: a method of a frozen strategy, or a function of a module.
 """
 
 NEVER = 1 << 60
-"""A request number that is never reached: the end of what has not ended."""
+"""A request index that is never reached; marks what still applies."""
 
 
 class Form(StrEnum):
-    """What a message in a context is, compared with what was appended."""
+    """Form of a message in a context, compared with the appended message."""
 
     VERBATIM = "verbatim"
-    "as it was appended"
+    "as appended"
     TRUNCATED = "truncated"
-    "a part of it; asking again would give the same"
+    "a part of the message; repeating the tool call would return the full text"
     STUB = "stub"
-    "a line in its place, from which a tool can be called again"
+    "a line in place of the message, from which the agent can repeat the tool call"
     POINTER = "pointer"
-    "a line of contents, from which it can be fetched"
+    "a line of a table of contents, by which the agent can fetch the message"
     SUMMARY = "summary"
-    "one message for many"
+    "one message in place of several"
     REWRITTEN = "rewritten"
-    "changed by a function that does not say how"
+    "changed by a function that does not tell how"
 
     @property
     def fetchable(self) -> bool:
-        """Whether the agent is told enough to get the message back."""
+        """True if the agent is told enough to fetch the original message."""
         return self is Form.STUB or self is Form.POINTER
 
 
 class Entry:
-    """A message in a context, its tokens, its form, and the history ``[start, stop)`` it stands for.
+    """A message in a context, and the part of the history that it stands for.
 
-    It is ``is_aggregate`` unless it stands for exactly one message. ``since`` and ``until`` are the
-    requests between which it stood there; only a message that is not verbatim has them, since
-    verbatim entries are shared by all contexts of a history.
+    An entry is ``is_aggregate`` unless it stands for exactly one message. ``since`` and ``until``
+    are the request indexes between which the entry was in the context. Only entries that are not
+    verbatim have them, because all contexts of a history share the verbatim entries.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+    tokens : int
+        Tokens of the message.
+    form : Form
+        Form of the message.
+    start : int
+        First position of the history that the entry stands for.
+    stop : int
+        Position after the last one; equal to ``start`` if the entry stands for no message.
+    since : int, optional
+        Index of the first request that contains the entry.
     """
 
     __slots__ = ("form", "is_aggregate", "message", "since", "start", "stop", "tokens", "until")
@@ -69,7 +84,7 @@ class Entry:
         self.is_aggregate = stop - start != 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Entry:
-        """Itself: strategies keep entries by identity, and a preview changes none."""
+        """Return the entry itself: strategies keep entries by identity, and a preview changes none."""
         return self
 
     def __repr__(self) -> str:
@@ -78,17 +93,51 @@ class Entry:
 
 
 class OracleInfo(Protocol):
-    """What an oracle may know: what the next action will use, and where that had stood."""
+    """Knowledge of the future for an oracle: what the next action uses, and where it was mentioned."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """``(mentioned last at, text)`` of everything that the message at ``position`` will use."""
+        """Return everything that the message at a position will use.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history.
+
+        Returns
+        -------
+        sequence of (int, str)
+            Position of the last earlier mention, and text.
+        """
 
     def passage(self, position: int, text: str) -> str:
-        """The line of the message at ``position`` that holds the text."""
+        """Return the line of a message that contains a text.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history.
+        text : str
+            The text.
+
+        Returns
+        -------
+        str
+            The line.
+        """
 
 
 class History(Sequence[Message]):
-    """Messages in the order in which they were appended, with what never changes about them."""
+    """Appended messages with their tokens, units and rewrites.
+
+    Parameters
+    ----------
+    counter : TokenCounter
+        Counts the tokens of the messages.
+    messages : iterable of Message, optional
+        Messages to append at once.
+    model : Model, optional
+        Model whose prices, cache rules and limit apply. None: the model of the counter.
+    """
 
     def __init__(
         self,
@@ -99,7 +148,7 @@ class History(Sequence[Message]):
         self.counter = counter
         self._model = model
         self.entries: list[Entry] = []
-        "each message as a verbatim entry"
+        "the messages as verbatim entries"
         self.tokens_before: list[int] = [0]
         "``tokens_before[i]``: tokens of the messages before position ``i``"
         self.result_positions: list[int] = []
@@ -107,18 +156,19 @@ class History(Sequence[Message]):
         self.user_positions: list[int] = []
         "positions of the user's messages"
         self.head_length = 0
-        "how many messages at the beginning no strategy drops: system prompt and first user message"
+        """number of messages at the beginning that are never dropped: system prompt and first user
+        message"""
         self.oracle_info: OracleInfo | None = None
-        "set by a replay for controls that know the future"
+        "knowledge of the future for oracles; set by a replay"
         self.compactions: tuple[Compaction, ...] = ()
-        "set by a replay: what the recording system did itself, in order"
+        "compactions by the recording system, in order; set by a replay"
         self.client: Client | None = None
-        "whom strategies ask that call a model; None where no model may be called"
+        "client for strategies that call a model; None if no model may be called"
         self._units = UnitTracker()
         self.unit_starts = self._units.starts
-        "``unit_starts[i]``: where the unit of message ``i`` begins; it is a safe cut if that is ``i``"
+        "``unit_starts[i]``: where the unit of message ``i`` begins; a safe cut if this is ``i``"
         self.calls_by_result = self._units.calls_by_result
-        "position of a tool result → the call that it answers"
+        "position of a tool result → the tool call that it answers"
         self._head_open = True
         self._rewrite_caches: dict[tuple[Any, Any], RewriteCache] = {}
         self._parent: History | None = None
@@ -127,13 +177,19 @@ class History(Sequence[Message]):
 
     @property
     def model(self) -> Model:
-        """Whose prices, cache rules and window apply: the counter's, where none was given."""
+        """Model whose prices, cache rules and limit apply."""
         if self._model is None:
             self._model = find_model_without_warning(self.counter.model)
         return self._model
 
     def append(self, message: Message) -> None:
-        """The next message; it is counted here and never again."""
+        """Append and count the next message.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+        """
         position = len(self.entries)
         tokens = self.counter.count_message(message)
         self.entries.append(Entry(message, tokens, Form.VERBATIM, position, position + 1))
@@ -148,8 +204,19 @@ class History(Sequence[Message]):
             self.head_length += message.role in ("system", "user")
 
     def get_rewrite_cache(self, function: Rewrite) -> RewriteCache:
-        """What a rewrite makes of the messages, worked out once for all contexts."""
-        # Bound methods of equal strategies are not equal by themselves.
+        """Return the cache of a rewrite, which all contexts of the history share.
+
+        Parameters
+        ----------
+        function : Rewrite
+            The rewrite.
+
+        Returns
+        -------
+        RewriteCache
+            The cache.
+        """
+        # Bound methods compare their objects by identity; equal strategies must share a cache.
         owner = getattr(function, "__self__", None)
         key = (getattr(function, "__func__", function), owner)
         known = self._rewrite_caches.get(key)
@@ -160,10 +227,21 @@ class History(Sequence[Message]):
         return known
 
     def with_question(self, length: int, question: Message) -> History:
-        """A history of its own: the first ``length`` messages of this one, and a question after them.
+        """Return a history of the first messages, followed by a question.
 
-        What was worked out for those messages is shared; this one is not changed. ``question`` is the
-        user's.
+        The new history shares what was computed for these messages. This history is not changed.
+
+        Parameters
+        ----------
+        length : int
+            Number of messages to keep.
+        question : Message
+            Message of the user.
+
+        Returns
+        -------
+        History
+            The new history.
         """
         other = History.__new__(History)
         other.__dict__.update(self.__dict__)
@@ -193,7 +271,17 @@ class History(Sequence[Message]):
 
 
 class RewriteCache:
-    """What one rewrite makes of the messages of a history, each worked out when it is first asked."""
+    """Results of one rewrite for the messages of a history, computed on first use.
+
+    Parameters
+    ----------
+    function : Rewrite
+        The rewrite.
+    history : History
+        The history.
+    parent : RewriteCache, optional
+        Cache of the history that this one was copied from; used for the messages that both share.
+    """
 
     def __init__(
         self, function: Rewrite, history: History, parent: RewriteCache | None = None
@@ -202,16 +290,28 @@ class RewriteCache:
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
     def apply(self, entry: Entry) -> tuple[Message | None, int]:
-        """The new message and its tokens; None and the old tokens where it stays as it is."""
+        """Return the rewritten message of an entry.
+
+        Parameters
+        ----------
+        entry : Entry
+            The entry.
+
+        Returns
+        -------
+        tuple of (Message or None, int)
+            New message and its tokens; None and the old tokens if the rewrite keeps the message.
+        """
         if self._parent is not None and entry.start < len(self._history) - 1:
-            return self._parent.apply(entry)  # it is no question: see ``History.with_question``
+            # All messages but the question are those of the parent: see ``History.with_question``.
+            return self._parent.apply(entry)
         message = entry.message
-        # One message may be said twice, in answer to different calls: its position tells them apart.
+        # The same message can answer different tool calls, so a verbatim entry's key is its position.
         key = entry.start if entry.form is Form.VERBATIM else -id(message)
         known = self._known.get(key)
         if known is None:
             made = self._function(message, self._history.calls_by_result.get(entry.start))
             tokens = entry.tokens if made is None else self._history.counter.count_message(made)
-            # The message is kept beside the answer, so that its id is not given to another.
+            # Keep a reference to the message, so that its id is not reused for another object.
             known = self._known[key] = (message, made, tokens)
         return known[1], known[2]

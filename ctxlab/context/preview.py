@@ -1,7 +1,7 @@
 """Preview the request for one extra question without changing the context.
 
-A replay previews the probe questions of a recording so, hundreds of them at the same position, whatever
-a strategy remembers from request to request.
+A replay previews the probes of a recording this way. Hundreds of probes can have the same position,
+and they must not affect what a strategy remembers from request to request.
 """
 
 from __future__ import annotations
@@ -22,21 +22,42 @@ _IMMUTABLE_TYPES = (int, float, str, bytes, type(None))
 def preview_question(
     context: Context, question: Message, oracle_info: OracleInfo | None = None
 ) -> Context:
-    """A context apart in which the user says one thing more; the context itself stays as it is.
+    """Return a copy of a context in which the user asks one extra question; leave the context unchanged.
 
-    Its edits last for one request, as those of a fork do. It has a history of its own that ends with
-    the question, and a ledger of its own: what a strategy reports there, and the models that it asks,
-    stand in its ``events`` and ``model_calls``, for they belong to the question. Whether the strategy
-    read the budget stands in its ``budget_read``.
+    Edits of the copy last for one request, like those of a fork. The copy has a history of its own
+    that ends with the question, and a ledger of its own: the events and model calls in its
+    ``events`` and ``model_calls`` belong to the question. Its ``budget_read`` tells whether the
+    strategy read the budget.
 
-    What strategies keep in ``strategy_state`` is copied deeply, containers and objects alike; messages
-    and entries, which are never changed, are not. An object that is large, or cannot be copied so, says
-    by ``__deepcopy__`` how it is; one that refuses raises ``StrategyError``. What a strategy keeps
-    anywhere else, in a closure or a module, is not copied for a preview. ``oracle_info``: what an
-    oracle may know of the question. Raises ``EditError`` for a message that is not the user's.
+    The values in ``strategy_state`` are copied deeply. Messages and entries are not, because they
+    are immutable. An object that is large, or that cannot be copied by default, can define
+    ``__deepcopy__``. State that a strategy keeps elsewhere, such as in a closure or a module, is
+    not copied. The cost is that of copying the lists of the context and its history, and
+    ``strategy_state``.
 
-    The price is copying the lists of the context and of its history, and ``strategy_state``.
+    Parameters
+    ----------
+    context : Context
+        The context.
+    question : Message
+        Message of the user.
+    oracle_info : OracleInfo, optional
+        What an oracle may know of the question.
 
+    Returns
+    -------
+    Context
+        The copy.
+
+    Raises
+    ------
+    EditError
+        If the message is not one of the user.
+    StrategyError
+        If ``strategy_state`` cannot be copied.
+
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.strategies import random_drop
@@ -51,7 +72,7 @@ def preview_question(
     9
     """
     if question.role != "user":
-        raise EditError(f"Expected a question of role user, got role {question.role}")
+        raise EditError(f"expected a question of role user, got role {question.role}")
     history = context.history.with_question(context.history_length, question)
     history.oracle_info = oracle_info
     asked = history.entries[-1]
@@ -70,7 +91,7 @@ def preview_question(
 
 
 def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
-    """A deep copy of ``strategy_state`` in which the context and its parts are those of the preview."""
+    """Copy ``strategy_state`` deeply; references to the context become references to the copy."""
     history = context.history
     memo: dict[int, Any] = {
         id(context): preview,
@@ -86,7 +107,7 @@ def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
             copied[owner] = note if isinstance(note, _IMMUTABLE_TYPES) else deepcopy(note, memo)
         except Exception as error:
             raise StrategyError(
-                f"what {owner!r} keeps in strategy_state cannot be copied, so no question "
-                f"can be previewed: {type(error).__name__}: {error}"
+                f"the value of {owner!r} in strategy_state cannot be copied, so no question can be "
+                f"previewed: {type(error).__name__}: {error}; define __deepcopy__ on its type"
             ) from error
     return copied

@@ -1,9 +1,8 @@
-"""Turns number a conversation, so that a part of it can be named, listed in a line, and fetched again.
+"""Number the turns of a conversation, so that each can be named, listed in one line and fetched again.
 
-A turn is a user's message with the reply to it. In an agent's run each further step, a call with its
-results, is a turn of its own. Turns count from 1; what stands before the first is part of none.
-
-Source: seed design "Session Table of Contents".
+A turn is a user's message with the reply to it. In the run of an agent each further step, a call
+with its results, is a turn of its own. Turns are numbered from 1. Messages before the first turn
+belong to none.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 MAX_HEADLINE_CHARS = 100
-"""Characters of a turn's line at most."""
+"""Maximum number of characters of a turn's headline."""
 
 GET_TURN_TOOL: dict[str, Any] = {
     "type": "function",
@@ -43,7 +42,7 @@ GET_TURN_TOOL: dict[str, Any] = {
         },
     },
 }
-"""The tool by which an agent fetches what ``contents`` lists, in OpenAI's shape."""
+"""The tool with which an agent fetches a listed turn, in OpenAI's format."""
 
 _MAIN_ARGUMENT_KEYS = (
     *("file_path", "path", "absolute_path", "notebook_path", "target_file", "file", "filename"),
@@ -53,8 +52,17 @@ _MIN_CALL_CHARS = 30
 
 
 class TurnCounter:
-    """Numbers messages as they arrive, from wherever it was left.
+    """Numbers messages by turn, one at a time.
 
+    Parameters
+    ----------
+    number : int, optional
+        Turn of the last message; 0 before the first turn.
+    replied : bool, optional
+        The assistant has spoken in this turn, so its next message begins another.
+
+    Examples
+    --------
     >>> turns = TurnCounter()
     >>> [turns.add(Message(role)) for role in ("system", "user", "assistant", "tool", "assistant")]
     [0, 1, 1, 1, 2]
@@ -62,12 +70,23 @@ class TurnCounter:
 
     def __init__(self, number: int = 0, replied: bool = True) -> None:
         self.number = number
-        "of the turn that the last message belongs to; 0 before the first"
+        "turn of the last message; 0 before the first turn"
         self.replied = replied
-        "the assistant has spoken in it: what it says next begins another"
+        "the assistant has spoken in this turn, so its next message begins another"
 
     def add(self, message: Message) -> int:
-        """The number of the turn that the next message belongs to."""
+        """Return the turn that the next message belongs to.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+
+        Returns
+        -------
+        int
+            Number of the turn; 0 before the first.
+        """
         role = message.role
         self.number += role == "user" or (role == "assistant" and self.replied)
         if role in ("user", "assistant"):
@@ -76,7 +95,7 @@ class TurnCounter:
 
 
 class _TurnIndex:
-    """Where the turns of a history begin, as far as it has been looked at."""
+    """Positions at which the turns of a history begin, as far as the history was read."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -88,8 +107,20 @@ _TURN_INDEXES: WeakKeyDictionary[History, _TurnIndex] = WeakKeyDictionary()
 
 
 def turn_starts(history: History) -> Sequence[int]:
-    """Positions at which turns begin, ascending; each message is looked at once a history.
+    """Return the positions at which turns begin; each message of a history is read once.
 
+    Parameters
+    ----------
+    history : History
+        The history.
+
+    Returns
+    -------
+    sequence of int
+        The positions, ascending.
+
+    Examples
+    --------
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = (("user", "fix it"), ("assistant", "done"), ("user", "thanks"), ("assistant", "bye"))
     >>> turn_starts(History(TokenCounter("gpt-4o"), [Message(*each) for each in said]))
@@ -106,12 +137,23 @@ def turn_starts(history: History) -> Sequence[int]:
 
 
 def set_turn_offset(history: History, position: int, earlier_turns: int) -> None:
-    """The message at ``position`` begins the turn after ``earlier_turns``, which are not all here.
+    """Set the number of earlier turns of a history that begins in the middle of a conversation.
 
-    For a conversation that is resumed from its newest part: its turns keep their numbers. To be said
-    before the turns of a history are asked for. What stands before ``position`` counts as the last of
-    the earlier turns.
+    A conversation that is resumed from its newest part keeps its turn numbers this way. Call this
+    before other functions read the turns of the history. Messages before ``position`` belong to the
+    last of the earlier turns.
 
+    Parameters
+    ----------
+    history : History
+        The history.
+    position : int
+        Position of the message that begins the next turn.
+    earlier_turns : int
+        Number of earlier turns.
+
+    Examples
+    --------
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = (("user", "a summary"), ("user", "thanks"), ("assistant", "bye"))
     >>> history = History(TokenCounter("gpt-4o"), [Message(*each) for each in said])
@@ -128,12 +170,38 @@ def set_turn_offset(history: History, position: int, earlier_turns: int) -> None
 
 
 def turn_at(history: History, position: int) -> int:
-    """The number of the turn that a message belongs to; 0 before the first."""
+    """Return the turn that a message belongs to.
+
+    Parameters
+    ----------
+    history : History
+        The history.
+    position : int
+        Position of the message.
+
+    Returns
+    -------
+    int
+        Number of the turn; 0 before the first.
+    """
     return bisect_right(turn_starts(history), position)
 
 
 def turn_span(history: History, number: int) -> tuple[int, int]:
-    """Positions ``[start, stop)`` of a turn's messages; empty where there is no such turn."""
+    """Return the positions ``[start, stop)`` of the messages of a turn.
+
+    Parameters
+    ----------
+    history : History
+        The history.
+    number : int
+        Number of the turn.
+
+    Returns
+    -------
+    tuple of (int, int)
+        Start and stop; an empty range if there is no such turn.
+    """
     starts = turn_starts(history)
     if not 1 <= number <= len(starts):
         return (len(history), len(history))
@@ -141,12 +209,25 @@ def turn_span(history: History, number: int) -> tuple[int, int]:
 
 
 def headline(messages: Sequence[Message]) -> str:
-    """One line of at most ``MAX_HEADLINE_CHARS`` that says what a turn was about; no model is asked.
+    r"""Return one line that tells what a turn was about, without calling a model.
 
-    What was asked, and the tools that were called with their main arguments; else what was said.
+    The line contains the user's question and the called tools with their main arguments, or else
+    what the assistant said.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        Messages of the turn.
+
+    Returns
+    -------
+    str
+        The line, of at most ``MAX_HEADLINE_CHARS`` characters.
+
+    Examples
+    --------
     >>> call = ToolCall("c1", "read", '{"limit": 20, "path": "src/io.py"}')
-    >>> headline([Message("user", "Fix the bug\\nin reading"), Message("assistant", tool_calls=(call,))])
+    >>> headline([Message("user", "Fix the bug\nin reading"), Message("assistant", tool_calls=(call,))])
     'Fix the bug · read src/io.py'
     >>> headline([Message("assistant", "All tests pass now.")])
     'All tests pass now.'
@@ -168,8 +249,20 @@ def headline(messages: Sequence[Message]) -> str:
 
 
 def main_argument(call: ToolCall) -> str:
-    """The argument that says most about a call: what it works on, else its first; empty for none.
+    """Return the most informative argument of a tool call: a path, command or query, else the first one.
 
+    Parameters
+    ----------
+    call : ToolCall
+        The tool call.
+
+    Returns
+    -------
+    str
+        The value as text; empty if the call has no arguments.
+
+    Examples
+    --------
     >>> main_argument(ToolCall("c1", "read", '{"limit": 20, "path": "src/io.py"}'))
     'src/io.py'
     >>> main_argument(ToolCall("c2", "wait", '{"seconds": 5}')), main_argument(ToolCall("c3", "ls"))
@@ -183,7 +276,7 @@ def main_argument(call: ToolCall) -> str:
 
 
 def _first_line(message: Message) -> str:
-    """The first line that says something."""
+    """Return the first non-empty line, shortened."""
     return " ".join(message.text.lstrip()[: 4 * MAX_HEADLINE_CHARS].partition("\n")[0].split())
 
 

@@ -1,1 +1,1 @@
-"""Replay recordings through strategies, measure every request, and compare what came of it."""
+"""Replay recordings through strategies, measure each request, and compare the results."""

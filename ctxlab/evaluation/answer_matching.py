@@ -1,22 +1,26 @@
-"""A reply is held against reference answers in the same few ways everywhere: exact, F1, containment.
+"""Compare replies with reference answers: exact match, token F1 and containment.
 
-Texts are normalised as SQuAD's script does it: lower case, no punctuation, no articles (a, an, the),
-single spaces. What SQuAD leaves open is settled so:
+Texts are normalized as in SQuAD's script: lower case, no punctuation, no articles (a, an, the),
+single spaces. Cases that SQuAD does not define are handled as follows:
 
-- Unicode: compatible forms are one (NFKC, case folded), and punctuation of every script goes. Dashes
-  that part sentences, and runs of points or hyphens, part words; other marks vanish, as in SQuAD
-  (``well-known`` is ``wellknown``).
-- Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5`` as in SQuAD; but the point in ``3.5`` stays, and any
-  other mark between digits parts them, for ``3.5`` is not ``35`` and ``10:30`` is not ``1030``.
-- An answer that is nothing but articles keeps them: the grade ``A`` is an answer.
-- Scripts that are written without spaces are counted by the character, as in MLQA.
+- Unicode: compatible forms are equal (NFKC, case folded), and punctuation of every script is
+  removed. Dashes between clauses, and runs of points or hyphens, separate words. Other marks are
+  removed, as in SQuAD (``well-known`` becomes ``wellknown``).
+- Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5``, as in SQuAD. The point in ``3.5`` is kept, and
+  any other mark between digits separates them: ``3.5`` is not ``35``, and ``10:30`` is not
+  ``1030``.
+- An answer that consists only of articles keeps them: the grade ``A`` is an answer.
+- Scripts without spaces are compared by character, as in MLQA.
 
-LoCoMo's own scoring differs: it stems words (Porter), takes ``and`` for an article too, and for
-multi-hop questions splits reply and answer at commas and averages the best F1 of each part. Figures of
-F1 here are therefore somewhat lower than by its script, and are not to be set beside published ones.
+LoCoMo's own scoring differs: it stems words (Porter), also removes ``and``, and for multi-hop
+questions splits reply and answer at commas and averages the best F1 of each part. F1 is therefore
+somewhat lower here than in its script and cannot be compared with published figures.
 
-Source: rajpurkar.github.io/SQuAD-explorer, ``evaluate-v2.0.py``; github.com/snap-research/locomo,
-``task_eval/evaluation.py``; github.com/facebookresearch/MLQA, ``mlqa_evaluation_v1.py``.
+References
+----------
+- SQuAD: rajpurkar.github.io/SQuAD-explorer, ``evaluate-v2.0.py``
+- LoCoMo: github.com/snap-research/locomo, ``task_eval/evaluation.py``
+- MLQA: github.com/facebookresearch/MLQA, ``mlqa_evaluation_v1.py``
 """
 
 from __future__ import annotations
@@ -34,13 +38,13 @@ _WORD_SEPARATORS = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _MARKS_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?!\.\d)(?:[^\w\s]|_)+(?=\d)")
 _NON_DECIMAL_POINT = re.compile(r"\.(?!(?<=\d\.)\d)")
-# Thai, Lao, Burmese, Khmer, kana, Han; and Hangul, whose particles stand right behind a word.
+# Thai, Lao, Burmese, Khmer, kana, Han; and Hangul, whose particles are attached to words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class _PunctuationTable(dict[int, int | None]):
-    """For ``str.translate``: punctuation and signs of currency vanish, the point is left to a rule."""
+    """For ``str.translate``: remove punctuation and currency signs, keep the point for a later rule."""
 
     def __missing__(self, code: int) -> int | None:
         sign = chr(code)
@@ -54,8 +58,20 @@ _PUNCTUATION = _PunctuationTable()
 
 
 def normalize_answer(text: str) -> str:
-    """The text in lower case without punctuation and articles, with single spaces.
+    """Return a text in lower case without punctuation and articles, with single spaces.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    str
+        The normalized text.
+
+    Examples
+    --------
     >>> normalize_answer("The  Eiffel-Tower, in Paris!"), normalize_answer("A")
     ('eiffeltower in paris', 'a')
     >>> normalize_answer("$1,250.50 at 10:30")
@@ -69,8 +85,22 @@ def normalize_answer(text: str) -> str:
 
 
 def contains_answer(text: str, answer: str) -> bool:
-    """Whether a text holds an answer as whole words, both normalised; nothing holds an empty one.
+    """Check if a text contains an answer as whole words, both normalized.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+    answer : str
+        The answer; an empty one is never contained.
+
+    Returns
+    -------
+    bool
+        True if the text contains the answer.
+
+    Examples
+    --------
     >>> contains_answer("They went to Paris, France in 2019.", "paris france")
     True
     >>> contains_answer("a parish", "Paris")
@@ -81,8 +111,20 @@ def contains_answer(text: str, answer: str) -> bool:
 
 
 def padded_words(text: str) -> str:
-    """The normalised words of a text, set off by spaces, so that ``in`` finds whole words; or nothing.
+    """Return the normalized words of a text, padded with spaces so that ``in`` finds whole words.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    str
+        The words between spaces; empty if there are none.
+
+    Examples
+    --------
     >>> padded_words("Paris, France"), padded_words("...")
     (' paris france ', '')
     """
@@ -91,8 +133,22 @@ def padded_words(text: str) -> str:
 
 
 def exact_match(reply: str, answers: Sequence[str]) -> bool:
-    """Whether the normalised reply is one of the normalised answers.
+    """Check if the normalized reply equals one of the normalized answers.
 
+    Parameters
+    ----------
+    reply : str
+        The reply.
+    answers : sequence of str
+        Acceptable answers.
+
+    Returns
+    -------
+    bool
+        True if it does.
+
+    Examples
+    --------
     >>> exact_match("The Eiffel Tower.", ["Big Ben", "eiffel tower"])
     True
     >>> exact_match("", [""]), exact_match("x", [])
@@ -103,11 +159,24 @@ def exact_match(reply: str, answers: Sequence[str]) -> bool:
 
 
 def token_f1(reply: str, answers: Sequence[str]) -> float:
-    """The F1 of the words that reply and answer share, of the answer for which it is highest.
+    """Compute the F1 of the words shared by reply and answer, for the best answer.
 
-    From 0 to 1; 0 where there is no answer. As in SQuAD, where either has no words it is 1 if neither
-    has any.
+    As in SQuAD, if reply or answer has no words, F1 is 1 if both have none, else 0.
 
+    Parameters
+    ----------
+    reply : str
+        The reply.
+    answers : sequence of str
+        Acceptable answers.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0 without answers.
+
+    Examples
+    --------
     >>> token_f1("a tall red tower", ["the red tower", "a bridge"]), token_f1("no idea", ["a bridge"])
     (0.8, 0.0)
     """

@@ -1,18 +1,21 @@
-"""A bootstrap over clusters says how much a figure depends on which recordings happened to be there.
+"""Cluster bootstrap intervals and permutation tests for ratios of sums.
 
-Recordings that repeat one task are not independent, so whole clusters are drawn, with
-replacement. A figure is a ratio of sums over clusters. Its interval is studentised and symmetric: each
-draw is measured in standard errors of its own, and those weigh clusters that dominate a sum as a
-jackknife would. With clusters of very different sizes that holds its 95 % where the percentile interval
-of the same draws covers 80 to 90 % (``tests/evaluation/test_bootstrap.py`` has the simulation). A
-draw in which all clusters agree counts as far away, but not as infinitely far.
-Two configurations are compared on the same clusters, and tested by exchanging them within clusters.
+Recordings of one task are not independent, so whole clusters are resampled with replacement. A
+figure is a ratio of sums over clusters. Its interval is symmetric and studentized: each resample is
+measured in its own standard errors, which weigh dominant clusters as a jackknife would. With
+clusters of very different sizes this covers 95 %, where the percentile interval of the same
+resamples covers 80 to 90 % (see the simulation in ``tests/evaluation/test_bootstrap.py``). A
+resample in which all clusters agree counts as a large deviation, but not as an infinite one. Two
+configurations are compared on the same clusters and tested by swapping them within clusters.
 
-What no cluster shows, no draw shows: where none differ there is no interval, for those that might
-differ are not among them. Shares near 0 or 1 are held less often, 91 times in a hundred.
+If all clusters agree there is no interval, because clusters that might differ were not observed.
+Shares near 0 or 1 are covered less often: about 91 % of the time.
 
-Source: Hall, The Bootstrap and Edgeworth Expansion, 1992, §3.5 (symmetric percentile-t); MacKinnon and
-White, Journal of Econometrics 29, 1985 (HC3); Hemerik and Goeman, TEST 27, 2018 (random sign-flipping).
+References
+----------
+- Symmetric percentile-t: Hall, The Bootstrap and Edgeworth Expansion, 1992, §3.5.
+- HC3 standard errors: MacKinnon and White, Journal of Econometrics 29, 1985.
+- Random sign-flipping: Hemerik and Goeman, TEST 27, 2018.
 """
 
 from __future__ import annotations
@@ -34,35 +37,37 @@ __all__ = [
 ]
 
 MIN_CLUSTERS = 5
-"""Clusters below which there is no interval: so few draws differ that they say next to nothing."""
+"""Minimum number of clusters of an interval; fewer have too few distinct resamples."""
 
 _MAX_EXACT_CLUSTERS = 12
-"clusters up to which every exchange of two configurations is tried"
+"number of clusters up to which the test enumerates all swaps"
 _MIN_VARIANCE_SHARE = 0.25
-"of a cluster's part of the variance, below which that of a draw never falls"
+"share of one cluster's variance; a resample's variance never falls below it"
 _ROUNDING_TOLERANCE = 1e-13
-"share of the squares in it below which a variance is nothing"
+"share of its squared terms below which a variance is treated as 0"
 _ZERO_TOLERANCE = 1e-12
 _MAX_CELLS = 4_000_000
-"draws × clusters that are held at a time"
+"resamples × clusters held in memory at a time"
 
 _Array = npt.NDArray[np.float64]
 
 
 class RatioDifference(NamedTuple):
-    """One figure of two configurations on the same clusters: the first's less the second's."""
+    """Difference of one figure between two configurations on the same clusters: first minus second."""
 
     estimate: float
+    "the difference, or the relative change"
     low: float
-    """of the interval; nan with fewer than five clusters that have anything to say, and where all of
-    them say the same"""
+    """lower bound of the interval; nan with fewer than five informative clusters, or if all of them
+    agree"""
     high: float
+    "upper bound of the interval"
     p_value: float
-    "two-sided, of the sign-flip permutation test; nan where nothing is known of either"
+    "two-sided p-value of the sign-flip permutation test; nan without informative clusters"
     effect_size: float
-    "the difference in standard deviations between clusters (paired, as Cohen's d_z)"
+    "the difference in standard deviations between clusters (paired, Cohen's d_z)"
     clusters: int
-    "that have anything to say"
+    "number of informative clusters: those in which both denominators are positive"
 
 
 def ratio_interval(
@@ -73,13 +78,37 @@ def ratio_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[_Array, _Array]:
-    """Bounds of ``sum(numerators) / sum(denominators)`` over clusters.
+    """Compute intervals of ``sum(numerators) / sum(denominators)`` over clusters.
 
-    ``numerators`` and ``denominators`` have shape ``(clusters, configurations)``; the bounds have
-    one value a configuration. Below ``MIN_CLUSTERS`` clusters with anything in ``denominators``
-    they are nan, and where all clusters agree: next to nothing is known about other recordings. A
-    cluster of which nothing is known (nan) is left out. Bounds of what cannot be negative, or more
-    than all, are cut there.
+    The bounds are nan with fewer than ``MIN_CLUSTERS`` clusters whose denominator is positive, and
+    if all clusters agree. Clusters with nan are left out. Bounds are clipped at 0 if no numerator
+    is negative, and at 1 if no numerator exceeds its denominator.
+
+    Parameters
+    ----------
+    numerators : numpy.ndarray of shape (clusters, configurations)
+        Sum of the numerator in each cluster.
+    denominators : numpy.ndarray of shape (clusters, configurations)
+        Sum of the denominator in each cluster.
+    level : float, default 0.95
+        Coverage of the interval.
+    resamples : int, default 2000
+        Number of bootstrap resamples.
+    seed : int, default 0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    low, high : numpy.ndarray of shape (configurations,)
+        Bounds of the intervals.
+
+    Examples
+    --------
+    >>> low, high = ratio_interval(np.arange(8.0)[:, None], np.full((8, 1), 10.0))
+    >>> bool(0 < low[0] < 0.35 < high[0] < 1)
+    True
+    >>> ratio_interval(np.ones((4, 1)), np.ones((4, 1)))  # fewer than five clusters
+    (array([nan]), array([nan]))
     """
     low, high = np.full(numerators.shape[1], np.nan), np.full(numerators.shape[1], np.nan)
     for column in range(numerators.shape[1]):
@@ -87,7 +116,7 @@ def ratio_interval(
         a, b = numerators[known, column], denominators[known, column]
         pairs = _PairedRatios(
             a, b, np.zeros(len(a)), (b > 0).astype(float)
-        )  # beside a ratio of nothing
+        )  # compare with a ratio of 0
         reach, estimate = pairs.half_width(level, resamples, seed), pairs.estimate
         low[column], high[column] = estimate - reach, estimate + reach
     natural = np.nan_to_num(numerators) >= 0
@@ -107,13 +136,34 @@ def ratio_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> RatioDifference:
-    """``sum(a_numerators) / sum(a_denominators)`` less the same of ``b``, paired by cluster.
+    """Compare two ratios of sums, paired by cluster: ``a`` minus ``b``.
 
-    Each argument has shape ``(clusters,)``; clusters in which either has nothing to divide by are left
-    out. ``relative``: as a share of ``b``'s; the interval is then that of the logarithm of their ratio,
-    and there is none where either is not positive. The test tries every exchange of ``a`` and
-    ``b`` within clusters up to twelve of them, and ``resamples`` random ones above.
+    Clusters in which a denominator is 0 are left out. The test enumerates all swaps of ``a`` and
+    ``b`` within up to twelve clusters, and draws ``resamples`` random ones for more.
 
+    Parameters
+    ----------
+    a_numerators, a_denominators : numpy.ndarray of shape (clusters,)
+        Sums of the first configuration in each cluster.
+    b_numerators, b_denominators : numpy.ndarray of shape (clusters,)
+        Sums of the second configuration in each cluster.
+    relative : bool, default False
+        Return the change as a share of ``b``. The interval is that of the log ratio; it is nan
+        unless both ratios are positive.
+    level : float, default 0.95
+        Coverage of the interval.
+    resamples : int, default 10000
+        Number of bootstrap resamples and of random swaps.
+    seed : int, default 0
+        Seed of the bootstrap and of the swaps.
+
+    Returns
+    -------
+    RatioDifference
+        Estimate, interval, p-value and effect size.
+
+    Examples
+    --------
     >>> ones = np.ones(8)
     >>> found = ratio_difference(np.arange(8.0) + 2, ones, np.arange(8.0), ones)
     >>> found.estimate, found.p_value, found.clusters
@@ -137,11 +187,24 @@ def ratio_difference(
 
 
 def holm_correction(p_values: _Array) -> _Array:
-    """P-values of a family of tests, corrected so that one false alarm in all of them is as rare.
+    """Adjust the p-values of a family of tests for multiple comparisons.
 
-    What is nan stays so and is no member of the family. Source: Holm, Scandinavian Journal of
-    Statistics 6, 1979.
+    Parameters
+    ----------
+    p_values : numpy.ndarray of shape (n,)
+        P-values; nan values are not part of the family.
 
+    Returns
+    -------
+    numpy.ndarray of shape (n,)
+        Adjusted p-values; nan values stay nan.
+
+    References
+    ----------
+    - Holm, Scandinavian Journal of Statistics 6, 1979.
+
+    Examples
+    --------
     >>> holm_correction(np.array([0.01, 0.04, 0.03])).round(3).tolist()
     [0.03, 0.06, 0.06]
     """
@@ -153,10 +216,10 @@ def holm_correction(p_values: _Array) -> _Array:
 
 
 class _PairedRatios:
-    """Two ratios of sums over the same clusters, as sums of products from which all else follows.
+    """Two ratios of sums over the same clusters, stored as sums of products.
 
-    A draw of clusters, and an exchange within clusters, is a weighted sum of the rows of ``moments``;
-    estimate and standard error of each draw are worked out from the sums alone.
+    A resample of clusters, or a swap within clusters, is a weighted sum of the rows of ``moments``.
+    The estimate and standard error of each one follow from these sums.
     """
 
     def __init__(self, a: _Array, b: _Array, c: _Array, d: _Array, relative: bool = False) -> None:
@@ -171,7 +234,7 @@ class _PairedRatios:
         if not (self.clusters and b.sum() > 0 and d.sum() > 0):
             self.clusters = 0
             return
-        # Deviations from one middle, so that sums of squares do not cancel.
+        # Center both ratios to avoid cancellation in the sums of squares.
         self.center = (a.sum() + c.sum()) / (b.sum() + d.sum())
         u, v = a - self.center * b, c - self.center * d
         self.zero_tolerance = _ZERO_TOLERANCE * max(abs(a.sum() / b.sum()), abs(c.sum() / d.sum()))
@@ -186,7 +249,7 @@ class _PairedRatios:
         return np.stack([u, b, v, d, *(self.cluster_weights * each for each in squares)], axis=1)
 
     def _estimate_and_error(self, sums: _Array, relative: bool) -> tuple[_Array, _Array]:
-        """Estimate and standard error of each row of sums; nan where there is nothing to divide by."""
+        """Return estimate and standard error of each row of sums; nan if a denominator is 0."""
         u, b, v, d, uu, ub, bb, vv, vd, dd, uv, ud, bv, bd = sums.T
         with np.errstate(invalid="ignore", divide="ignore"):
             r, s = u / b, v / d
@@ -202,13 +265,13 @@ class _PairedRatios:
                 estimate = np.where((second > self.zero_tolerance) & ~known, -np.inf, estimate)
                 one, two = 1 / first, -1 / second
             square = one**2 * own + two**2 * other + 2 * one * two * both
-            # What is left of large squares that cancel is rounding.
+            # The remainder of large squares that cancel is rounding error.
             large = one**2 * (uu + r * r * bb) / b**2 + two**2 * (vv + s * s * dd) / d**2
             error = np.sqrt(np.where(square > _ROUNDING_TOLERANCE * large, square, 0.0))
         return estimate, np.where(np.isnan(estimate), np.nan, error)
 
     def half_width(self, level: float, resamples: int, seed: int) -> float:
-        """How far the interval goes to either side of the estimate; nan where that is not known."""
+        """Return half the width of the interval; nan if it is unknown."""
         n = self.clusters
         if n < MIN_CLUSTERS or not self.error > 0 or np.isinf(self.estimate):
             return np.nan
@@ -219,13 +282,13 @@ class _PairedRatios:
             spread = np.sqrt((error**2 + least * self.error**2) / (1 + least))
             far.append(_studentize(estimate - self.estimate, spread))
         steps = np.concatenate(far)
-        steps = steps[np.isfinite(steps)]  # a draw that holds nothing to divide by says nothing
+        steps = steps[np.isfinite(steps)]  # a resample with a denominator of 0 is not informative
         if len(steps) < resamples / 2:
             return np.nan
         return float(np.quantile(steps, level, method="higher")) * self.error
 
     def p_value(self, resamples: int, seed: int) -> float:
-        """Share of exchanges that part the two as far as they are, in standard errors."""
+        """Return the share of swaps with at least the observed difference, in standard errors."""
         n = self.clusters
         if not n:
             return np.nan
@@ -251,14 +314,14 @@ class _PairedRatios:
 
 
 def _studentize(estimate: _Array, error: _Array) -> _Array:
-    """How many standard errors from nothing; nothing is no distance even without an error."""
+    """Return the distance from 0 in standard errors; an estimate of 0 has the distance 0."""
     size = np.abs(estimate)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(size > _ZERO_TOLERANCE, size / error, np.where(np.isnan(size), np.nan, 0.0))
 
 
 def _iter_resamples(clusters: int, resamples: int, seed: int) -> Iterable[_Array]:
-    """How often each cluster is in each draw, in parts of which one is held at a time."""
+    """Yield how often each cluster is drawn in each resample, in chunks."""
     if resamples * clusters <= _MAX_CELLS:
         return _cached_resamples(clusters, resamples, seed)
     return _generate_resamples(clusters, resamples, seed)
@@ -272,7 +335,7 @@ def _generate_resamples(clusters: int, resamples: int, seed: int) -> Iterator[_A
 
 @lru_cache(maxsize=2)
 def _cached_resamples(clusters: int, resamples: int, seed: int) -> tuple[_Array, ...]:
-    """All draws, once for all figures of a board: they are the dearest part of an interval."""
+    """Return all resamples; they are the slowest part of an interval and the same for all figures."""
     return tuple(_generate_resamples(clusters, resamples, seed))
 
 

@@ -1,14 +1,14 @@
-"""A canary is a seeded statement, planted in a copy of a recording, whose loss can be watched.
+"""Canaries: seeded statements planted in a copy of a recording, whose survival can be measured.
 
-Each is a sentence at the end of a message that is there already, so that roles, calls, order, validity
-and the number of requests stay as they were recorded. What it states is ordinary words that occur
-nowhere else, so a summary keeps them only where it keeps the statement; the path is the exception, for
-whatever collects names by their looks finds it. That contrast is wanted.
+A canary is a sentence appended to an existing message, so roles, calls, order, validity and the
+number of requests stay as recorded. Its value consists of ordinary words that occur nowhere else in
+the recording, so a summary keeps them only if it keeps the statement. Paths are the exception:
+anything that collects names by their form finds them. This contrast is intended.
 
-A depth is a share of the text, in characters, that stands before the last request: much as of its
-tokens, but the same for every tokenizer (messages differ in size by three orders of magnitude, so their
-number says little). What no strategy ever drops, the system prompt and the first user message behind
-it, is no place for one.
+A depth is a share of the text, in characters, before the last request. It is close to the share of
+tokens, but the same for every tokenizer. (Messages differ in size by three orders of magnitude, so
+their number would say little.) No canary is planted in the system prompt or the first user message,
+because no strategy drops them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ THINGS: tuple[str, ...] = _split_words(
     ledger lift mailbox noticeboard parking pantry roof staircase terrace workshop
     """
 )
-"""What a canary is about …"""
+"""Things that canaries are about."""
 PLACES: tuple[str, ...] = _split_words(
     """
     abbey bakery barracks brewery casino chapel clinic college dairy embassy gallery hostel hotel
@@ -92,24 +92,26 @@ PLACES: tuple[str, ...] = _split_words(
     shipyard spa stadium tannery theatre vicarage winery
     """
 )
-"""… and where that is."""
+"""Places of these things."""
 DEFAULT_DEPTHS: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Shares of the text before the last request at which canaries are planted when nothing is said."""
+"""Default depths, as shares of the text before the last request."""
 
 
 class CanaryKind(NamedTuple):
-    """What is said, what is asked about it later, and in whose messages it fits."""
+    """Templates of a kind of canary, and the messages it fits in."""
 
     statement: str
+    "the planted sentence"
     question: str
+    "the question asked about it later"
     roles: tuple[str, ...]
-    "roles as ``_canary_role`` has them"
+    "roles as ``_canary_role`` returns them"
     superseded_statement: str = ""
-    "what was said first, of a value that is superseded"
+    "the earlier sentence, if the value supersedes another one"
     value_format: str = "{}"
-    "how a value is written, of its two words …"
+    "format of a value"
     separators: tuple[str, str] = (" ", " ")
-    "… and what stands between them"
+    "separator of the value's two words, before and after formatting"
 
 
 _INPUT_ROLES = ("user", "output")
@@ -143,74 +145,85 @@ CANARY_KINDS: dict[str, CanaryKind] = {
         "The {thing} of the {place} is looked after by the {value} group.",
     ),
 }
-"""By name. Values are two plain words, but for ``path``: ``plans/velvet_harbour.md``."""
+"""Kinds of canaries by name. Values are two plain words, except for ``path``:
+``plans/velvet_harbour.md``."""
 _META_KEY = "canaries"
 _TOPICS = [*product(THINGS, PLACES)]
 _DEPTH_TOLERANCE = 0.1
-"how far from its depth a message of a fitting role is preferred to a nearer one of another"
+"distance from its depth within which a message of a fitting role is preferred to a nearer one"
 
 
 class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One that was planted: what it says, and where; also kept in ``Recording.meta``."""
+    """A planted canary: its value and position; also stored in ``Recording.meta``."""
 
     id: str
+    "id of the canary and of its probe"
     kind: str
+    "name of its kind"
     value: str
+    "the value that must stay in view"
     position: int
-    "of the message at whose end it stands"
+    "position of the message that ends with it"
     role: str
-    "of that message"
+    "role of that message"
     at: float
-    "where it stands, as a share of the text before the last request"
+    "actual depth: share of the text before the last request"
     depth: float
-    "the one of the depths asked for that is nearest to that"
+    "the requested depth nearest to it"
     old: str | None = None
-    "the value before, where one was superseded"
+    "the superseded value, if there is one"
     old_position: int | None = None
+    "position of the message with the superseded value"
 
 
 @dataclass(frozen=True)
 class CanaryPlanter:
-    """How canaries are planted: called with a recording, it gives the copy that holds them.
+    """Plants canaries: called with a recording, it returns a copy that contains them.
 
-    Kinds take turns, and each kind goes through all depths in turn; with which depth it begins differs
-    between recordings, so that no kind stands deeper than another. (Where ``n`` is kinds × depths, each
-    kind stands once at each depth.) A canary stands in a message of its own: of a fitting role where
-    one is near its depth, else in the nearest. The old value of one that is superseded stands half as
-    deep. Raises ``SpecError`` for kinds and depths that make no sense; called, for a recording that has
-    canaries and for one without messages for so many.
+    Kinds alternate, and each kind goes through all depths. The first depth differs between
+    recordings, so no kind is deeper than another on average. (If ``n`` is kinds × depths, each kind
+    is at each depth once.) Each canary has a message of its own: one with a fitting role near its
+    depth, else the nearest one. A superseded value is planted at half the depth. Raises
+    ``SpecError`` if kinds or depths are not valid.
     """
 
     n: int = 10
+    "canaries per recording"
     kinds: tuple[str, ...] = tuple(CANARY_KINDS)
+    "kinds of canaries"
     depths: tuple[float, ...] = DEFAULT_DEPTHS
+    "depths as shares of the text before the last request"
     seed: int = 0
+    "seed of words and order"
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
-            raise SpecError(f"n: plant at least one canary, not {self.n!r}")
+            raise SpecError(f"n: expected at least 1 canary, got {self.n!r}")
         if self.n > len(_TOPICS):
-            raise SpecError(f"n: there are words for {len(_TOPICS)} canaries, not for {self.n}")
+            raise SpecError(f"n: expected at most {len(_TOPICS)} canaries, got {self.n}")
         for name in self.kinds:
             if name not in CANARY_KINDS:
                 raise UnknownName("kind of canary", name, CANARY_KINDS)
         for share in self.depths:
             known = isinstance(share, (int, float)) and not isinstance(share, bool)
             if not known or not 0 <= share <= 1:
-                raise SpecError(f"depths: shares from 0 to 1, not {share!r}")
+                raise SpecError(f"depths: expected shares from 0 to 1, got {share!r}")
         if not self.kinds or not self.depths:
-            raise SpecError("name at least one kind of canary and one depth")
+            raise SpecError("expected at least one kind of canary and one depth")
 
     def __call__(self, recording: Recording) -> Recording:
-        """See the class."""
+        """Return a copy of a recording with canaries.
+
+        Raises ``SpecError`` if the recording has canaries already, or too few messages.
+        """
         if not isinstance(recording, Recording):
             raise SpecError(
-                "recording: canaries are planted in one recording at a time, not in "
-                f"{type(recording).__name__}: [plant_canaries(each) for each in recordings]"
+                f"recording: expected one Recording, got {type(recording).__name__}; use "
+                "[plant_canaries(each) for each in recordings]"
             )
         if _META_KEY in recording.meta:
             raise SpecError(
-                f"{recording.id}: holds canaries already; plant in it as it was recorded"
+                f"{recording.id}: contains canaries already; use the original recording"
             )
         free, random = _FreeMessages(recording), _seeded_random(recording.id, self.seed)
         shift = random.randrange(len(self.depths))
@@ -218,8 +231,8 @@ class CanaryPlanter:
         wanted = self.n + sum(bool(CANARY_KINDS[name].superseded_statement) for name, _ in turns)
         if wanted > len(free.positions):
             raise SpecError(
-                f"{recording.id}: {self.n} canaries take {wanted} messages of their own before the "
-                f"last request, and there are {len(free.positions)}: plant fewer, or leave it out"
+                f"{recording.id}: {self.n} canaries need {wanted} messages before the last request, "
+                f"and there are {len(free.positions)}; plant fewer, or leave the recording out"
             )
         values, topics = _unused_values(recording, random), random.sample(_TOPICS, self.n)
         messages, probes, made = list(recording.messages), list(recording.probes), []
@@ -266,11 +279,36 @@ def plant_canaries(
     depths: float | Iterable[float] = DEFAULT_DEPTHS,
     seed: int = 0,
 ) -> Recording:
-    """A copy of a recording with ``n`` canaries in it, each with a probe that asks for its value.
+    """Return a copy of a recording with canaries, each with a probe that asks for its value.
 
-    The same recording and seed give the same canaries, another id or seed gives others. See
-    ``CanaryPlanter`` for the rest, and for what is raised.
+    The same recording and seed give the same canaries; another id or seed gives others. See
+    ``CanaryPlanter`` for where they are planted.
 
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    n : int, default 10
+        Number of canaries.
+    kinds : str or iterable of str, optional
+        Kinds of canaries; all if left out.
+    depths : float or iterable of float, optional
+        Depths as shares of the text before the last request.
+    seed : int, default 0
+        Seed of words and order.
+
+    Returns
+    -------
+    Recording
+        The copy.
+
+    Raises
+    ------
+    SpecError
+        If an argument is not valid, or the recording has canaries already or too few messages.
+
+    Examples
+    --------
     >>> talk = [Message("user" if i % 2 == 0 else "assistant", f"Line {i}.") for i in range(9)]
     >>> changed = plant_canaries(Recording("talk", tuple(talk)), 1, "fact", 0.5)
     >>> print(changed.messages[2].content)
@@ -284,32 +322,67 @@ def plant_canaries(
 def make_planter(
     n: int, kinds: str | Iterable[str], depths: float | Iterable[float], seed: int
 ) -> CanaryPlanter:
-    """From what a user writes: one where several belong is a list of one, and each counts once."""
+    """Create a planter from user input.
+
+    Parameters
+    ----------
+    n : int
+        Canaries per recording.
+    kinds : str or iterable of str
+        One or several kinds.
+    depths : float or iterable of float
+        One or several depths.
+    seed : int
+        Seed of words and order.
+
+    Returns
+    -------
+    CanaryPlanter
+        The planter, with duplicates removed.
+
+    Raises
+    ------
+    SpecError
+        If an argument is not valid.
+    """
     names = (kinds,) if isinstance(kinds, str) else kinds
     shares = depths if isinstance(depths, Iterable) else (depths,)
     return CanaryPlanter(n, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(shares)), seed)
 
 
 def read_canaries(recording: Recording) -> tuple[Canary, ...]:
-    """The canaries of a recording, as they were planted; none where none were.
+    """Return the canaries of a recording, as stored in its ``meta``.
 
-    Raises ``SpecError`` where what its ``meta`` says of them cannot be.
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+
+    Returns
+    -------
+    tuple of Canary
+        The canaries; empty if none were planted.
+
+    Raises
+    ------
+    SpecError
+        If ``meta`` does not describe valid canaries.
     """
     try:
         found = msgspec.convert(recording.meta.get(_META_KEY, ()), tuple[Canary, ...])
     except msgspec.ValidationError as error:
-        raise SpecError(f"{recording.id}: what is said of its canaries: {error}") from None
+        raise SpecError(f"{recording.id}: its meta has invalid canaries: {error}") from None
     for canary in found:
         for position in (canary.position, canary.old_position):
             if position is not None and not 0 <= position < len(recording.messages):
                 raise SpecError(
-                    f"{recording.id}: {canary.id} stands at {position}, where nothing is"
+                    f"{recording.id}: {canary.id} is at position {position}, which does not exist"
                 )
     return found
 
 
 class _FreeMessages:
-    """The messages that may yet hold a canary, and where in the text their ends stand."""
+    """The messages that can still hold a canary, and the depths of their ends."""
 
     def __init__(self, recording: Recording) -> None:
         messages, last = recording.messages, max(recording.request_positions, default=0)
@@ -318,21 +391,21 @@ class _FreeMessages:
         whole = max(sum(sizes), 1)
         ends = accumulate(sizes)
         self.depth_by_position = {head + i: end / whole for i, end in enumerate(ends)}
-        "position → where it ends, as a share of the text"
+        "position → where the message ends, as a share of the text"
         self.role_by_position = {
             i: role for i in self.depth_by_position if (role := _canary_role(messages[i]))
         }
         if head in self.role_by_position and messages[head].role == "user":
             del self.role_by_position[head]
         self.positions = sorted(self.role_by_position)
-        "positions that are free"
+        "free positions"
 
     def take_nearest(self, depth: float, roles: Sequence[str], skip_first: int = 0) -> int:
-        """The free message for a depth, of which ``before`` others stand before it."""
+        """Take the free message nearest to a depth, after the first ``skip_first`` ones."""
         return self._pop_nearest(self.positions[skip_first:], depth, roles)
 
     def take_nearest_before(self, position: int, depth: float, roles: Sequence[str]) -> int:
-        """The same, before a position."""
+        """Take the free message nearest to a depth, before a position."""
         return self._pop_nearest(
             self.positions[: bisect_left(self.positions, position)], depth, roles
         )
@@ -352,9 +425,10 @@ class _FreeMessages:
 
 
 def _canary_role(message: Message) -> str | None:
-    """What a message is to a canary; None where it can hold none.
+    """Return a message's role for canaries; None if it cannot hold one.
 
-    A sentence in an empty message could make a request valid that was not, and one in JSON no JSON.
+    A sentence in an empty message could make an invalid request valid, and one in JSON would break
+    the JSON.
     """
     if message.role == "system":
         return None
@@ -366,7 +440,7 @@ def _canary_role(message: Message) -> str | None:
 
 
 def _append_sentence(message: Message, sentence: str) -> Message:
-    """The message with a sentence at the end of its text."""
+    """Append a sentence to the text of a message."""
     content = message.content
     if not content:
         return message.replace(content=sentence)
@@ -383,7 +457,7 @@ def _append_sentence(message: Message, sentence: str) -> Message:
 
 
 def _join_sentence(text: str, sentence: str) -> str:
-    """Prose goes on in its line; what is made of lines gets another one."""
+    """Append a sentence to prose on the same line, and to text with lines on a new line."""
     if text[-1:].isspace():
         return text + sentence
     return f"{text}\n{sentence}" if "\n" in text else f"{text} {sentence}"
@@ -395,7 +469,7 @@ def _seeded_random(id: str, seed: int) -> Random:
 
 
 def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
-    """Values that are not in the recording, each once. Raises ``SpecError`` where they run out."""
+    """Yield values that are not in the recording. Raises ``SpecError`` if none are left."""
     said = [message_text(message) for message in recording.messages]
     said += [compaction.summary for compaction in recording.compactions if compaction.summary]
     said.append(dump_json(recording.tools))
@@ -406,4 +480,4 @@ def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     for first, second in pairs:
         if f"{first}{second}" not in together:
             yield f"{first} {second}"
-    raise SpecError(f"{recording.id}: there are no words left that it does not hold already")
+    raise SpecError(f"{recording.id}: no unused words left; plant fewer canaries")

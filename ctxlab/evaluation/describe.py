@@ -1,4 +1,4 @@
-"""What a recording is like is known before anything is replayed: its size, its needs, its bills."""
+"""Describe recordings before any replay: their size, references to earlier messages, and bills."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordingDescriber", "RecordingDescription", "describe", "iter_descriptions"]
 
 RecordingDescription: TypeAlias = dict[str, Any]
-"""What is known of one recording, by name."""
+"""Facts about one recording, by name."""
 
 _MAX_LARGEST_RESULTS = 3
 
@@ -35,11 +35,29 @@ def describe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """A row a recording: what it holds, how large it is, what it uses again, what was billed for it.
+    """Describe recordings, one row each: content, size, references to earlier messages, and bills.
 
-    ``model``: whose tokenizer counts; None counts each recording as the model that it was made with,
-    and as ``DEFAULT_MODEL`` where it names none. Columns are the keys of ``iter_descriptions``. Raises
-    ``SpecError`` for a path or a single recording in the place of recordings.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    model : str, optional
+        Model whose tokenizer counts. None takes the model of each recording, or ``DEFAULT_MODEL``
+        if it names none.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per recording; the columns are the keys of ``iter_descriptions``.
+
+    Raises
+    ------
+    SpecError
+        If ``recordings`` is a path or a single recording.
     """
     import pandas as pd
 
@@ -56,23 +74,39 @@ def iter_descriptions(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[RecordingDescription]:
-    """The facts of each recording, one by one, so that a stream of any length stays a stream.
+    """Yield the facts of each recording, one by one.
 
-    - ``recording, cluster, source, format, model, counted_as, messages, requests, tokens, valid,
-      skipped``
-    - ``warning``: that tool calls were probably not read, see ``missing_calls``; most often None
-    - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
-    - ``reasoning_tokens``: hidden reasoning, as billed where the provider says, else as recorded; it
-      stands in no other figure
-    - ``longest_request``: tokens when everything is sent
-    - ``needs, far_needs``: uses in tool calls of what was said before, and over 4,000 tokens before
-    - ``compactions``: what the product did itself; ``faults``: rule of ``validity`` → how often the
-      recording breaks it
-    - ``billed``: ``billing.Session`` as a dict, None where no usage is recorded
-    - ``strategy``: what managed the context of a session as it went, so that bills are of what it sent;
-      None where the recording does not say
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings; a stream of any length.
+    model : str, optional
+        Model whose tokenizer counts. None takes the model of each recording.
+    project : Path, optional
+        Folder whose stored calibration is used; the current folder if left out.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
 
-    ``project`` is the folder whose calibration profile counts, if it has one; the current one.
+    Returns
+    -------
+    iterator of dict
+        Facts with these keys:
+
+        - ``recording``, ``cluster``, ``source``, ``format``, ``model``, ``counted_as``,
+          ``messages``, ``requests``, ``tokens``, ``valid``, ``skipped``
+        - ``warning``: set if tool calls were probably not read, see ``missing_calls``; usually None
+        - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
+        - ``reasoning_tokens``: hidden reasoning, as billed or else as recorded; not part of other
+          figures
+        - ``longest_request``: tokens if the full history is sent
+        - ``needs``, ``far_needs``: uses in tool calls of entities mentioned before, and over 4,000
+          tokens before
+        - ``compactions``: compactions by the product itself
+        - ``faults``: rule of ``validity`` → number of violations in the recording
+        - ``billed``: ``billing.BilledSession`` as a dict; None if no usage is recorded
+        - ``strategy``: the strategy that managed the recorded session; None if unknown
     """
     check_recordings(recordings)
     outcomes = map_parallel(RecordingDescriber(model, project), recordings, workers)
@@ -81,13 +115,15 @@ def iter_descriptions(
 
 @dataclass(frozen=True)
 class RecordingDescriber:
-    """What ``iter_descriptions`` does to one recording, in whichever process."""
+    """Describes one recording, in any process."""
 
     model: str | None = None
+    "model whose tokenizer counts; None takes the recording's own"
     project: Path = Path()
+    "folder whose stored calibration is used"
 
     def __call__(self, recording: Recording) -> RecordingDescription:
-        """The facts of one recording."""
+        """Return the facts of one recording."""
         prepared = PreparedRecording.from_recording(
             recording, ModelChoice(self.model, project=self.project)
         )
@@ -133,7 +169,7 @@ class RecordingDescriber:
 
 
 def _count_violations(prepared: PreparedRecording, messages: Sequence[Message]) -> dict[str, int]:
-    """Each rule of the recording's provider that it breaks, and how often."""
+    """Count the violations of each rule of the recording's provider."""
     return dict(Counter(found.rule for found in find_violations(messages, prepared.provider)))
 
 

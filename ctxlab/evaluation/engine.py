@@ -1,7 +1,9 @@
-"""A replay asks, before every recorded model call, what a strategy would have sent.
+"""Replay a recording through a strategy, request by request.
 
-It is off-policy: what the agent did next is what the recording says, whatever the strategy left out.
-The engine is one loop, ``replay_trace``; metrics are worked out from the trace that it leaves.
+Before each recorded model call the strategy builds the request that it would have sent. The replay
+is off-policy: the agent's next message is always the recorded one, even if the strategy dropped the
+information behind it. ``replay_trace`` is the only loop; metrics are computed from the trace that
+it returns.
 """
 
 from __future__ import annotations
@@ -38,14 +40,25 @@ __all__ = ["PreparedRecording", "RequestObserver", "Trace", "replay_trace", "rep
 _POSITION = attrgetter("position")
 
 RequestObserver = Callable[[Context], Any]
-"""Told of every request as it would be sent; what it returns is kept in ``Trace.observations``."""
+"""Called with each request before it is sent; the results are stored in ``Trace.observations``."""
 
 
 class PreparedRecording:
-    """A recording made ready to be replayed: counted once, whatever the number of configurations.
+    """A recording prepared for replay: messages are counted once and shared by all configurations.
 
-    ``format_probe``: how its questions are put in every replay; None puts none. ``model``: whose
-    prices, cache rules and validity rules apply; None: the model that ``counter`` counts for.
+    Parameters
+    ----------
+    recording : Recording
+        The recording to replay.
+    counter : TokenCounter
+        Counts the tokens of messages and tools.
+    client : Client, optional
+        Answers the model calls of strategies.
+    format_probe : callable, optional
+        Turns a probe into the message that asks it. None leaves out all probes.
+    model : Model, optional
+        Model whose prices, cache rules and validity rules apply. None takes the model of
+        ``counter``.
     """
 
     def __init__(
@@ -61,21 +74,21 @@ class PreparedRecording:
         self.history = History(counter, recording.messages, model)
         self.model = self.history.model
         self.provider = rules_provider(self.model.name)
-        "whose rules a request must keep"
+        "provider whose validity rules a request must keep"
         self.history.client = client
         self.history.oracle_info = self
         self.history.compactions = tuple(sorted(recording.compactions, key=_POSITION))
         self.request_positions = recording.request_positions
         "positions of the recorded model calls"
         self.fixed_tokens = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
-        "tokens of every request that are no messages"
+        "tokens of each request that are not messages: tool definitions and reply framing"
         last = self.request_positions[-1] if self.request_positions else 0
         self.valid = not last or is_valid(recording.messages[:last], self.provider)
-        "whether the recording itself, as far as any request holds it, is a valid conversation"
+        "True if the recorded messages, up to the last request, are a valid conversation"
         self.probes: tuple[Probe, ...] = recording.probes if format_probe else ()
-        "the questions that are put"
+        "the probes that are asked"
         self.probe_messages = [format_probe(probe) for probe in self.probes] if format_probe else []
-        "each of them as it is put"
+        "the message that asks each probe"
 
     @classmethod
     def from_recording(
@@ -85,17 +98,37 @@ class PreparedRecording:
         client: Client | None = None,
         format_probe: ProbeFormatter | None = probe_to_message,
     ) -> PreparedRecording:
-        """Count and price a recording by the model that was chosen for it."""
+        """Count and price a recording by the model chosen for it.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording to replay.
+        model_choice : ModelChoice
+            Chooses the model and its token counter.
+        client : Client, optional
+            Answers the model calls of strategies.
+        format_probe : callable, optional
+            Turns a probe into the message that asks it. None leaves out all probes.
+
+        Returns
+        -------
+        PreparedRecording
+            The recording with its counter and history.
+        """
         return cls(recording, model_choice.counter_for(recording), client, format_probe)
 
     @cached_property
     def needs(self) -> NeedIndex:
-        """What each request's next action uses, and where it had stood."""
+        """Entities that each request's next action uses and that were mentioned before."""
         return NeedIndex(self.history, render_tools(list(self.recording.tools)))
 
     @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
-        """Numbers of the probes that are put before each request; those after the last come last."""
+        """Map each request to the numbers of the probes asked before it.
+
+        Probes after the last request have the number of requests as their key.
+        """
         order = sorted(range(len(self.probes)), key=self.probe_position)
         found: dict[int, list[int]] = {}
         for number in order:
@@ -105,27 +138,62 @@ class PreparedRecording:
         return found
 
     def probe_position(self, number: int) -> int:
-        """How many messages have been said when a probe is put."""
+        """Return how many messages precede a probe.
+
+        Parameters
+        ----------
+        number : int
+            Index of the probe.
+
+        Returns
+        -------
+        int
+            A position from 0 to the number of messages; the latter if the probe has no position.
+        """
         position, messages = self.probes[number].position, len(self.history)
         return messages if position is None else min(max(position, 0), messages)
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """What the message at ``position`` will use: for controls that know the future."""
+        """Return what the message at ``position`` will use; controls that know the future read it.
+
+        Parameters
+        ----------
+        position : int
+            Position of a recorded model call.
+
+        Returns
+        -------
+        sequence of (int, str)
+            Position of the last mention and text of each entity.
+        """
         return self.needs.needed(position)
 
     def passage(self, position: int, text: str) -> str:
-        """The line of the message at ``position`` that holds the text."""
+        """Return the line of a message that contains a text.
+
+        Parameters
+        ----------
+        position : int
+            Position of the message.
+        text : str
+            The text to find.
+
+        Returns
+        -------
+        str
+            The line, shortened if it is long.
+        """
         return self.needs.passage(position, text)
 
     @property
     def longest_request_tokens(self) -> int:
-        """Tokens of the largest request when everything is sent."""
+        """Tokens of the longest request if the full history is sent."""
         last = self.request_positions[-1] if self.request_positions else 0
         return self.history.tokens_before[last] + self.fixed_tokens
 
     @property
     def description(self) -> dict[str, Any]:
-        """What is said of the recording wherever it is listed; tokens are those of all of it."""
+        """Facts of the recording for listings; ``tokens`` counts the whole recording."""
         recording = self.recording
         return {
             "recording": recording.id,
@@ -144,16 +212,17 @@ class PreparedRecording:
 
     @cached_property
     def bills(self) -> BilledSession | None:
-        """How the provider's bills compare with the counts; None where the log has none."""
+        """The provider's bills compared with the counts; None if the recording has no usage."""
         counts = [entry.tokens for entry in self.history.entries]
         return compare_counts_with_bills(self.recording, counts, self.counter)
 
     @property
     def manifest_entry(self) -> dict[str, Any]:
-        """The description as a manifest has it: with what bills tell, and a fingerprint.
+        """The description with billed tokens and a digest, for the manifest.
 
-        ``unlogged``: tokens of each request that were billed and are in no log; None where that is not
-        known, as where the recording was made with a model of another family than it is counted for.
+        ``unlogged`` is the number of tokens per request that were billed but are not in the
+        recording. It is None if unknown, for example if the recording's model is of another family
+        than the counter's.
         """
         model = self.recording.model
         same_family = model is not None and profile_key(model) == profile_key(self.counter.model)
@@ -164,12 +233,27 @@ class PreparedRecording:
         }
 
     def make_budget(self, limit: float, reserve: int = 0) -> Budget:
-        """The budget for a limit in tokens, or for a fraction of the recording's own length.
+        """Create the budget for a limit in tokens or as a fraction of the recording.
 
-        A fraction is a float of at most 1; ``reserve`` is in tokens either way.
+        Parameters
+        ----------
+        limit : float
+            Tokens, or a fraction of the longest request if it is a float of at most 1.
+        reserve : int, default 0
+            Tokens kept for the reply.
+
+        Returns
+        -------
+        Budget
+            The budget of each request.
+
+        Raises
+        ------
+        SpecError
+            If ``limit`` is not a positive finite number.
         """
         if not 0 < limit < math.inf:
-            raise SpecError(f"a limit is a positive number, not {limit}")
+            raise SpecError(f"limit must be a positive number, got {limit}")
         tokens = (
             int(limit * self.longest_request_tokens)
             if isinstance(limit, float) and limit <= 1
@@ -180,31 +264,34 @@ class PreparedRecording:
 
 @dataclass
 class Trace:
-    """What a replay leaves: for each request its size, and in ``context`` what happened to what."""
+    """The result of a replay: the size of each request, and the history of edits in ``context``."""
 
     strategy: Strategy
+    "the strategy that was replayed"
     budget: Budget
+    "the budget of each request"
     context: Context
+    "the context after the last request; it records when each message was dropped or edited"
     tokens: list[int] = field(default_factory=list)
     "tokens of each request"
     message_counts: list[int] = field(default_factory=list)
-    "messages of each request"
+    "number of messages of each request"
     unchanged_prefix_tokens: list[int] = field(default_factory=list)
-    "tokens of messages at its beginning that are those of the request before"
+    "tokens of the leading messages that are the same as in the previous request"
     system_prompt_tokens: list[int] = field(default_factory=list)
-    "tokens of the system messages that it begins with"
+    "tokens of the leading system messages"
     last_message_tokens: list[int] = field(default_factory=list)
-    "tokens of its last message"
+    "tokens of the last message"
     violation_counts: list[int] = field(default_factory=list)
-    "how many rules of its provider (``validity``) it breaks"
+    "number of violations of the provider's rules (``validity``) in each request"
     forked_requests: dict[int, list[Entry]] = field(default_factory=dict)
-    "what was sent by a request that was made for itself alone"
+    "entries of the requests that the strategy built on a fork, by request"
     observations: dict[str, list[Any]] = field(default_factory=dict)
-    "what each watcher returned for each request"
+    "return values of each observer, one per request"
     preview_entries: list[list[Entry]] = field(default_factory=list)
-    "what would be sent for each probe of the recording, the question last"
+    "entries of the request that would ask each probe; the probe comes last"
     preview_ledgers: list[Ledger] = field(default_factory=list)
-    "what the strategy reported and whom it asked for each of them: no part of the replay"
+    "events and model calls of the strategy for each probe; they are not part of the replay"
 
 
 def replay_trace(
@@ -213,9 +300,28 @@ def replay_trace(
     budget: Budget,
     observers: Mapping[str, RequestObserver] | None = None,
 ) -> Trace:
-    """Replays a recording through one strategy under one budget, and previews its probes.
+    """Replay a recording through one strategy under one budget, and preview its probes.
 
-    Raises ``StrategyError`` where the strategy fails, naming the recording and the message.
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        The recording to replay.
+    strategy : Strategy
+        Builds each request.
+    budget : Budget
+        Tokens that each request may take.
+    observers : mapping of str to callable, optional
+        Called with each request; the results are stored in ``Trace.observations``.
+
+    Returns
+    -------
+    Trace
+        One value per request, and one preview per probe.
+
+    Raises
+    ------
+    StrategyError
+        If the strategy fails; the message names the recording and the position.
     """
     context = Context(budget, prepared.history)
     observers_by_name = observers or {}
@@ -248,7 +354,7 @@ def replay_trace(
 
 
 def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
-    """What would be sent for the questions that come before the next request; nothing of it stays."""
+    """Preview the requests of the probes that are due before the next request."""
     context = trace.context
     for number in prepared.probes_by_request.get(context.request_index, ()):
         context.advance(prepared.probe_position(number))
@@ -264,7 +370,7 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
 
 
 def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Context:
-    """What the strategy would send; a failure of its own names the place."""
+    """Return the request that the strategy builds; a failure names the recording and the position."""
     try:
         sent: object = strategy(context)
     except CtxlabError:
@@ -275,7 +381,7 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
     else:
         if isinstance(sent, Context):
             return sent
-        cause, what = None, f"it returned {sent!r}, not the context or a fork of it"
+        cause, what = None, f"expected the context or a fork of it, got {sent!r}"
     where = f"message {context.history_length} of {recording}"
     raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
 
@@ -295,10 +401,26 @@ def replay_traces(
     budgets: Sequence[Budget],
     observers: Mapping[str, RequestObserver] | None = None,
 ) -> list[Trace]:
-    """Every strategy under every budget, budgets outermost.
+    """Replay a recording through each strategy under each budget.
 
-    A strategy that never asks how much room there is does the same under each budget, so it is replayed
+    A strategy that never reads its budget behaves the same under all of them, so it is replayed
     once.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        The recording to replay.
+    strategies : sequence of Strategy
+        The strategies to compare.
+    budgets : sequence of Budget
+        The budgets to compare.
+    observers : mapping of str to callable, optional
+        Called with each request.
+
+    Returns
+    -------
+    list of Trace
+        One trace per configuration, ordered by budget, then by strategy.
     """
     traces: list[Trace] = []
     blind: dict[int, Trace] = {}

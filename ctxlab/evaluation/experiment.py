@@ -1,8 +1,8 @@
-"""An experiment is a grid, strategies × limits, over recordings; ``evaluate`` runs it.
+"""Run an experiment: a grid of strategies × limits over recordings.
 
-Recordings are the outer loop: each is counted once and its needs are indexed once, then every
-configuration is replayed over it and it is let go. Within a recording all strategies share one tokenizer
-and one price table, those of its model, so that they compare.
+Recordings are the outer loop. Each one is counted and indexed once, replayed through every
+configuration, and then released. Within a recording all strategies share the tokenizer and prices
+of one model, so that their figures are comparable.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from ctxlab.tokens.profiles import TokenProfile
 __all__ = ["DEFAULT_LIMITS", "ExperimentGrid", "ReplayOutcome", "StrategyLike", "evaluate"]
 
 StrategyLike: TypeAlias = Strategy | str | Callable[..., Any]
-"""A strategy: as it is, as text, or as a function of one's own."""
+"""A strategy as an object, as text, or as a user's function."""
 
 DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
-"""Fractions of each recording's own length: a limit means little apart from the data."""
+"""Fractions of each recording's length; a fixed limit would mean little for unknown data."""
 
 
 def evaluate(
@@ -63,18 +63,52 @@ def evaluate(
     project: str | Path = "",
     client: Client | None = None,
 ) -> Results:
-    """Replays recordings through every strategy under every limit, and measures each request.
+    """Replay recordings through each strategy under each limit, and measure each request.
 
-    ``recordings`` may be an iterator of any length; one is held at a time. ``strategies`` and
-    ``limits`` are one or several; limits are tokens (16000, ``"16k"``), or shares (floats up to 1,
-    ``"25%"``) of each recording's own length. ``model``: whose tokenizer, prices and rules apply to
-    every recording; None takes each recording's own, and ``DEFAULT_MODEL`` where it names none.
-    ``reserve``: tokens kept free for the reply. ``data`` says where the recordings are from, for
-    the manifest. ``workers``: processes; None takes every core where that is safe. ``profile``: how
-    families of models count, one or several; None takes the calibration that the folder ``project``
-    stores (the current one), else the built-in one. ``client``: whom strategies ask that call a model;
-    None asks the provider, and keeps the answers in ``.ctxlab/calls``. Raises ``SpecError`` for what is
-    written wrongly, ``StrategyError`` where a strategy fails and ``ModelError`` where a model refuses.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings. It may be an iterator of any length; one recording is held at a time.
+    strategies : Strategy, str, callable or iterable of them, optional
+        One or several strategies; the default lineup if left out.
+    limits : float, str or iterable of them, optional
+        One or several limits: tokens (``16000``, ``"16k"``), or fractions of each recording's
+        length (floats up to 1, ``"25%"``).
+    model : str, optional
+        Model whose tokenizer, prices and rules apply. None takes the model of each recording, or
+        ``DEFAULT_MODEL`` if the recording names none.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    metrics : str, Metric or iterable of them, optional
+        Metrics to compute; all built-in metrics if left out.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family. None takes the calibration stored in
+        ``project``, or the built-in one.
+    project : str or Path, optional
+        Folder whose stored calibration is used; the current folder if left out.
+    client : Client, optional
+        Answers the model calls of strategies. None calls the provider and caches replies in
+        ``.ctxlab/calls``.
+
+    Returns
+    -------
+    Results
+        Figures of each request, and the leaderboard.
+
+    Raises
+    ------
+    SpecError
+        If an argument is not valid.
+    StrategyError
+        If a strategy fails.
+    ModelError
+        If a model call of a strategy fails.
     """
     check_recordings(recordings)
     grid = ExperimentGrid.from_arguments(
@@ -99,30 +133,36 @@ def evaluate(
 
 
 class ReplayOutcome(NamedTuple):
-    """What the replays of one recording gave."""
+    """The result of replaying one recording through all configurations."""
 
     description: dict[str, Any]
-    "what it is"
+    "the recording's manifest entry"
     token_limits: list[int]
     "limit of each configuration, in tokens"
     columns: dict[str, FloatArray]
-    "columns, of shape ``(configurations, requests)``; empty where it makes no request"
+    "figures of shape ``(configurations, requests)`` by column; empty if there are no requests"
     strategy_calls: StrategyCalls
-    "what strategies asked of models"
+    "model calls made by strategies"
 
 
 @dataclass(frozen=True)
 class ExperimentGrid:
-    """Every configuration of an experiment, ready to be run over one recording after the other."""
+    """The configurations of an experiment, to be run over one recording after another."""
 
     strategies: tuple[Strategy, ...]
+    "the strategies, without duplicates"
     limits: tuple[float, ...]
+    "tokens, or fractions of each recording's length"
     reserve: int
+    "tokens kept for the reply"
     model_choice: ModelChoice
+    "chooses the model and counter of each recording"
     metrics: tuple[Metric, ...]
+    "the metrics to compute"
     metric_names: tuple[str, ...]
-    "of the metrics"
+    "name of each metric"
     client: Client | None = None
+    "answers the model calls of strategies"
 
     @classmethod
     def from_arguments(
@@ -135,25 +175,53 @@ class ExperimentGrid:
         profile: TokenProfile | Iterable[TokenProfile] | None = None,
         project: str | Path = "",
     ) -> ExperimentGrid:
-        """From what a user writes; names are looked up and checked here."""
+        """Create a grid from user input; names are resolved and checked here.
+
+        Parameters
+        ----------
+        strategies : Strategy, str, callable or iterable of them
+            One or several strategies.
+        limits : float, str or iterable of them
+            One or several limits, in tokens or as fractions.
+        model : str or None
+            Model whose tokenizer, prices and rules apply. None takes the model of each recording.
+        reserve : int
+            Tokens kept for the reply.
+        metrics : str, Metric or iterable of them
+            Metrics to compute.
+        profile : TokenProfile or iterable of TokenProfile, optional
+            Calibration of token counts by model family.
+        project : str or Path, optional
+            Folder whose stored calibration is used if ``profile`` is None.
+
+        Returns
+        -------
+        ExperimentGrid
+            The grid, without duplicates.
+
+        Raises
+        ------
+        SpecError
+            If an argument is not valid.
+        """
         steps = tuple(
             parse_strategy(s) if isinstance(s, str) else as_strategy(s)
             for s in _as_list(strategies)
         )
         bounds = tuple(dict.fromkeys(parse_limit(limit) for limit in _as_list(limits)))
         if not steps or not bounds:
-            raise SpecError("an experiment needs at least one strategy and one limit")
+            raise SpecError("expected at least one strategy and one limit")
         for bound in bounds:
             if bound > 1 and reserve >= bound:
-                raise SpecError(f"a reserve of {reserve} leaves nothing of a limit of {bound}")
+                raise SpecError(f"reserve must be below the limit of {bound}, got {reserve}")
         if reserve < 0:
-            raise SpecError(f"a reserve is a number of tokens, not {reserve}")
+            raise SpecError(f"reserve must be at least 0 tokens, got {reserve}")
         labels = [repr(step) for step in steps]
         for step, name in zip(steps, labels, strict=True):
             if steps[labels.index(name)] != step:
-                raise SpecError(f"two strategies are both called {name}: give one another name")
+                raise SpecError(f"two different strategies are named {name}; rename one of them")
         if model:
-            find_model(model)  # warns of a model that is not known
+            find_model(model)  # warns if the model is unknown
         measures = tuple(_as_list(metrics))
         made = tuple(map(_resolve_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
@@ -164,35 +232,57 @@ class ExperimentGrid:
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
-        """``(strategy as text, limit)`` of every configuration, limits outermost."""
+        """``(strategy as text, limit)`` of each configuration, ordered by limit, then by strategy."""
         return [(repr(s), limit) for limit in self.limits for s in self.strategies]
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
-        """Models that its strategies call themselves."""
+        """Models that the strategies call."""
         return models_used(*self.strategies)
 
     @property
     def uses_probes(self) -> bool:
-        """Whether a metric wants the questions of a recording put."""
+        """True if a metric needs the probes of a recording."""
         return any(getattr(metric, "uses_probes", False) for metric in self.metrics)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the figures of a request, in order."""
+        """Column names of the metrics, in order."""
         return [column.name for metric in self.metrics for column in metric.columns]
 
     @property
     def scores(self) -> list[Any]:
-        """What the leaderboard shows, in order."""
+        """Scores of the leaderboard, in order."""
         return [score for metric in self.metrics for score in metric.scores]
 
     def evaluate_recording(self, recording: Recording) -> ReplayOutcome:
-        """Replays one recording through every configuration, and measures it."""
+        """Replay one recording through every configuration, and measure it.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording to replay.
+
+        Returns
+        -------
+        ReplayOutcome
+            Figures of each configuration and request.
+        """
         return self.measure_traces(*self.replay_recording(recording))
 
     def prepare_recording(self, recording: Recording) -> PreparedRecording:
-        """Make a recording ready to be replayed, counted and priced by its model."""
+        """Prepare a recording for replay, counted and priced by its model.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording to replay.
+
+        Returns
+        -------
+        PreparedRecording
+            The recording, with its probes if a metric needs them.
+        """
         return PreparedRecording.from_recording(
             recording,
             self.model_choice,
@@ -201,7 +291,20 @@ class ExperimentGrid:
         )
 
     def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
-        """The trace of every configuration; none where the recording makes no request."""
+        """Replay a recording through every configuration.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording to replay.
+
+        Returns
+        -------
+        prepared : PreparedRecording
+            The prepared recording.
+        traces : list of Trace
+            One trace per configuration; empty if the recording has no request.
+        """
         prepared = self.prepare_recording(recording)
         if not prepared.request_positions:
             return prepared, []
@@ -212,7 +315,20 @@ class ExperimentGrid:
         return prepared, replay_traces(prepared, self.strategies, budgets, observers)
 
     def measure_traces(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> ReplayOutcome:
-        """What the metrics make of them."""
+        """Compute the metrics of the traces of one recording.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        ReplayOutcome
+            Figures of each configuration and request.
+        """
         if not traces:
             return ReplayOutcome(prepared.manifest_entry, [], {}, collect_strategy_calls(()))
         figures: dict[str, FloatArray] = {}
@@ -226,11 +342,22 @@ class ExperimentGrid:
     def manifest(
         self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Describe the experiment so that it can be run again, and what it was run with.
+        """Describe the experiment so that it can be run again.
 
-        ``recordings``: facts of those that were replayed. ``tokens`` says for each model by which they
-        were counted how far the counts can be trusted; ``prices`` and ``cache`` are its own, and
-        ``profiles`` of the experiment are those that counted.
+        ``tokens`` says for each counting model how accurate its counts are. ``prices`` and
+        ``cache`` are those of each model, and ``profiles`` are the calibrations that were used.
+
+        Parameters
+        ----------
+        data : sequence of str
+            Where the recordings come from.
+        recordings : iterable of mapping
+            Manifest entries of the recordings that were replayed.
+
+        Returns
+        -------
+        dict
+            The manifest as JSON values.
         """
         used = {
             name: find_model_without_warning(name) for name in [r["counted_as"] for r in recordings]
@@ -263,14 +390,14 @@ class ExperimentGrid:
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
-    """Prices as they are saved; ``above`` is there only where long prompts are dearer."""
+    """Return prices as they are saved; ``above`` is left out if long prompts cost the same."""
     figures: dict[str, Any] = msgspec.to_builtins(prices)
     above = list(figures.pop("above"))
     return {**figures, "above": above} if above else figures
 
 
 def _as_list(value: Any) -> Iterable[Any]:
-    """One where a list belongs is a list of one."""
+    """Wrap a single value in a list."""
     return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 

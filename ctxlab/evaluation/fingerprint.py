@@ -1,4 +1,4 @@
-"""Fingerprint what a recording says, to tell whether two runs are over the same conversations."""
+"""Digests of recordings, to check if two runs are over the same conversations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["identify_recordings", "recording_digest"]
 
 
 def recording_digest(recording: Recording) -> str:
-    """Fingerprint all of a recording that is measured.
+    """Compute a digest of all parts of a recording that are measured.
 
     Parameters
     ----------
     recording : Recording
-        Its messages with their times and ids of calls, its tools, compactions and questions count; its
-        id, cluster, source and model do not.
+        The recording. The digest covers its messages with times and call ids, its tools,
+        compactions and probes, but not its id, cluster, source and model.
 
     Returns
     -------
@@ -46,8 +46,19 @@ def identify_recordings(
 ) -> list[dict[str, str]]:
     """Identify each recording by its digest, its cluster and the model that counts it.
 
-    Runs with equal lists, in any order, are over the same recordings and model. The keys are
-    ``digest``, ``cluster`` and ``counted_as``, as a manifest has them of each recording.
+    Two runs with equal lists, in any order, are over the same recordings and models.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    model_choice : ModelChoice
+        Chooses the counting model of each recording.
+
+    Returns
+    -------
+    list of dict
+        The keys ``digest``, ``cluster`` and ``counted_as``, as in a manifest.
     """
     return [
         {

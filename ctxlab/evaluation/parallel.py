@@ -1,8 +1,8 @@
-"""Recordings are independent, so an evaluation can use every core: one recording is one task.
+"""Run one task per recording on several processes.
 
-Results come back in the order of the recordings, and no more of them are in flight than the workers
-need, so that a stream of any length stays a stream. Each worker is a process with a pipe of its own and
-shares nothing else, no lock and no queue, so it can be killed at any moment and nobody hangs.
+Results are returned in the order of the tasks. Only as many tasks as the workers need are in
+flight, so a stream of any length stays a stream. Each worker is a process with its own pipe.
+Workers share no lock and no queue, so any of them can be killed at any moment without a deadlock.
 """
 
 from __future__ import annotations
@@ -41,21 +41,42 @@ def map_parallel(
     workers: int | None = None,
     task_size: Callable[[_Task], int] | None = None,
 ) -> Iterator[_Answer]:
-    """``function(task)`` for every task, in order, on ``workers`` processes.
+    """Yield ``function(task)`` for every task, in order, computed on several processes.
 
-    None uses every core where a process can be forked cheaply and safely, else none but this one.
-    ``task_size`` says how long a task takes beside the others, so that the longest begin first
-    where all are at hand. Raises what ``function`` raises; ``SpecError`` where it cannot be sent to
-    another process; ``CtxlabError`` where a process dies. However this ends, no worker is left, nor
-    when this process is killed.
+    No worker process outlives the iteration, even if this process is killed.
+
+    Parameters
+    ----------
+    function : callable
+        Computes the result of one task.
+    tasks : iterable
+        The tasks.
+    workers : int, optional
+        Number of processes. None takes every core if forking is cheap and safe, else only this
+        process.
+    task_size : callable, optional
+        Returns the relative duration of a task. If all tasks are known in advance, the longest
+        start first.
+
+    Yields
+    ------
+    object
+        The result of each task.
+
+    Raises
+    ------
+    SpecError
+        If ``workers`` is not positive, or a task cannot be sent to another process.
+    CtxlabError
+        If a worker process dies.
     """
     count = default_worker_count() if workers is None else workers
     if count < 1:
-        raise SpecError(f"workers is at least 1, not {workers}")
+        raise SpecError(f"workers must be at least 1, got {workers}")
     if count == 1:
         yield from map(function, tasks)
         return
-    # What is at hand before the fork need not be sent: its place is enough.
+    # Tasks that are known before the fork are inherited: send only their index.
     known = tasks if _start_method() == "fork" and isinstance(tasks, Sequence) else ()
     team: _WorkerPool = {}
     try:
@@ -70,7 +91,7 @@ def map_parallel(
         for process in team.values():
             process.join()
     finally:
-        # After a failure, when cancelled, or when nobody listens any more, some are still at work.
+        # After a failure or a cancellation some workers are still running.
         for process in team.values():
             process.kill()
         for connection, process in team.items():
@@ -79,8 +100,14 @@ def map_parallel(
 
 
 def default_worker_count() -> int:
-    """Cores that an evaluation takes by itself: all, where forking is cheap and safe, else one."""
-    # A thread of this program's own may hold a lock at the moment of the fork; macOS forbids it anyway.
+    """Return the default number of processes: all cores if forking is cheap and safe, else one.
+
+    Returns
+    -------
+    int
+        Number of processes.
+    """
+    # Another thread may hold a lock at the moment of the fork; on macOS forking is not safe at all.
     if sys.platform != "linux" or threading.active_count() > 1:
         return 1
     return len(os.sched_getaffinity(0))
@@ -101,14 +128,14 @@ def _longest_first(
 def _iter_in_order(
     team: _WorkerPool, tasks: Iterator[tuple[int, Any]], window: int
 ) -> Iterator[Any]:
-    """The answer to each ``(place, task)`` by place; at most ``window`` are begun and not yet given."""
-    ready: deque[tuple[int, Any]] = deque()  # read while all are at work, so that nobody waits
+    """Yield the result of each ``(place, task)`` by place, with at most ``window`` tasks in flight."""
+    ready: deque[tuple[int, Any]] = deque()  # tasks read in advance, so that no worker waits
     idle, busy = list(team), dict[Connection, int]()
     done: dict[int, tuple[bool, Any]] = {}
     begun = yielded = 0
     more = True
     while more or ready or busy or done:
-        # A worker gets its next task when its answer is here: no two ever wait to write to each other.
+        # A worker gets its next task only after its answer is read, so both never block on writing.
         while ready and idle:
             place, task = ready.popleft()
             connection = idle.pop()
@@ -145,7 +172,7 @@ def _start_worker(team: _WorkerPool, work: Callable[[Any], Any], known: Sequence
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_worker, args=(theirs, work, known), daemon=True)
     with warnings.catch_warnings(), _translate_pickle_errors(), _defer_signals():
-        # CPython warns about threads: those that are there are numpy's, and idle.
+        # CPython warns about forking with threads; the only ones are numpy's idle threads.
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         process.start()
         team[ours] = process
@@ -168,7 +195,7 @@ def _translate_worker_death() -> Iterator[None]:
         yield
     except (EOFError, OSError):
         raise CtxlabError(
-            "a worker process ended unexpectedly, perhaps for want of memory; try workers=1"
+            "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
         ) from None
 
 
@@ -182,16 +209,14 @@ def _translate_pickle_errors() -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, pickle.PicklingError) as error:
-        raise SpecError(
-            f"this cannot be sent to a worker process: {error}; try workers=1"
-        ) from None
+        raise SpecError(f"cannot be sent to a worker process: {error}; try workers=1") from None
 
 
 @contextmanager
 def _defer_signals() -> Iterator[None]:
-    """A cancel waits for the end of the block: what is raised while a process forks may be lost."""
+    """Delay cancel signals to the end of the block: exceptions during a fork may be lost."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
+        yield  # only the main thread receives signals
         return
     heard: list[int] = []
     before = {number: signal.getsignal(number) for number in _CANCEL_SIGNALS}
@@ -207,12 +232,12 @@ def _defer_signals() -> Iterator[None]:
 
 
 def _run_worker(connection: Connection, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
-    """What a worker does: answers one task after the other until it is told nothing."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the parent, which ends its workers
+    """Answer one task after another until an empty message arrives."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl+C and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    gc.freeze()  # what was there before the fork need not be looked at again, nor copied
-    with suppress(EOFError, OSError):  # the parent is gone
+    gc.freeze()  # do not scan, and so copy, objects from before the fork
+    with suppress(EOFError, OSError):  # the parent exited
         while data := connection.recv_bytes():
             task = pickle.loads(data)
             try:
@@ -233,7 +258,7 @@ def _pickle_error(error: BaseException) -> bytes:
     where = traceback.format_exc()
     try:
         data = pickle.dumps((False, (error, where)))
-        pickle.loads(data)  # some errors can be sent and not be received
+        pickle.loads(data)  # some errors can be pickled but not unpickled
         return data
     except Exception:
         told = RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""A question about a recording is put as a message, and an oracle knows where its evidence stands."""
+"""Ask a probe as a message, and tell an oracle where its evidence is."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ from ctxlab.messages.types import Message, Probe, message_text
 __all__ = ["EvidenceOracleInfo", "ProbeFormatter", "probe_to_message"]
 
 ProbeFormatter = Callable[[Probe], Message]
-"""How a question is put: the user's message that stands at the end of what is sent."""
+"""Turns a probe into the user message that is appended to the request."""
 
 
 def probe_to_message(probe: Probe) -> Message:
-    """The question alone, as the user's message.
+    """Return the question of a probe as a user message.
 
+    Parameters
+    ----------
+    probe : Probe
+        The probe.
+
+    Returns
+    -------
+    Message
+        A message with the question only.
+
+    Examples
+    --------
     >>> probe_to_message(Probe("q1", "Where does she live?")).content
     'Where does she live?'
     """
@@ -23,17 +35,36 @@ def probe_to_message(probe: Probe) -> Message:
 
 
 class EvidenceOracleInfo:
-    """What an oracle knows of a question: its evidence, as much of it as there is room for.
+    """Oracle information about a probe: as much of its evidence as fits the budget.
 
-    The shortest messages come first, so that no choice that fits holds more of them.
+    The shortest messages are chosen first, so no other choice that fits contains more of them.
+
+    Parameters
+    ----------
+    context : Context
+        The context before the probe.
+    probe : Probe
+        The probe.
+    question : Message
+        The message that asks it.
     """
 
     def __init__(self, context: Context, probe: Probe, question: Message) -> None:
-        """``context``: in which it is ``question``, as it is before."""
         self._context, self._probe, self._question = context, probe, question
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """Where the evidence stands that fits; the text is empty, for all of a message is needed."""
+        """Return the positions of the evidence that fits.
+
+        Parameters
+        ----------
+        position : int
+            Position of the request; not used.
+
+        Returns
+        -------
+        list of (int, str)
+            Positions in order; the text is empty because the whole message is needed.
+        """
         context, history = self._context, self._context.history
         room = context.available - history.tokens_before[history.head_length]
         room -= history.counter.count_message(self._question)
@@ -49,5 +80,18 @@ class EvidenceOracleInfo:
         return sorted(found)
 
     def passage(self, position: int, text: str) -> str:
-        """The whole message."""
+        """Return the text of a whole message.
+
+        Parameters
+        ----------
+        position : int
+            Position of the message.
+        text : str
+            Not used.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return message_text(self._context.history[position]).strip()

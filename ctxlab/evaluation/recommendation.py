@@ -1,7 +1,8 @@
-"""A verdict is one sentence: the cheapest strategy that keeps what is needed, or that none does.
+"""Recommend a strategy in one sentence: the cheapest one that keeps enough far recall, if any does.
 
-It counts only strategies that fit their limit at every request and that providers accept as often as the
-recordings themselves, and never a control. It goes by the figure itself; the interval stands beside it.
+A strategy qualifies if every request fits its limit and if providers accept its requests as often
+as those of the recordings. Controls never qualify. The decision uses the point estimates; intervals
+are reported beside them.
 """
 
 from __future__ import annotations
@@ -24,16 +25,28 @@ __all__ = [
 _REQUIRED_COLUMNS = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING_TOLERANCE = 1e-12
 _MIN_FAR_ARGUMENTS = 10
-"arguments, below which a far recall is an anecdote"
+"number of arguments below which far recall is not reliable"
 _MAX_FALLBACK_RATE = 0.05
-"share of what a model was to write that was made without it, above which the verdict says so"
+"share of failed model calls of a strategy above which the verdict mentions them"
 
 
 def control_name(strategy: str) -> str:
-    """The control that a strategy, as text, is or is built on; empty where it is none.
+    """Return the control that a strategy is or contains; empty if there is none.
 
-    ``full`` in a pipeline adds nothing and makes no control of it.
+    ``full`` is a control only by itself: it changes nothing in a pipeline.
 
+    Parameters
+    ----------
+    strategy : str
+        A strategy as text.
+
+    Returns
+    -------
+    str
+        Name of the control, or an empty string.
+
+    Examples
+    --------
     >>> control_name("oracle() | panic()"), control_name("full()"), control_name("full() | panic()")
     ('oracle', 'full', '')
     """
@@ -43,12 +56,34 @@ def control_name(strategy: str) -> str:
 
 
 def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
-    """``control_name`` for each row of a leaderboard."""
+    """Return ``control_name`` of each row of a leaderboard.
+
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        A leaderboard with the column ``strategy``.
+
+    Returns
+    -------
+    pandas.Series of str
+        Names of controls, empty for other strategies.
+    """
     return leaderboard["strategy"].map(control_name)
 
 
 def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows never overflow and are refused no more often than the recordings themselves."""
+    """Find the rows that never overflow and are rejected no more often than the recordings.
+
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        A leaderboard; missing columns are not checked.
+
+    Returns
+    -------
+    pandas.Series of bool
+        True for usable rows.
+    """
     full = control_names(leaderboard) == "full"
     fit = pd.Series(True, index=leaderboard.index)
     if "overflow_rate" in leaderboard:
@@ -60,9 +95,19 @@ def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
 
 
 def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.DataFrame:
-    """The rows that keep ``min_recall`` of full history's far recall and could be taken, cheapest first.
+    """Return the usable rows that keep enough far recall, cheapest first.
 
-    None where a verdict names none.
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        The leaderboard of an evaluation.
+    min_recall : float, default 0.95
+        Far recall to keep, as a share of full history's.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The qualifying rows; empty if the data does not support a verdict.
     """
     if _no_verdict_reason(leaderboard):
         return leaderboard.iloc[:0]
@@ -74,7 +119,20 @@ def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.D
 
 
 def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> str:
-    """The sentence for a leaderboard; ``min_recall`` is a share of full history's far recall."""
+    """Recommend a strategy of a leaderboard in one sentence.
+
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        The leaderboard of an evaluation.
+    min_recall : float, default 0.95
+        Far recall to keep, as a share of full history's.
+
+    Returns
+    -------
+    str
+        The cheapest qualifying strategy, the nearest one, or why there is no recommendation.
+    """
     if said := _no_verdict_reason(leaderboard):
         return said
     control = control_names(leaderboard)
@@ -102,37 +160,49 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
 
 
 def _no_verdict_reason(board: pd.DataFrame) -> str:
-    """Why nothing can be recommended, whatever is compared; empty where something can."""
+    """Return why the data does not support a verdict; empty if it does."""
     if not set(board) >= _REQUIRED_COLUMNS:
-        return "Not all of usage, validity, cost and recall were measured: nothing to recommend."
+        return "No recommendation: it needs the metrics usage, validity, cost and recall."
     if not board["far_arguments"].max() > 0:
         return (
-            "Nothing that these agents used had last been said long before, so far recall cannot tell "
+            "These agents used nothing that was last mentioned long before, so far recall cannot tell "
             "the strategies apart."
         )
     if board["far_arguments"].max() < _MIN_FAR_ARGUMENTS:
         return (
-            f"Far recall rests on {board['far_arguments'].max():,.0f} arguments: too little to tell the "
-            "strategies apart."
+            f"Far recall rests on only {board['far_arguments'].max():,.0f} arguments, too few to tell "
+            "the strategies apart."
         )
     control = control_names(board)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."
     full = board[control == "full"]
     if len(full) and not full["overflow_rate"].max() > 0:
-        return "Full history fits at every request under every limit: nothing needs to be left out."
+        return "Full history fits at every request under every limit, so no strategy is needed."
     return ""
 
 
 def _full_history_recall(board: pd.DataFrame) -> float:
-    """Far recall of full history; all of it where that was not compared."""
+    """Return the far recall of full history; 1 if it was not evaluated."""
     full = board[control_names(board) == "full"]
     return float(full["recall_far"].max()) if len(full) else 1.0
 
 
 def format_limit(limit: float) -> str:
-    """A limit in words.
+    """Format a limit for a sentence.
 
+    Parameters
+    ----------
+    limit : float
+        Tokens, or a fraction of the recording if it is at most 1.
+
+    Returns
+    -------
+    str
+        The limit as text.
+
+    Examples
+    --------
     >>> format_limit(8000), format_limit(0.25)
     ('8,000 tokens', '25% of the recording')
     """
@@ -148,7 +218,7 @@ def _format_row(row: Any) -> str:
 
 
 def _format_saving(row: Any, full: pd.DataFrame) -> str:
-    """What it saves beside full history, which would not even fit."""
+    """Format the cost difference to full history, which exceeds the limit."""
     if full.empty or not full["cost_usd"].max() > 0 or pd.isna(row["cost_usd"]):
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
@@ -157,7 +227,7 @@ def _format_saving(row: Any, full: pd.DataFrame) -> str:
 
 
 def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """A warning where a random drop to the same limit recalls as much."""
+    """Return a warning if a random drop to the same limit recalls as much."""
     rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
     if not rival >= row["recall_far"]:
         return ""
@@ -165,8 +235,8 @@ def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
 
 
 def _fallback_warning(row: Any) -> str:
-    """A warning where the figures are not those of the model that the strategy names."""
+    """Return a warning if too many model calls of the strategy failed."""
     share = row.get("fallback_rate", 0.0)
     if not share > _MAX_FALLBACK_RATE:
         return ""
-    return f"; {share:.0%} of what its model was to write was made without it"
+    return f"; {share:.0%} of its texts are fallbacks, written without its model"

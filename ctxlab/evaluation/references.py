@@ -1,7 +1,8 @@
-"""A need is an entity that the agent uses in its next action and that stood in the conversation before.
+"""References to earlier messages: entities that the agent's next action needs.
 
-The index of a recording's needs is made once and shared by every configuration: which entity each
-request's tool calls use, where that entity had stood until then, and how many tokens back.
+A need is an entity that a tool call uses and that was mentioned before. The index of a recording's
+needs is built once and shared by every configuration. It records which entities each request's
+calls use, where they were mentioned before, and how many tokens ago.
 """
 
 from __future__ import annotations
@@ -33,43 +34,52 @@ _MAX_PASSAGE_CHARS = 160
 
 
 class ToolArgument(NamedTuple):
-    """Where an entity is used: the request, the tool that is called, and the path of the argument."""
+    """The place where an entity is used."""
 
     request: int
+    "number of the request"
     tool: str
+    "name of the tool that is called; empty for text"
     path: str
+    "path of the argument"
 
 
 class Need(NamedTuple):
-    """One need, readable: what is used where, and where it had stood."""
+    """One need in readable form: what is used where, and where it was mentioned."""
 
     argument: ToolArgument
+    "the argument that uses the entity"
     entity: Entity
+    "the entity"
     origin_role: str
     "role of the message that mentioned it first: ``user``, ``tool`` or ``assistant``"
     last_mention: int
-    "position of the last message before that mentions it"
+    "position of the last earlier message that mentions it"
     gap_tokens: int
     "tokens between that message and the use"
 
 
 class NeedIndex:
-    """All needs of a recording, as arrays; a need is a row in each of them.
+    """All needs of a recording, as arrays with one element per need.
 
-    ``request[i]``, ``argument[i]``: the request's number and the argument that uses it;
-    ``entity[i]``: row in ``entities``; ``gap[i]``: tokens since its last mention;
-    ``last_mention_row[i]``: row in ``mentions`` of that last mention. Mentions of an entity stand
-    together there, oldest first, from ``mention_offsets[entity]``.
+    ``request[i]`` and ``argument[i]`` are the request and the argument that use it; ``entity[i]``
+    is an index into ``entities``; ``gap_tokens[i]`` counts the tokens since its last mention;
+    ``last_mention_row[i]`` is the index of that mention in ``mentions``. The mentions of an entity
+    are adjacent, oldest first, from ``mention_offsets[entity]``.
+
+    Parameters
+    ----------
+    history : History
+        The recorded messages with their token counts.
+    tool_definitions : str, default ""
+        Tool definitions as text; entities in them are not needs.
+    include_text : bool, optional
+        Count the assistant's text as an action too. None does so if no tool is ever called.
     """
 
     def __init__(
         self, history: History, tool_definitions: str = "", include_text: bool | None = None
     ) -> None:
-        """``tools``: the definitions as text; what they say is no need.
-
-        ``include_text``: whether the assistant's text counts as an action too; None: where no tool
-        is ever called.
-        """
         self.history = history
         self.request_positions = find_request_positions(
             [entry.message for entry in history.entries]
@@ -86,7 +96,7 @@ class NeedIndex:
     def _collect_uses(
         self, texts: Sequence[_MessageText], include_text: bool
     ) -> tuple[list[tuple[int, int, int]], list[Entity]]:
-        """``(request, argument, entity)`` of every use, and the distinct entities."""
+        """Return ``(request, argument, entity)`` of each use, and the distinct entities."""
         numbers: dict[str, int] = {}
         entities: list[Entity] = []
         uses = []
@@ -114,16 +124,16 @@ class NeedIndex:
     ) -> None:
         roles = [entry.message.role for entry in self.history.entries]
         before, positions = self.history.tokens_before, self.request_positions
-        numbers: dict[int, int] = {}  # only entities that are needed somewhere are kept
+        numbers: dict[int, int] = {}  # keep only entities that are needed
         rows = []
         for request, argument, number in uses:
             places = found[number]
             here = positions[request]
             count = bisect_left(places, here)
             if not count or roles[places[0]] == "system":
-                continue  # it is new, or it is given and cannot be lost
+                continue  # it is new, or in the system prompt and cannot be lost
             if entities[number].kind == "value" and roles[places[0]] == "assistant":
-                continue  # a phrase of the agent's own is a habit, not a fact that it needs
+                continue  # the agent's own phrase is a habit, not a fact that it needs
             gap = before[here] - before[places[count - 1] + 1]
             rows.append((request, argument, numbers.setdefault(number, len(numbers)), gap, count))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5).T
@@ -139,21 +149,43 @@ class NeedIndex:
 
     @cached_property
     def request_offsets(self) -> _Ints:
-        """``request_offsets[r]``: the first need of request ``r``; one more at the end."""
+        """``request_offsets[r]`` is the first need of request ``r``; the last element is the total."""
         return np.searchsorted(self.request, np.arange(len(self.request_positions) + 1))
 
     @cached_property
     def mention_entity(self) -> _Ints:
-        """``mention_entity[m]``: the entity of mention ``m``."""
+        """``mention_entity[m]`` is the entity of mention ``m``."""
         return np.repeat(np.arange(len(self.entities)), np.diff(self.mention_offsets))
 
     def mention_positions(self, need: int) -> list[int]:
-        """Positions that mention a need's entity before its use, oldest first."""
+        """Return the positions that mention a need's entity before its use.
+
+        Parameters
+        ----------
+        need : int
+            Index of the need.
+
+        Returns
+        -------
+        list of int
+            Positions, oldest first.
+        """
         first = self.mention_offsets[self.entity[need]]
         return [int(place) for place in self.mentions[first : self.last_mention_row[need] + 1]]
 
     def get_need(self, i: int) -> Need:
-        """Need ``i`` in words."""
+        """Return a need in readable form.
+
+        Parameters
+        ----------
+        i : int
+            Index of the need.
+
+        Returns
+        -------
+        Need
+            The need.
+        """
         entity = self.entities[self.entity[i]]
         last = int(self.mentions[self.last_mention_row[i]])
         first = int(self.mentions[self.mention_offsets[self.entity[i]]])
@@ -163,7 +195,20 @@ class NeedIndex:
     def find_entities(
         self, message: Message, candidates: Collection[int] | None = None
     ) -> frozenset[int]:
-        """The entities, of those ``candidates``, that a message such as a stub or a summary contains."""
+        """Find which entities a message, such as a stub or a summary, contains.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+        candidates : collection of int, optional
+            Entities to look for. None looks for all.
+
+        Returns
+        -------
+        frozenset of int
+            Indices into ``entities``.
+        """
         body = message_text(message)
         if candidates is None:
             words = (*ascii_words(body), b"")
@@ -171,7 +216,7 @@ class NeedIndex:
                 number for word in words for number in self._entities_by_word.get(word, ())
             ]
         entities = self.entities
-        # Most are not there at all, which the plain search says soonest.
+        # The plain substring search is fast and excludes most candidates.
         return frozenset(
             [
                 n
@@ -189,7 +234,18 @@ class NeedIndex:
         return index
 
     def needed(self, position: int) -> list[tuple[int, str]]:
-        """``(mentioned last at, text)`` of everything that the message at ``position`` will use."""
+        """Return everything that the message at a position will use.
+
+        Parameters
+        ----------
+        position : int
+            Position of a recorded model call.
+
+        Returns
+        -------
+        list of (int, str)
+            Position of the last mention and text of each entity.
+        """
         request = bisect_left(self.request_positions, position)
         if request == len(self.request_positions) or self.request_positions[request] != position:
             return []
@@ -200,7 +256,20 @@ class NeedIndex:
         ]
 
     def passage(self, position: int, text: str) -> str:
-        """The line that holds the text, or what fits of it."""
+        """Return the line that contains a text, shortened around it if it is long.
+
+        Parameters
+        ----------
+        position : int
+            Position of the message.
+        text : str
+            The text to find.
+
+        Returns
+        -------
+        str
+            The line.
+        """
         body = self._texts[position].full_text
         at = find_entity_offset(body, text)
         start = max(body.rfind("\n", 0, at) + 1, at - _MAX_PASSAGE_CHARS // 2)
@@ -210,7 +279,7 @@ class NeedIndex:
 
 
 class _MessageText:
-    """What a message says, with its arguments decoded once."""
+    """The text of a message, with its call arguments decoded once."""
 
     __slots__ = ("arguments", "content", "full_text")
 
@@ -235,9 +304,9 @@ def _find_mentions(
     positions: Sequence[int],
     tool_definitions: str,
 ) -> list[list[int]]:
-    """For each entity the positions before its last use that mention it.
+    """Return for each entity the positions before its last use that mention it.
 
-    Empty where the tool definitions mention it: what they say cannot be lost.
+    The list is empty if the tool definitions mention it, because they are never lost.
     """
     last_use = [0] * len(entities)
     for request, _, number in uses:
@@ -256,11 +325,11 @@ def _find_mentions(
     nowhere: list[int] = []
     for entity, own, end in zip(entities, words, last_use, strict=True):
         needle = entity.text
-        # The rarest word of an entity sieves best; one with no ASCII word can be in foreign text only.
+        # Search by the entity's rarest word; one without ASCII words can only be in non-ASCII text.
         places = min((postings.get(word, nowhere) for word in own), key=len, default=foreign)
         places = places[: bisect_left(places, end)]
         if len(own) == 1 and needle.encode("ascii", "replace") in own:
-            kept = places  # it is a word, and words have been found whole
+            kept = places  # the entity is one word, and the index matches whole words
         else:
             kept = [place for place in places if contains_entity(texts[place].full_text, needle)]
         if own <= tool_words and kept and contains_entity(tool_definitions, needle):

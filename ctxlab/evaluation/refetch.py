@@ -1,10 +1,10 @@
-"""What a recorded agent lost in a compaction can be checked against what it then fetched again.
+"""Evidence from recorded compactions: what an agent fetched again after it was lost.
 
-The metrics call a thing lost where nothing that is sent contains it. That is availability, worked out
-without a model. Logs in which the agent's own product compacted say what came of it: which of the files
-read, commands run and searches made before are read, run and made again after, and which are used
-without that. It is an observation, not an experiment: a summary mentions what the work goes on with, so
-what it mentions may be fetched again more often for that reason alone.
+The metrics call something lost if no message of the request contains it. That is availability,
+computed without a model. Recordings in which the agent's own product compacted show the
+consequences: which of the files, commands and searches from before are fetched again afterwards,
+and which are used without that. This is an observation, not an experiment: a summary mentions what
+the work continues with, so what it mentions may be fetched again more often for that reason alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ctxlab.tokens.model_choice import ModelChoice
 __all__ = ["find_refetches", "refetch_evidence", "with_simulated_compactions"]
 
 _AGE_EDGES = (8_000, 32_000)
-"tokens since a thing was last fetched, by which like is compared with like"
+"tokens since something was last fetched, at which age groups are split"
 
 _COLUMNS = (
     *("recording", "cluster", "point", "how", "kind", "key", "times", "gap", "seen", "named"),
@@ -43,23 +43,39 @@ _COLUMNS = (
 def find_refetches(
     recordings: Iterable[Recording], model: str | None = None, *, control_every: int | None = None
 ) -> pd.DataFrame:
-    """A row for each thing fetched before each recorded compaction: was it in view, and what came then.
+    """List what was fetched before each recorded compaction, and whether it is fetched again.
 
-    The recording is replayed through ``recorded``, and the first request after a compaction is
-    looked at. Columns: ``point``, number of the compaction in its recording; ``how``, ``summary``
-    or ``clear``; ``kind`` and ``key`` of what was fetched (see ``ctxlab.messages.tool_lookups``);
-    ``times`` it was fetched before; ``gap``, tokens since the last of them; ``seen``, whether what
-    is sent contains it as the metrics look for it: a file's whole path, of a command or a search
-    every typed token (None where it has none); ``named``, whether it contains at least a file's
-    last name; ``content``, whether a result of fetching it still stands word for word; ``span``,
-    requests until the next compaction or the end; ``again`` and ``used``, the first of these at
-    which it is fetched again, and (files only) at which any call is about it, counted from 0; NaN
-    where none is; ``first``, what that first call does: it ``fetches`` the file, ``looks`` at it in
-    a search or a command, or ``edits`` it unseen.
+    The recording is replayed through ``recorded``, and the first request after each compaction is
+    examined.
 
-    ``control_every``: beside them, points at which nothing was compacted, one in so many requests, for
-    comparison: ``how`` is ``none``, and things are those fetched since the last compaction.
-    ``model``: whose tokenizer counts.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    model : str, optional
+        Model whose tokenizer counts. None takes the model of each recording.
+    control_every : int, optional
+        Also examine one in this many requests without a compaction. Their ``how`` is ``none``, and
+        they list what was fetched since the last compaction.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per compaction and fetched target, with these columns:
+
+        - ``recording``, ``cluster``; ``point``: number of the compaction in its recording
+        - ``how``: ``summary``, ``clear`` or ``none``
+        - ``kind``, ``key``: the target, see ``ctxlab.messages.tool_lookups``
+        - ``times``: how often it was fetched before; ``gap``: tokens since the last fetch
+        - ``seen``: whether the request contains it as the metrics look for it: a file's whole path,
+          or every entity of a command or search (None if it has none)
+        - ``named``: whether the request contains at least a file's last name
+        - ``content``: whether a result of fetching it is still in the request verbatim
+        - ``span``: requests until the next compaction or the end
+        - ``again``, ``used``: the first of these requests that fetches it again, and (files only)
+          that refers to it in any call, counted from 0; nan if there is none
+        - ``first``: what the first such call does: ``fetches`` the file, ``looks`` at it in a
+          search or a command, or ``edits`` it unseen
     """
     check_recordings(recordings)
     models = ModelChoice(model)
@@ -74,17 +90,26 @@ def find_refetches(
 
 
 def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None) -> pd.DataFrame:
-    """A row for each way to ask: is what was lost fetched again more often than what was not?
+    """Compare how often lost and kept targets are fetched again.
 
-    ``refetches`` is what ``find_refetches`` gives. ``within_requests``: look at so many requests
-    after each point only. Each row is a ``StratifiedDifference`` with its ``question``: ``first``
-    is the share of things that were lost,
-    ``second`` of those that were not, compared within each compaction (or, where the points without one
-    are the comparison, within each recording), ``matched`` says what else was held equal.
+    Parameters
+    ----------
+    refetches : pandas.DataFrame
+        Result of ``find_refetches``.
+    within_requests : int, optional
+        Consider only this many requests after each compaction.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per ``question`` with the fields of a ``StratifiedDifference``: ``first`` is the
+        share of lost targets, ``second`` that of kept ones. Targets are compared within each
+        compaction or, for the comparison with requests without one, within each recording;
+        ``matched`` names the strata.
     """
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
-    # Results gone at a compaction beside results that stand where there was none, in one recording.
+    # Results lost in a compaction, and results kept where there was none, of the same recording.
     beside = refetches[
         (refetches["kind"] == "file") & (refetches["content"] == (refetches["how"] == "none"))
     ]
@@ -119,7 +144,7 @@ def _compare_groups(
         if matched.startswith("recording") and within_requests is not None:
             things = things[
                 things["span"] >= within_requests
-            ]  # else the two are not watched for as long
+            ]  # otherwise the two groups are observed for different times
         hit = things["again"] < near
     by = ["recording", "point"] if matched.startswith("compaction") else ["recording"]
     strata = things[by]
@@ -136,10 +161,27 @@ def with_simulated_compactions(
     limit: float = 0.5,
     model: str | None = None,
 ) -> Recording:
-    """The recording as if its system had compacted where a strategy would have, with its summaries.
+    """Return a recording with the compactions that a strategy would have made.
 
-    A placebo: the agent had lost nothing, so whatever ``evidence`` finds here comes of what a summary
-    chooses to mention. The strategy asks no model. Compactions of its own are left out.
+    This is a placebo: the agent lost nothing, so any difference in ``refetch_evidence`` comes from
+    what a summary chooses to mention. The strategy must not call a model. The recording's own
+    compactions are removed.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    strategy : str, optional
+        A strategy that writes summaries.
+    limit : float, default 0.5
+        Tokens, or a fraction of the recording's length.
+    model : str, optional
+        Model whose tokenizer counts.
+
+    Returns
+    -------
+    Recording
+        A copy with simulated compactions.
     """
     prepared = PreparedRecording.from_recording(recording, ModelChoice(model))
     made = [
@@ -157,18 +199,18 @@ def with_simulated_compactions(
 
 
 class _ObservedRequest(NamedTuple):
-    """A request after which things may be fetched again."""
+    """A request after which targets may be fetched again."""
 
     request: int
     how: str
     since: int
-    "position from which on things count as fetched before"
+    "position from which on a target counts as fetched before"
     until: int
     "the request at which the next compaction takes effect, or one past the last"
 
 
 class _ToolUse(NamedTuple):
-    """A call as far as it matters here."""
+    """The target and the file of one tool call."""
 
     request: int
     fetched: FetchTarget | None
@@ -217,7 +259,7 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
 def _find_observed_requests(
     prepared: PreparedRecording, control_every: int | None
 ) -> list[_ObservedRequest]:
-    """Where it was compacted, and on request where it was not."""
+    """Return the requests after compactions, and optionally requests without one."""
     requests = len(prepared.request_positions)
     made = [
         (bisect_left(prepared.request_positions, c.position), c)
@@ -254,7 +296,7 @@ def _list_tool_uses(prepared: PreparedRecording) -> list[_ToolUse]:
 def _fetched_before(
     prepared: PreparedRecording, point: _ObservedRequest
 ) -> dict[FetchTarget, list[int]]:
-    """What was fetched before, with the positions of the results; what failed fetched nothing."""
+    """Return the targets fetched before, with the positions of the results; skip failed fetches."""
     here = prepared.request_positions[point.request]
     found: dict[FetchTarget, list[int]] = {}
     for position, call in prepared.history.calls_by_result.items():
@@ -266,7 +308,7 @@ def _fetched_before(
 
 
 def _required_tokens(thing: FetchTarget) -> list[str]:
-    """What must be in view for the thing to be: its typed tokens, as reference recall has them."""
+    """Return the entities that must be in view, as in reference recall."""
     if thing.kind == "file":
         return [thing.key]
     return [entity.text for entity in find_entities(thing.key)]
@@ -285,7 +327,7 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 def _first_reuse(
     acts: Sequence[_ToolUse], point: _ObservedRequest, thing: FetchTarget
 ) -> dict[str, Any]:
-    """When it is fetched and used again before the point's end."""
+    """Return when a target is first fetched and used again within the observed span."""
     again = used = first = None
     for act in acts:
         if not point.request <= act.request < point.until:
@@ -298,7 +340,7 @@ def _first_reuse(
 
 
 def _classify_use(act: _ToolUse, file: FetchTarget) -> str | None:
-    """What a call does with a file; None where it is not about it."""
+    """Return what a call does with a file; None if it does not refer to it."""
     if act.fetched == file:
         return "fetches"
     if act.path == file.key:

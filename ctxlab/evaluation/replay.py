@@ -1,6 +1,6 @@
-"""A close-up is one recording through one strategy: every request, every need, every message.
+"""Inspect one recording under one strategy: every request, every need, every message.
 
-It answers "what does it forget, and where did that hurt" for a single conversation.
+It shows what the strategy drops in a single conversation, and which later actions needed it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ from ctxlab.tokens.model_choice import ModelChoice
 __all__ = ["MESSAGE_STATES", "Replay", "replay"]
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
-"""What can be the matter with a message in a request; ``absent``: not said yet."""
+"""States of a message in a request; ``absent``: not part of the conversation yet."""
 
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """One recording as one strategy would have sent it."""
+    """The replay of one recording through one strategy."""
 
     prepared: PreparedRecording
+    "the recording"
     trace: Trace
+    "the trace of its requests"
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """A row a request: its position in the recording, and every column of every metric."""
+        """One row per request: its position in the recording, and the columns of every metric."""
         frame = pd.DataFrame({"position": self.prepared.request_positions})
         for metric in METRICS.values():
             for name, column in metric.measure(self.prepared, [self.trace]).items():
@@ -53,10 +55,10 @@ class Replay:
 
     @cached_property
     def needs(self) -> pd.DataFrame:
-        """A row a need: who used what, where it had last stood, and whether it was still there.
+        """One row per need: what was used, where it was last mentioned, and if it was still there.
 
-        ``tier`` is ``in view``, ``pointer`` or ``lost``; ``gap`` is in tokens; ``far`` is a gap over
-        4,000.
+        ``tier`` is ``in view``, ``pointer`` or ``lost``; ``gap`` is in tokens; ``far`` is a gap
+        over 4,000.
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
@@ -80,13 +82,12 @@ class Replay:
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """A row a question: the request that puts it, and what of its evidence and answer is there.
+        """One row per probe: its request, and how much of its evidence and answer is there.
 
-        ``request`` is that before which it is put, and the last one after the last message. ``evidence``
-        and ``pointer`` are shares, nan where it names no evidence; ``answer`` is whether an acceptable
-        answer stands in what is sent, <NA> where it has none; see
-        ``ctxlab.evaluation.metrics.probes``. ``tokens``
-        are those of the request, the question included.
+        ``request`` is the request after the probe, or the last one. ``evidence`` and ``pointer``
+        are shares, nan if it names no evidence. ``answer`` is whether the request contains an
+        acceptable answer, <NA> if there is none; see ``ctxlab.evaluation.metrics.probes``.
+        ``tokens`` are those of the request, including the question.
         """
         prepared = self.prepared
         seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes
@@ -120,8 +121,9 @@ class Replay:
 
     @cached_property
     def states(self) -> npt.NDArray[np.int8]:
-        """What became of each message in each request: codes into ``MESSAGE_STATES``, requests ×
-        messages.
+        """State of each message in each request, as an index into ``MESSAGE_STATES``.
+
+        The array has the shape ``(requests, messages)``.
         """
         context, positions = self.trace.context, np.array(self.prepared.request_positions)
         requests, messages = len(positions), len(context.dropped_at)
@@ -153,12 +155,31 @@ def replay(
     model: str | None = None,
     client: Client | None = None,
 ) -> Replay:
-    """Replays one recording through one strategy and keeps everything to look at.
+    """Replay one recording through one strategy, and keep everything for inspection.
 
-    ``budget`` is a ``Budget``, a number of tokens, or a fraction (a float up to 1) of the recording's
-    own length. ``model``: whose tokenizer, prices and rules apply; None: the recording's own.
-    ``client``: whom a strategy asks that calls a model; None asks the provider, and keeps
-    the answers in ``.ctxlab/calls``. Raises ``StrategyError`` where the strategy fails.
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    strategy : Strategy, str or callable
+        The strategy.
+    budget : Budget or float
+        A budget, a number of tokens, or a fraction (a float up to 1) of the recording's length.
+    model : str, optional
+        Model whose tokenizer, prices and rules apply. None takes the recording's own.
+    client : Client, optional
+        Answers the model calls of the strategy. None calls the provider and caches replies in
+        ``.ctxlab/calls``.
+
+    Returns
+    -------
+    Replay
+        Requests, needs, probes and message states.
+
+    Raises
+    ------
+    StrategyError
+        If the strategy fails.
     """
     chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
     if client is None and models_used(chosen):

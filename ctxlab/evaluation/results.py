@@ -1,6 +1,8 @@
-"""Results are tidy frames: a row a request, a row a run, and the leaderboard made from the runs.
+"""Results of an evaluation as tidy data frames, saved as parquet files with a manifest.
 
-They are saved as parquet beside a manifest that suffices to run the experiment again.
+``requests`` has one row per request, ``runs`` one row per recording and configuration, and the
+leaderboard one row per configuration. The manifest contains what is needed to run the experiment
+again.
 """
 
 from __future__ import annotations
@@ -33,22 +35,30 @@ __all__ = [
 ]
 
 MANIFEST_FILE = "manifest.json"
-"""File of a saved run that says what it is."""
+"""Name of the manifest in the folder of a saved run."""
 
 RUN_FILES = (
     MANIFEST_FILE,
     *("requests.parquet", "runs.parquet", "answers.parquet", "frontier.parquet", "trials.parquet"),
 )
-"""Files that a saved run may have; an earlier run's are taken away where a run is saved."""
+"""Files of a saved run; saving removes those of an earlier run."""
 
 UNFINISHED_PREFIX = ".saving-"
-"""How the folder begins in which a run is written until it is whole."""
+"""Prefix of the temporary folder in which a run is written before it is complete."""
 
 _ID_COLUMNS = ["recording", "cluster", "strategy", "limit", "budget"]
 
 
 class ResultsBuilder:
-    """Collects the columns of an experiment, recording by recording, as arrays."""
+    """Collects the columns of an experiment, recording by recording, as arrays.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Column names of the metrics.
+    configurations : sequence of (str, float)
+        Strategy and limit of each configuration.
+    """
 
     def __init__(self, columns: Sequence[str], configurations: Sequence[tuple[str, float]]) -> None:
         self.columns, self.configurations = list(columns), list(configurations)
@@ -59,10 +69,15 @@ class ResultsBuilder:
         self._recording_numbers: list[int] = []
 
     def add_recording(self, recording: dict[str, Any]) -> None:
-        """The recording that comes next; it is listed even if it makes no request.
+        """Add the next recording; it is listed even if it has no request.
 
-        A second use of a name gets ``#2`` behind it, as ``load`` does it; a byte of a file's name that
-        is no text is written out.
+        A repeated name gets the suffix ``#2``, as ``load`` does. Bytes of a file name that are not
+        valid text are escaped.
+
+        Parameters
+        ----------
+        recording : dict
+            The recording's manifest entry.
         """
         names = {key: _escape_surrogates(recording[key]) for key in ("recording", "cluster")}
         name, again = names["recording"], 1
@@ -75,15 +90,34 @@ class ResultsBuilder:
     def add_columns(
         self, token_limits: list[int], columns: Mapping[str, np.ndarray[Any, Any]]
     ) -> None:
-        """Its columns, of shape ``(configurations, requests)``."""
+        """Add the columns of the last added recording.
+
+        Parameters
+        ----------
+        token_limits : list of int
+            Limit of each configuration, in tokens.
+        columns : mapping of str to numpy.ndarray of shape (configurations, requests)
+            Figures by column name.
+        """
         self._recording_numbers.append(len(self.recordings) - 1)
         self._token_limits.append(token_limits)
         self._column_arrays.append(columns)
 
     def build_requests(self) -> pd.DataFrame:
-        """One row a request: recording by recording, configuration by configuration."""
+        """Build a data frame with one row per request, ordered by recording, then by configuration.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Names, limits and the columns of every metric.
+
+        Raises
+        ------
+        SpecError
+            If no recording has a request.
+        """
         if not self._column_arrays:
-            raise SpecError("there is nothing to measure: no recording holds a model call")
+            raise SpecError("nothing to measure: no recording contains a model call")
         first = self.columns[0]
         configurations = len(self.configurations)
         sizes = np.array([figures[first].shape[1] for figures in self._column_arrays])
@@ -111,34 +145,54 @@ class ResultsBuilder:
 
 @dataclass
 class Results:
-    """What an evaluation found; it shows itself as the leaderboard in a notebook."""
+    """Results of an evaluation; a notebook displays them as the leaderboard."""
 
     requests: pd.DataFrame
-    "a row a request of a run: who and where, then every column of every metric"
+    "one row per request of a run: recording, configuration, and the columns of every metric"
     scores: tuple[Score, ...]
-    "what each column of the leaderboard means"
+    "the columns of the leaderboard"
     manifest: dict[str, Any]
-    "what it takes to run it again: ``spec``, ``recordings``, ``versions``"
+    "what is needed to run the experiment again: ``spec``, ``recordings``, ``versions``"
 
     @classmethod
     def from_builder(
         cls, builder: ResultsBuilder, scores: Sequence[Score], manifest: Mapping[str, Any]
     ) -> Results:
-        """From what an evaluation collected. Raises ``SpecError`` for a score that hides a column."""
+        """Create results from the collected columns.
+
+        Parameters
+        ----------
+        builder : ResultsBuilder
+            The collected columns.
+        scores : sequence of Score
+            Scores of the leaderboard; those whose columns were not measured are left out.
+        manifest : mapping
+            Description of the experiment.
+
+        Returns
+        -------
+        Results
+            The results with recordings and package versions in the manifest.
+
+        Raises
+        ------
+        SpecError
+            If a score has the name of a different column, or nothing was measured.
+        """
         for score in scores:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
                 raise SpecError(
-                    f"the score {score.name} is called as a column is: rename one of them"
+                    f"score {score.name} has the name of a different column; rename one of them"
                 )
         whole = {**manifest, "recordings": builder.recordings, "versions": _versions()}
-        # A score of two metrics, such as the cached share of tokens, needs both of them.
+        # A score such as the cached share of tokens needs the columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
         return cls(builder.build_requests(), measured, whole)
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row a recording × strategy × limit: sums of its requests' columns, and its scores."""
+        """One row per recording × strategy × limit: sums of the columns, and the scores."""
         groups = self.requests.groupby(_ID_COLUMNS, observed=True, sort=False)
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
         sums = _sum_groups(self.requests, _ID_COLUMNS, columns, self._usd_columns)
@@ -152,11 +206,23 @@ class Results:
         return frame.reset_index()
 
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
-        """A row a strategy × limit over all recordings, in the order of the experiment.
+        """Aggregate the runs by strategy and limit, in the order of the experiment.
 
-        Rates are ratios of sums, so long recordings weigh more. Beside every recall stand the bounds of
-        its 95 % interval from a bootstrap that draws whole clusters, ``resamples`` times; nan with fewer
-        than five clusters that have any (``ctxlab.evaluation.bootstrap``). It is computed once.
+        Rates are ratios of sums, so long recordings weigh more. Each score with an interval has the
+        columns ``_low`` and ``_high``: bounds of a 95 % cluster bootstrap, nan with fewer than five
+        clusters (see ``ctxlab.evaluation.bootstrap``). The result is cached.
+
+        Parameters
+        ----------
+        resamples : int, default 2000
+            Number of bootstrap resamples.
+        seed : int, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per strategy and limit.
         """
         key = (resamples, seed)
         if key not in self._leaderboards:
@@ -165,7 +231,7 @@ class Results:
 
     @cached_property
     def _leaderboards(self) -> dict[tuple[int, int], pd.DataFrame]:
-        """By number of resamples and seed, those that were asked for."""
+        """Cached leaderboards by number of resamples and seed."""
         return {}
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
@@ -206,38 +272,68 @@ class Results:
 
     @property
     def cluster_count(self) -> int:
-        """How many independent units the intervals are drawn over."""
+        """Number of clusters, the independent units of the intervals."""
         return int(self.requests["cluster"].nunique())
 
     @property
     def far_cluster_count(self) -> int | None:
-        """In how many of them anything was used that had last been said long before."""
+        """Number of clusters with a far argument; None if recall was not measured."""
         if "far_arguments" not in self.requests:
             return None
         used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
         return int(used.nunique())
 
     def equals(self, other: Results) -> bool:
-        """Whether both hold the same figures, scores and manifest.
+        """Check that two results have the same figures, scores and manifest.
 
-        ``calls`` of the manifest apart: what is answered from disk the second time is the same answer.
+        ``calls`` in the manifest is ignored: a reply from the cache equals the original reply.
+
+        Parameters
+        ----------
+        other : Results
+            The results to compare with.
+
+        Returns
+        -------
+        bool
+            True if they are equal.
         """
         mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
         same = self.scores == other.scores and mine == theirs
         return same and self.requests.equals(other.requests)
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``; return the folder.
+        """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``.
 
-        An earlier run in the folder is replaced, whatever it is of; where that fails it stays as it was.
-        Raises ``OSError`` where the folder cannot be written.
+        Any earlier run in the folder is replaced. If writing fails, the earlier run is kept.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder; it is created if missing.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be written.
         """
         with replace_run_files(Path(folder)) as beside:
             self.write_files(beside)
         return Path(folder)
 
     def write_files(self, folder: Path) -> None:
-        """Write the files of ``save`` into a folder that is there."""
+        """Write the files of ``save`` into an existing folder.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder.
+        """
         self.requests.to_parquet(folder / "requests.parquet", index=False)
         self.runs.to_parquet(folder / "runs.parquet", index=False)
         scores = [vars(score) for score in self.scores]
@@ -246,26 +342,51 @@ class Results:
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
-        """What ``save`` wrote, equal to what was saved. Raises ``ReadError`` where it is not there."""
+        """Load results that ``save`` wrote.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder of the saved run.
+
+        Returns
+        -------
+        Results
+            Results equal to those that were saved.
+
+        Raises
+        ------
+        ReadError
+            If the folder has no complete saved run.
+        """
         folder = Path(folder)
         try:
             manifest = parse_json((folder / MANIFEST_FILE).read_bytes())
             requests = pd.read_parquet(folder / "requests.parquet")
             scores = tuple(Score(**score) for score in manifest.pop("scores"))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ReadError(folder, None, f"no saved evaluation: {error}") from None
+            raise ReadError(folder, None, f"not a saved evaluation: {error}") from None
         return cls(requests, scores, manifest)
 
     @property
     def model_note(self) -> str:
-        """By which models the recordings were counted and priced, as a sentence."""
+        """A sentence that names the models that counted and priced the recordings."""
         said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
         return f"{said[:1].upper()}{said[1:]}."
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """One sentence: the cheapest strategy that keeps ``min_recall`` of full history's far recall.
+        """Name the cheapest strategy that keeps enough far recall, in one sentence.
 
-        Or that none does; see ``ctxlab.evaluation.recommendation`` for what counts.
+        Parameters
+        ----------
+        min_recall : float, default 0.95
+            Far recall to keep, as a share of full history's.
+
+        Returns
+        -------
+        str
+            The sentence; it says so if no strategy qualifies. See
+            ``ctxlab.evaluation.recommendation``.
         """
         return leaderboard_verdict(self.leaderboard(), min_recall)
 
@@ -278,10 +399,20 @@ class Results:
 
 @contextmanager
 def replace_run_files(folder: Path) -> Iterator[Path]:
-    """Give a folder to write files into, which then replace the run that ``folder`` holds.
+    """Provide a temporary folder whose files then replace the run in ``folder``.
 
-    The earlier run is put aside first and its files come back where anything fails. The manifest is the
-    last file to be put there: a process that is killed on the way leaves no manifest, and so no run.
+    The earlier run is set aside first and restored if anything fails. The manifest is moved last: a
+    process killed on the way leaves a folder without a manifest, which is not a run.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run; it is created if missing.
+
+    Yields
+    ------
+    Path
+        The temporary folder.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -300,7 +431,7 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
 
 
 def _swap_run_files(folder: Path, made: Path, before: Path) -> None:
-    """Put the files of a run into a folder, in the place of those of an earlier one."""
+    """Move the files of a new run into a folder, in place of the earlier run."""
     put: list[Path] = []
     try:
         for name in RUN_FILES:
@@ -328,9 +459,9 @@ def _make_categorical(codes: np.ndarray[Any, Any], names: list[Any]) -> pd.Categ
 def _sum_groups(
     frame: pd.DataFrame, keys: list[str], columns: list[str], money: set[str]
 ) -> pd.DataFrame:
-    """Columns summed by group; what is known of no request of a group stays unknown.
+    """Sum columns by group; a column that is nan for a whole group stays nan.
 
-    Money of which any part is unknown is unknown: less than all of a bill is no bill.
+    A sum of money is nan if any part is nan, because a partial bill would be misleading.
     """
     groups = frame.groupby(keys, observed=True, sort=False)
     sums = groups[columns].sum(min_count=1)

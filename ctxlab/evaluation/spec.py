@@ -1,16 +1,15 @@
-"""An experiment is one small table: what to replay, through which strategies, within which limits.
+"""Experiment files: what to replay, through which strategies, under which limits.
 
-It is written in TOML, said on the command line, or read back from a saved run; all three are a
-``Spec``::
+A ``Spec`` is written in TOML, given on the command line, or read from a saved run::
 
-    data = ["logs/", "bundled:support-desk"]    # files, folders, globs, addresses, named data sets
-    strategies = ["lineup", "mine.last_ten"]    # left out: the default lineup
+    data = ["logs/", "bundled:support-desk"]    # files, folders, globs, URLs, named data sets
+    strategies = ["lineup", "mine.last_ten"]    # default: the default lineup
     limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's own length
-    model = "gpt-5"                             # left out: each recording's own, for tokens and prices
-    reserve = 1000                              # tokens kept free for the reply
+    model = "gpt-5"                             # default: each recording's own, for tokens and prices
+    reserve = 1000                              # tokens kept for the reply
     where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
     metrics = ["usage", "validity", "cost", "recall"]
-    calls = "auto"                              # for strategies that ask a model: auto, record, replay
+    calls = "auto"                              # for strategies that call a model: auto, record, replay
     min_recall = 0.95                           # far recall to keep, as a share of full history's
 """
 
@@ -52,52 +51,55 @@ __all__ = ["Spec", "is_spec", "read_spec", "run_experiment"]
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``run_experiment`` runs; its fields are the keys of an experiment file.
+    """An experiment for ``run_experiment``; its fields are the keys of an experiment file.
 
-    What is written in a short form is put into its long one. Raises ``SpecError``, which names the
-    field, for what makes no sense.
+    Short forms are expanded. Raises ``SpecError`` with the name of the field if a value is not
+    valid.
 
+    Examples
+    --------
     >>> Spec(data=("logs",), limits=("16k", "25%"), strategies=("full",)).limits
     (16000, 0.25)
     """
 
     data: tuple[str, ...]
-    """files, folders, globs, addresses; ``bundled:NAME`` is a data set that comes with ctxlab, and
-    ``dataset:NAME`` one that ``ctxlab datasets`` fetches"""
+    """files, folders, globs or URLs; ``bundled:NAME`` is a data set that comes with ctxlab, and
+    ``dataset:NAME`` one that ``ctxlab datasets`` downloads"""
     folder: str = ""
-    "what relative ``data`` is relative to; empty: the current folder"
+    "folder to which relative ``data`` is relative; empty: the current folder"
     format: str | None = None
-    "read the data as this format, whatever it looks like"
+    "format of the data; None detects it"
     on_error: OnError = "raise"
-    "what a broken line does: ``raise`` stops, ``skip`` leaves it out and counts it"
+    "what to do with a broken line: ``raise`` stops, ``skip`` leaves it out and counts it"
     where: tuple[str, ...] = ()
-    "what a recording must be to be read, such as ``messages>=50`` or ``model=claude*``"
+    "conditions that recordings must meet, such as ``messages>=50`` or ``model=claude*``"
     sample: int | None = None
-    "draw so many recordings of those; None reads all"
+    "number of recordings to draw; None reads all"
     seed: int = 0
-    "of the sample"
+    "seed of the sample"
     strategies: tuple[str, ...] = DEFAULT_LINEUP
-    "as text; ``lineup`` stands for the default lineup, ``baselines`` for what products do by default"
+    "strategies as text; ``lineup`` is the default lineup, ``baselines`` the defaults of products"
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
     model: str | None = None
-    "whose tokenizer, prices and rules apply; None: each recording's own"
+    "model whose tokenizer, prices and rules apply; None: each recording's own"
     reserve: int = 0
-    "tokens kept free for the reply"
+    "tokens kept for the reply"
     metrics: tuple[str, ...] = tuple(METRICS)
+    "names of the metrics to compute"
     min_recall: float = 0.95
-    "what far recall a strategy must keep to be named, as a share of full history's"
+    "far recall that a recommended strategy must keep, as a share of full history's"
     profiles: tuple[TokenProfile, ...] | None = None
-    "how families of models count; None: the project's own calibration, else the built-in one"
+    "calibration of token counts by model family; None: the project's own, or the built-in one"
     calls: CacheMode = "auto"
-    """where answers come from that strategies ask of a model: ``auto`` takes those of ``.ctxlab/calls``
-    and asks for the rest, ``replay`` asks nothing, ``record`` asks everything anew"""
+    """source of replies to strategies' model calls: ``auto`` reads ``.ctxlab/calls`` and asks for
+    the rest, ``replay`` only reads it, ``record`` asks for everything anew"""
 
     def __post_init__(self) -> None:
         if not self.data:
             raise SpecError("data: name at least one file or folder")
         if "" in self.data:
-            raise SpecError("data: a path is empty; the current folder is written as .")
+            raise SpecError("data: a path is empty; write . for the current folder")
         put = msgspec.structs.force_setattr
         put(
             self,
@@ -115,37 +117,54 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         for each in self.where:
             parse_condition(each)
         if self.sample is not None and self.sample < 1:
-            raise SpecError(f"sample: draw at least one recording, not {self.sample}")
+            raise SpecError(f"sample: expected at least 1, got {self.sample}")
         if not self.limits:
             raise SpecError("limits: name at least one")
         if self.format is not None:
             _require_known("format", self.format, FORMATS)
         if self.calls not in get_args(CacheMode):
-            raise SpecError(f"calls: {' or '.join(get_args(CacheMode))}, not {self.calls!r}")
+            raise SpecError(
+                f"calls: expected {' or '.join(get_args(CacheMode))}, got {self.calls!r}"
+            )
         if self.reserve < 0:
-            raise SpecError(f"reserve: tokens kept free are 0 or more, not {self.reserve}")
+            raise SpecError(f"reserve: expected at least 0 tokens, got {self.reserve}")
         if not 0 <= self.min_recall <= 1:
-            raise SpecError(f"min_recall: a share from 0 to 1, not {self.min_recall:g}")
+            raise SpecError(f"min_recall: expected a share from 0 to 1, got {self.min_recall:g}")
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
-        """Models that its strategies call themselves."""
+        """Models that the strategies call."""
         return models_used(*map(parse_strategy, self.strategies))
 
     @property
     def paths(self) -> tuple[PathOrUrl, ...]:
-        """Where the data is. Raises ``DataMissing`` for a named data set that is not there."""
+        """Paths and URLs of the data. Raises ``DataMissing`` if a named data set is not downloaded."""
         return tuple(_resolve_path(path, self.folder) for path in self.data)
 
     @property
     def model_choice(self) -> ModelChoice:
-        """By which models the recordings are counted and priced."""
+        """Chooses the model and counter of each recording."""
         return ModelChoice.from_options(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
-        """The recordings that were asked for, one at a time.
+        """Load the recordings, one at a time.
 
-        Raises what ``load`` raises, and ``SpecError`` where none meets the conditions.
+        Parameters
+        ----------
+        on_skip : callable, optional
+            Called with the path of a file that gave no recording, and the reason.
+
+        Returns
+        -------
+        iterator of Recording
+            The recordings.
+
+        Raises
+        ------
+        SpecError
+            If no recording meets the conditions.
+        ReadError
+            If a file cannot be read.
         """
         found = load(
             self.paths,
@@ -160,10 +179,25 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_spec(path: str | Path) -> Spec:
-    """The experiment in a TOML file, or the one that a saved run (its folder or manifest) repeats.
+    """Read an experiment from a TOML file or a saved run.
 
-    Relative ``data`` is relative to the file. Raises ``SpecError`` that names file and key, with
-    the nearest key for one that is unknown, and ``ReadError`` for a file that cannot be read.
+    Parameters
+    ----------
+    path : str or Path
+        The file, or the folder or manifest of a saved run. Relative ``data`` is relative to the
+        file.
+
+    Returns
+    -------
+    Spec
+        The experiment.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read.
+    SpecError
+        If a value is not valid or a key is unknown; the message names file and key.
     """
     path = Path(path)
     path = path / MANIFEST_FILE if path.is_dir() else path
@@ -172,7 +206,7 @@ def read_spec(path: str | Path) -> Spec:
         if key not in Spec.__struct_fields__:
             raise SpecError(f"{path}: {UnknownName('key', key, Spec.__struct_fields__)}")
     if "data" not in table:
-        raise SpecError(f"{path}: the key data is missing; it lists files and folders")
+        raise SpecError(f"{path}: the key data is missing; list the files and folders to read")
     fields = {key: _wrap_in_list(key, value) for key, value in table.items()}
     folder = fields.get("folder", "")
     if isinstance(folder, str):
@@ -186,7 +220,18 @@ def read_spec(path: str | Path) -> Spec:
 
 
 def is_spec(path: str | Path) -> bool:
-    """Whether a path is an experiment, not data: TOML, or the folder or manifest of a saved run."""
+    """Check if a path is an experiment instead of data.
+
+    Parameters
+    ----------
+    path : str or Path
+        The path.
+
+    Returns
+    -------
+    bool
+        True for a TOML file, and for the folder or manifest of a saved run.
+    """
     path = Path(path)
     if path.is_dir():
         return (path / MANIFEST_FILE).is_file() and (path / "requests.parquet").is_file()
@@ -196,10 +241,35 @@ def is_spec(path: str | Path) -> bool:
 def run_experiment(
     spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None
 ) -> Results:
-    """Reads the data of an experiment, one recording at a time, and evaluates it.
+    """Load the data of an experiment, one recording at a time, and evaluate it.
 
-    ``manifest["spec"]`` of the result is the experiment itself, and ``manifest["left_out"]`` names
-    the files that gave no recording. Raises what ``load`` and ``evaluate`` raise.
+    ``manifest["spec"]`` of the result is the experiment, and ``manifest["left_out"]`` lists the
+    files that gave no recording.
+
+    Parameters
+    ----------
+    spec : Spec
+        The experiment.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    on_skip : callable, optional
+        Called with the path of a file that gave no recording, and the reason.
+
+    Returns
+    -------
+    Results
+        Figures of each request, and the leaderboard.
+
+    Raises
+    ------
+    SpecError
+        If no recording meets the conditions.
+    ReadError
+        If a file cannot be read.
+    StrategyError
+        If a strategy fails.
+    ModelError
+        If a model call of a strategy fails.
     """
     left_out: list[dict[str, str]] = []
 
@@ -219,7 +289,7 @@ def run_experiment(
         profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.strategy_models else None,
     )
-    # As it was written, and not as it prints: a strategy of one's own is found by its dotted path.
+    # Keep strategies as written: a user's own strategy is found by its dotted path.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
     for recording in results.manifest["recordings"]:
@@ -228,7 +298,7 @@ def run_experiment(
 
 
 def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
-    """``load`` itself fails where there is no recording: here conditions left none."""
+    """Raise ``SpecError`` if no recording meets the conditions."""
     first = next(recordings, None)
     if first is None:
         raise SpecError("no recording meets the conditions")
@@ -237,7 +307,7 @@ def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
 
 
 def _read_table(path: Path) -> Mapping[str, Any]:
-    """The keys of an experiment file or of a manifest's experiment."""
+    """Return the keys of an experiment file or of a manifest's experiment."""
     try:
         text = path.read_bytes()
         found = parse_json(text)["spec"] if path.suffix == ".json" else tomllib.loads(text.decode())
@@ -250,18 +320,18 @@ def _read_table(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         raise SpecError(f"{path}: not UTF-8 text") from None
     except (ValueError, TypeError, KeyError):
-        raise SpecError(f"{path}: no manifest of a run: it has no spec") from None
+        raise SpecError(f"{path}: not the manifest of a run: it has no spec") from None
     return found
 
 
 def _wrap_in_list(key: str, value: Any) -> Any:
-    """One value where a list belongs is a list of one."""
+    """Wrap a single value in a list if the key needs one."""
     many = key in ("data", "where", "strategies", "limits", "metrics")
     return [value] if many and isinstance(value, (str, int, float)) else value
 
 
 def _format_validation_error(error: msgspec.ValidationError) -> str:
-    """What msgspec says, ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
+    """Rewrite msgspec's ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
     reason, _, where = str(error).partition(" - at `$")
     key = where.strip("`.").replace("[...]", "")
     reason = reason.replace("`", "").replace("array", "list").replace(" | null", "")
@@ -302,7 +372,7 @@ def _resolve_path(path: str, folder: str) -> PathOrUrl:
 
 
 def _portable_path(path: str | Path, spec: Spec) -> str:
-    """A file as it follows from ``data``, so that a run repeated elsewhere says the same."""
+    """Return a file relative to ``data``, so that a run repeated elsewhere has the same manifest."""
     text = str(path)
     if any(path.startswith(BUNDLED_PREFIX) for path in spec.data):
         text = text.replace(os.path.join(bundled_path("datasets"), ""), BUNDLED_PREFIX, 1)
@@ -313,9 +383,9 @@ def _portable_path(path: str | Path, spec: Spec) -> str:
 
 
 def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """As JSON has it, with a folder that can be found from anywhere where one is needed.
+    """Convert a spec to JSON values, with an absolute folder if one is needed.
 
-    ``profiles``: those that counted stand in it, so that a run repeated elsewhere counts the same.
+    ``profiles`` are those that were used, so that a run repeated elsewhere counts the same.
     """
     found = all(
         path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))

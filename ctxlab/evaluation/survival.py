@@ -1,15 +1,15 @@
-"""What survives of what was planted: by kind, by depth, and by round of compaction.
+"""Survival of planted canaries by kind, depth, round of compaction, distance and role.
 
-A *round* is a request that does not begin with all of the request before it: something that stood
-there is gone or was rewritten, as a summary does it once in a while, and a full window at every request.
-The rounds of a canary are counted from the first request after it; at round 0 nothing had been lost yet,
-so that a canary which is not in view there was cut on its arrival. Deep rounds rest on fewer canaries,
-those planted early in long recordings: the number stands beside every figure.
+A *round* is a request that does not begin with all of the previous request: something was dropped
+or rewritten. A summary does this once in a while, a full window in every request. The rounds of a
+canary are counted from the first request after it. At round 0 nothing has been lost yet, so a
+canary that is not in view there was cut on arrival. Later rounds have fewer canaries, those planted
+early in long recordings; the number of canaries is reported with each figure.
 
-Otherwise shares are of requests after the planting, or of canaries at the end of their recordings; the
-first flatter, since what was said just now is in view under any strategy. Survival is availability: an
-upper bound on what a model can use. The replay is off-policy, and a summary that the recording system
-wrote itself was written before anything was planted, so that ``recorded`` keeps nothing through one.
+Other shares are over the requests after planting, or over canaries at the end of their recordings.
+The former are higher, because recent messages are in view under any strategy. Survival is
+availability: an upper bound on what a model can use. The replay is off-policy, and summaries in the
+recording were written before anything was planted, so ``recorded`` keeps no canary through one.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from ctxlab.tokens.profiles import TokenProfile
 __all__ = ["BREAKDOWNS", "DISTANCE_LABELS", "ROUND_LABELS", "SurvivalResults", "measure_survival"]
 
 ROUND_LABELS: tuple[str, ...] = ("0", "1", "2", "3", "4", "5–8", "9–16", "17–32", "33+")
-"""Rounds since a canary was planted, as they are grouped."""
+"""Groups of rounds since a canary was planted."""
 
 DISTANCE_LABELS: tuple[str, ...] = (
     *("under 1k", "1k–2k", "2k–4k", "4k–8k", "8k–16k", "16k–32k", "32k–64k"), "64k+"
 )  # fmt: skip
-"""Tokens between a canary and the request, as they are grouped."""
+"""Groups of tokens between a canary and the request."""
 
 BREAKDOWNS: tuple[str, ...] = ("kind", "depth", "round", "distance", "role")
-"""What ``SurvivalResults.breakdown`` takes apart: ``role`` is whose message holds the canary."""
+"""Dimensions of ``SurvivalResults.breakdown``; ``role`` is that of the message with the canary."""
 
 _ROUND_EDGES = (1, 2, 3, 4, 5, 9, 17, 33)
 _DISTANCE_EDGES = tuple(1000 << i for i in range(7))
@@ -69,38 +69,57 @@ _RATIOS = {
     "both": ("both", "superseded"),
 }
 _PER_REQUEST_BREAKDOWNS = ("round", "distance")
-"what a canary goes through, request by request"
+"dimensions that change from request to request"
 _REQUEST_COUNTS = ["kept", "superseded", "stale", "both", "requests"]
 _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name in pair))
 
 
 @dataclass
 class SurvivalResults:
-    """What became of every canary; it shows itself as a table by kind in a notebook."""
+    """Survival of each canary; a notebook displays it as a table by kind."""
 
     frame: pd.DataFrame
-    """a row a canary × strategy × limit × round × distance that it went through. ``requests`` after
-    the planting, of which it was ``kept``; ``superseded`` requests, where it replaces an older value, of
-    which ``stale`` had the older one alone and ``both`` the two; ``end`` is 1 in the row of the
-    recording's last request, ``end_kept``, ``end_superseded`` and ``end_stale`` as above"""
+    """one row per canary × strategy × limit × round × distance. ``requests`` counts the requests
+    after planting, ``kept`` those with the canary in view; ``superseded`` counts the requests if it
+    replaces an older value, ``stale`` those with only the older value in view, and ``both`` those
+    with both; ``end`` is 1 in the row of the recording's last request, and ``end_kept``,
+    ``end_superseded`` and ``end_stale`` are the same there"""
     results: Results
-    "a row a request, as any evaluation gives: usage, and the metric ``canaries``"
+    "one row per request, as in any evaluation: the metrics ``usage`` and ``canaries``"
     skip_reasons: tuple[str, ...] = ()
-    "for each recording in which nothing could be planted, why"
+    "reason for each recording in which no canary could be planted"
 
     def breakdown(
         self, dimension: str | None, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
     ) -> pd.DataFrame:
-        """Survival taken apart by one of ``BREAKDOWNS``: a row a limit × strategy × value of it.
+        """Break survival down by one dimension.
 
-        None takes nothing apart: a row a limit × strategy.
+        ``survival`` is over all requests after planting, ``survival_end`` at the end of each
+        recording. ``stale``, ``stale_end`` and ``both`` are about superseded values. Each has the
+        columns ``_low`` and ``_high``, nan with fewer than five clusters. By round or distance each
+        canary weighs the same, however many requests it stayed there.
 
-        ``canaries`` and ``clusters`` are behind the row; ``survival`` is over all requests after the
-        planting, ``survival_end`` at the end of each recording, ``stale`` and ``stale_end`` of
-        superseded values, ``both`` of these too. Beside each stand ``_low`` and ``_high``,
-        the bounds of its interval over clusters, nan below five of them. In a round and at a
-        distance each canary that went so far weighs the same, however many requests it stayed
-        there. Raises ``UnknownName``.
+        Parameters
+        ----------
+        dimension : str or None
+            One of ``BREAKDOWNS``; None gives the totals.
+        level : float, default 0.95
+            Coverage of the intervals.
+        resamples : int, default 2000
+            Number of bootstrap resamples.
+        seed : int, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per limit × strategy × value of the dimension, with numbers of canaries and
+            clusters.
+
+        Raises
+        ------
+        UnknownName
+            If ``dimension`` is unknown.
         """
         if dimension is not None and dimension not in BREAKDOWNS:
             raise UnknownName("breakdown of survival", dimension, BREAKDOWNS)
@@ -133,7 +152,7 @@ class SurvivalResults:
 
     @property
     def canary_count(self) -> int:
-        """How many canaries it rests on."""
+        """Number of canaries."""
         return int(self.frame.groupby("recording", observed=True)["canary"].nunique().sum())
 
     def _repr_html_(self) -> str:
@@ -167,12 +186,55 @@ def measure_survival(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     client: Client | None = None,
 ) -> SurvivalResults:
-    """Plants canaries in copies of recordings, replays these, and says which of them were in view when.
+    """Plant canaries in copies of recordings, replay them, and measure how long they stay in view.
 
-    ``n``, ``kinds``, ``depths`` and ``seed`` are those of ``plant_canaries``; a recording that has
-    canaries already is taken as it is, and one that is too short for ``n`` of them is left out and
-    named. All else is as ``evaluate`` has it, but for strategies that ask a model: they run in one
-    process. Raises ``SpecError`` where no recording has room, and what ``evaluate`` raises.
+    Recordings that contain canaries already are used as they are. Recordings that are too short for
+    ``n`` canaries are left out and listed in ``skip_reasons``. Strategies that call a model run in
+    one process.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    strategies : Strategy, str, callable or iterable of them, optional
+        One or several strategies; the default lineup if left out.
+    limits : float, str or iterable of them, optional
+        One or several limits, in tokens or as fractions of each recording's length.
+    model : str, optional
+        Model whose tokenizer, prices and rules apply. None takes the model of each recording.
+    n : int, default 10
+        Canaries per recording.
+    kinds : str or iterable of str, optional
+        Kinds of canaries; all if left out.
+    depths : float or iterable of float, optional
+        Where to plant them, as shares of the text before the last request.
+    seed : int, default 0
+        Seed of the canaries.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family.
+    client : Client, optional
+        Answers the model calls of strategies. None calls the provider and caches replies in
+        ``.ctxlab/calls``.
+
+    Returns
+    -------
+    SurvivalResults
+        Survival of each canary, and the evaluation behind it.
+
+    Raises
+    ------
+    SpecError
+        If no recording has room for the canaries, or an argument is not valid.
+    StrategyError
+        If a strategy fails.
     """
     check_recordings(recordings)
     grid = ExperimentGrid.from_arguments(
@@ -198,7 +260,7 @@ def measure_survival(
         frames.append(_build_frame(found, grid.configurations, table.recordings[-1]))
     if not frames:
         why = left_out[0] if left_out else "there is no recording"
-        raise SpecError(f"nothing could be planted: {why}")
+        raise SpecError(f"no canary could be planted: {why}")
     told = {**vars(work.planter), "left_out": left_out}
     manifest = {**grid.manifest(data, table.recordings), **call_totals.manifest(), "canaries": told}
     return SurvivalResults(
@@ -207,7 +269,7 @@ def measure_survival(
 
 
 class _RecordingSurvival(NamedTuple):
-    """What the replays of one recording gave; no outcome where nothing could be planted, and why."""
+    """Results of one recording; without an outcome, the reason why nothing was planted."""
 
     reason: str = ""
     outcome: ReplayOutcome | None = None
@@ -217,7 +279,7 @@ class _RecordingSurvival(NamedTuple):
 
 @dataclass(frozen=True)
 class _SurvivalTask:
-    """Everything that is done to one recording, in whichever process."""
+    """Plants canaries in one recording and replays it, in any process."""
 
     grid: ExperimentGrid
     planter: CanaryPlanter
@@ -239,7 +301,7 @@ class _SurvivalTask:
 def _count_cells(
     prepared: PreparedRecording, traces: Sequence[Trace], found: CanaryVisibility
 ) -> dict[str, npt.NDArray[Any]]:
-    """The rows of one recording: every figure, summed over requests of one round and distance."""
+    """Count the requests of one recording by canary, round and distance."""
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
     places = np.array([canary.position for canary in found.canaries])
@@ -284,7 +346,7 @@ _CELL_COLUMNS = ("configuration", "canary", "round", "distance")
 
 
 def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Whether each request fails to begin with all of the one before it."""
+    """Return which requests do not begin with all of the previous one."""
     tokens = np.array(trace.tokens) - trace.budget.fixed
     return np.concatenate([[False], np.array(trace.unchanged_prefix_tokens)[1:] < tokens[:-1]])
 
@@ -292,7 +354,7 @@ def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
 def _build_frame(
     found: _RecordingSurvival, labels: Sequence[tuple[str, float]], named: dict[str, Any]
 ) -> pd.DataFrame:
-    """The rows of one recording, with who and where."""
+    """Build the rows of one recording, with its names."""
     which, canary = found.counts["configuration"], found.counts["canary"]
     own = {
         name: np.array([getattr(each, field) for each in found.canaries], dtype=object)[canary]
@@ -319,7 +381,7 @@ def _build_frame(
 
 
 def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All rows, whose texts are categories, in the order in which they are told."""
+    """Concatenate all rows, with texts as ordered categories."""
     frame = pd.concat(frames, ignore_index=True)
     orders = {"kind": [*CANARY_KINDS], "round": [*ROUND_LABELS], "distance": [*DISTANCE_LABELS]}
     for name in ("recording", "cluster", "strategy", "canary", "kind", "role", "round", "distance"):

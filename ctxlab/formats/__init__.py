@@ -1,20 +1,21 @@
-"""Recorded conversations of many systems are read as one: ``load`` streams ``Recording``s.
+"""Readers and writers for recorded conversations; ``load`` streams them as ``Recording`` objects.
 
-A format is one file here, called after it, and one line in ``registry``. It says how its content is
-recognised, how it is read and, for some, how it is written: ``write``. A product with too much for one
-file has a folder: a Codex rollout, say, is read by ``codex/reader`` with ``codex/rollout``.
+Each format is one module here, named after the format, and one line in ``registry``. The module
+defines how to recognise the content, how to read it and, for some formats, how to write it
+(``write``). A product that needs more than one file has a folder: ``codex/reader`` uses
+``codex/rollout`` to read a Codex rollout.
 
-What readers share, from the file up:
+Helpers that readers share, from low level to high level:
 
-- bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``,
-  ``common/json_files``; ``Source`` in ``base``
-- values that may be there, and those that must: ``fields``
-- messages, in ``common``: ``chat_format``, ``assistant_message``, ``usage``, ``anthropic_blocks``;
-  ``api_calls``, ``api_messages``, ``api_content`` and ``api_tools`` where a log mixes APIs
-- conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
-  ``alignment``
+- Bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``,
+  ``common/json_files``, and ``Source`` in ``base``.
+- Optional and required JSON fields: ``fields``.
+- Messages, in ``common``: ``chat_format``, ``assistant_message``, ``usage``, ``anthropic_blocks``.
+  Logs that mix APIs use ``api_calls``, ``api_messages``, ``api_content`` and ``api_tools``.
+- Conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
+  ``alignment``.
 
-``load``, ``filters``, ``write`` and ``unsupported`` stand above the formats.
+``load``, ``filters``, ``write`` and ``unsupported`` build on the formats.
 """
 
 from ctxlab.formats.base import Format, OnError, Source

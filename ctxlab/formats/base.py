@@ -1,9 +1,10 @@
-"""A format is a name, a way to recognise a file by its content, and a reader that streams.
+"""The ``Format`` and ``Source`` types that all readers use.
 
-What readers share is ``Source``: it gives rows with their line numbers, or the one JSON value of
-the file, and it holds the policy for what is broken. ``on_error="raise"`` stops at the first broken
-line; ``"skip"`` reads on and counts. Either way nothing is left out in silence: what a reader skips
-ends in ``Recording.skipped``.
+A format has a name, a function that recognises a file by its content, and a reader that streams
+recordings. A ``Source`` gives a reader the rows of a file with their line numbers, or the one JSON
+value of the file. It also applies the policy for broken content: ``on_error="raise"`` stops at the
+first broken line, ``"skip"`` counts it and continues. Readers report everything that they leave
+out, and the counts end up in ``Recording.skipped``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ __all__ = [
 OnError: TypeAlias = Literal["raise", "skip"]
 
 SkipCallback: TypeAlias = Callable[[str], None]
-"""Told of each thing that a reader leaves out, such as ``"row of type summary"``; once each."""
+"""Called once for each item that a reader leaves out, such as ``"row of type summary"``."""
 
 UnsupportedCallback: TypeAlias = Callable[[str], None]
-"""Told of each thing that a format has no place for, such as ``"time of a message"``; once each."""
+"""Called once for each item that a format cannot store, such as ``"time of a message"``."""
 
 _MAX_WHOLE_READ_BYTES = 1 << 26
 _MAX_LISTED_NUMBERS = 3
@@ -47,39 +48,55 @@ _MAX_LISTED_NUMBERS = 3
 
 @dataclass(frozen=True)
 class Format:
-    """A recorded format: everything that ctxlab knows of it."""
+    """A format of recordings: its name, and the functions that recognise, read and write it."""
 
     name: str
+    "name on the command line and in ``Recording.format``"
     description: str
     "one line for ``--help``"
     sniff: Callable[[FileHead], bool]
-    "does a file that begins like this hold the format? Looks at content, never at the name"
+    "returns True if a file with this beginning holds the format; looks at the content, not at the name"
     read: Callable[[Source], Iterator[Recording]]
-    "the recordings of a file, one by one"
+    "yields the recordings of a file"
     dump: Callable[[Recording, UnsupportedCallback], str] | None = None
-    "a recording as text whose last line is ended, where the format can be written"
+    "returns a recording as text that ends with a newline; None if the format cannot be written"
     single_recording: bool = False
-    "a file holds one recording and no more"
+    "a file holds exactly one recording"
     group_key: Callable[[FileHead], str] | None = None
-    "files of one folder that look like it and have this key in common are read as one"
+    "files of one folder with the same key are read together; None: each file is read on its own"
 
 
 @dataclass
 class Source:
-    """A file that is being read, and what was left out of it so far."""
+    """A file that is being read, with counts of what was left out so far."""
 
     path: PathOrUrl
+    "the file to read"
     name: str
-    "what the ids of its recordings begin with: the path below what was asked for, less its suffix"
+    "prefix of the recording ids: the path relative to the requested folder, without its suffix"
     on_error: OnError = "raise"
+    "policy for broken content"
     other_paths: tuple[PathOrUrl, ...] = ()
-    "files of the same folder that are read together with it (``Format.group_key``), in order"
+    "further files of the folder to read together with this one (``Format.group_key``), in order"
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:
-        """The JSON values of a JSONL file with their line numbers, from 1; blank lines are none.
+        """Read the JSON values of a JSONL file.
 
-        Several values on one line are several rows of that line.
+        Blank lines are ignored. If a line holds several values, each is yielded with the same line
+        number.
+
+        Yields
+        ------
+        int
+            The line number, counted from 1.
+        Any
+            The JSON value.
+
+        Raises
+        ------
+        ReadError
+            If a line is not JSON and ``on_error`` is ``"raise"``.
         """
         with open_file(self.path) as file:
             for number, line in enumerate(file, start=1):
@@ -98,12 +115,36 @@ class Source:
                 yield number, value
 
     def read_json(self) -> Any:
-        """The one JSON value of the file; ``ReadError`` where it is none, under either policy."""
+        """Read the one JSON value of the file.
+
+        Returns
+        -------
+        Any
+            The value.
+
+        Raises
+        ------
+        ReadError
+            If the file is not JSON, whatever ``on_error`` is.
+        """
         with open_file(self.path) as file:
             return self._parse_content(file.read())
 
     def read_json_files(self) -> Iterator[tuple[PathOrUrl, Any]]:
-        """The one JSON value of this file and of each of ``other_paths``; a broken one is told."""
+        """Read the one JSON value of this file and of each file in ``other_paths``.
+
+        Yields
+        ------
+        Path or str
+            The file.
+        Any
+            Its value. Broken files are left out and counted if ``on_error`` is ``"skip"``.
+
+        Raises
+        ------
+        ReadError
+            If a file is not JSON and ``on_error`` is ``"raise"``.
+        """
         for number, path in enumerate((self.path, *self.other_paths), start=1):
             try:
                 yield path, Source(path, self.name).read_json()
@@ -113,10 +154,22 @@ class Source:
                 self.skip(f"broken file: {error.reason}", number)
 
     def read_json_array(self) -> Iterator[tuple[int, Any]]:
-        """The elements of the JSON list in the file with their numbers, from 0.
+        """Read the elements of the JSON list in the file.
 
-        A large file is read element by element. Where ``on_error`` is ``"skip"``, an element that is
-        broken costs itself alone. ``ReadError`` where the file is no list.
+        A large file is read element by element. A broken element is skipped alone if ``on_error``
+        is ``"skip"``.
+
+        Yields
+        ------
+        int
+            The index of the element, counted from 0.
+        Any
+            The element.
+
+        Raises
+        ------
+        ReadError
+            If the file is not a list, or an element is broken and ``on_error`` is ``"raise"``.
         """
         with open_file(self.path) as file:
             start = file.read(_MAX_WHOLE_READ_BYTES)
@@ -128,7 +181,8 @@ class Source:
                         raise
                 else:
                     if not isinstance(value, list):
-                        raise ReadError(self.path, None, "the file is no list")
+                        kind = type(value).__name__
+                        raise ReadError(self.path, None, f"expected a JSON list, got {kind}")
                     yield from enumerate(value)
                     return
         yield from self._stream_json_array()
@@ -161,9 +215,23 @@ class Source:
     def report_error(
         self, reason: str, number: int, item: str = "line", *, detail: str = ""
     ) -> None:
-        """Something cannot be read: raises ``ReadError``, or counts the reason and returns.
+        """Raise ``ReadError`` for broken content, or count it if ``on_error`` is ``"skip"``.
 
-        ``item`` names what ``number`` counts: a line, or an element of a list in the file.
+        Parameters
+        ----------
+        reason : str
+            What is wrong. Counted reasons are grouped by this text, which is cut at 200 characters.
+        number : int
+            The line number, or the index of ``item``.
+        item : str
+            What ``number`` counts: a line, or an element of a list in the file.
+        detail : str
+            Further text for the error message only.
+
+        Raises
+        ------
+        ReadError
+            If ``on_error`` is ``"raise"``.
         """
         reason = reason if len(reason) <= 200 else reason[:199] + "…"
         if self.on_error == "skip":
@@ -175,7 +243,22 @@ class Source:
 
     @contextmanager
     def handle_errors(self, number: int, item: str = "line") -> Iterator[None]:
-        """Passes what a wrong value raises inside to ``report_error``; the body does not go on then."""
+        """Pass errors about wrong values in the ``with`` body to ``report_error``.
+
+        The rest of the body is not executed after an error.
+
+        Parameters
+        ----------
+        number : int
+            The line number, or the index of ``item``.
+        item : str
+            What ``number`` counts.
+
+        Raises
+        ------
+        ReadError
+            If the body fails and ``on_error`` is ``"raise"``.
+        """
         try:
             yield
         except (ValueError, msgspec.ValidationError) as error:
@@ -183,17 +266,32 @@ class Source:
         except KeyError as error:
             self.report_error(f"{error} is missing", number, item)
         except (TypeError, AttributeError, IndexError) as error:
-            self.report_error(f"not of the expected shape ({error})", number, item)
+            self.report_error(f"unexpected structure ({error})", number, item)
         except RecursionError:
             self.report_error("nested too deeply", number, item)
 
     def skip(self, reason: str, number: int | None = None) -> None:
-        """Counts something left out; a number, where given, is shown behind the reason."""
+        """Count one item that is left out.
+
+        Parameters
+        ----------
+        reason : str
+            What is left out.
+        number : int, optional
+            The line number or index, shown after the reason.
+        """
         self._skipped.setdefault(reason, []).append(number)
 
     def pop_skipped(self) -> dict[str, int]:
-        """What was left out since the last time, reason → how many, with the first numbers.
+        """Return what was left out since the last call, and reset the counts.
 
+        Returns
+        -------
+        dict of str to int
+            Reason → count. The reason includes the first three numbers.
+
+        Examples
+        --------
         >>> source = Source("a", "a")
         >>> source.skip("broken line: not JSON", 17); source.skip("row of type progress")
         >>> source.pop_skipped(), source.pop_skipped()
@@ -207,10 +305,28 @@ class Source:
 
 
 def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
-    """The recordings of a file with format, source and every skip filled in.
+    """Read the recordings of a file and set their ``format``, ``source`` and ``skipped``.
 
-    What is left out after the last recording is counted there, so each recording is held back until
-    the next one is read. Where the file yields none, the source keeps what was left out.
+    Items that are left out after the last recording are counted on that recording, so each
+    recording is held back until the next one has been read. If the file yields no recording, the
+    counts stay in the source.
+
+    Parameters
+    ----------
+    format : Format
+        The format of the file.
+    source : Source
+        The file.
+
+    Yields
+    ------
+    Recording
+        The recordings, in the order of the file.
+
+    Raises
+    ------
+    ReadError
+        If the file is broken and ``on_error`` is ``"raise"``, or if nothing could be read from it.
     """
     previous: Recording | None = None
     try:
@@ -234,7 +350,13 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
 
 
 def ignore_skip(reason: str) -> None:
-    """Takes the place of ``skip`` where the same was told already, or is made up for."""
+    """Ignore a skipped item; used where the same item is counted elsewhere.
+
+    Parameters
+    ----------
+    reason : str
+        What is left out.
+    """
 
 
 def _add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
@@ -260,7 +382,7 @@ def _json_error_text(error: ValueError) -> str:
 
 
 def _parse_concatenated_json(text: bytes) -> list[Any]:
-    """The JSON values that stand one behind the other in a text; none where it holds anything else."""
+    """Return the JSON values of a line that holds several; empty if the line holds anything else."""
     decoder, values, end = json.JSONDecoder(), [], 0
     try:
         line = text.decode().strip()

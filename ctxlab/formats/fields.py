@@ -1,4 +1,8 @@
-"""Read fields of JSON: optional ones, where a wrong type gives None, and required ones, which raise."""
+"""Readers of optional and required JSON fields.
+
+Functions for optional fields return None or an empty value if the type is wrong. The ``require_*``
+functions raise ``ValueError``.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +38,22 @@ _MAX_SHORT_TEXT = 200
 
 
 def get_nested(value: Any, *keys: str) -> Any:
-    """What stands under keys of nested objects; None where one of them is missing.
+    """Return the value under a path of keys in nested objects.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
+
+    Returns
+    -------
+    Any
+        The value, or None if a key is missing or a value on the way is not an object.
+
+    Examples
+    --------
     >>> get_nested({"a": {"b": 1}}, "a", "b"), get_nested([], "a")
     (1, None)
     """
@@ -45,13 +63,36 @@ def get_nested(value: Any, *keys: str) -> Any:
 
 
 def text_or_none(value: Any) -> str | None:
-    """A text that is not empty, else None."""
+    """Return a text if it is not empty.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    str or None
+        The text, or None if the value is empty or not a text.
+    """
     return value if isinstance(value, str) and value else None
 
 
 def first_text(values: Iterable[Any]) -> str | None:
-    """The first text that is not empty; None where there is none.
+    """Return the first text that is not empty.
 
+    Parameters
+    ----------
+    values : iterable of Any
+        JSON values.
+
+    Returns
+    -------
+    str or None
+        The first text, or None if there is none.
+
+    Examples
+    --------
     >>> first_text([None, "", "a", "b"])
     'a'
     """
@@ -59,18 +100,52 @@ def first_text(values: Iterable[Any]) -> str | None:
 
 
 def list_or_empty(value: Any) -> list[Any]:
-    """A list; an empty one where it is none."""
+    """Return a list unchanged, and an empty list for any other value.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    list
+        The list, or an empty one.
+    """
     return value if isinstance(value, list) else []
 
 
 def first_or_none(value: Any) -> Any:
-    """The first element of a list; None where there is none."""
+    """Return the first element of a list.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    Any
+        The first element, or None if the value is not a list or is empty.
+    """
     return value[0] if isinstance(value, list) and value else None
 
 
 def is_short_value(value: Any) -> bool:
-    """Whether a value is a word, a number or a yes or no, as ``Recording.meta`` may hold it.
+    """Check whether a value may be stored in ``Recording.meta``.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a bool, a finite number, and a text of at most 200 characters.
+
+    Examples
+    --------
     >>> is_short_value("solved"), is_short_value(float("inf")), is_short_value({"a": 1})
     (True, False, False)
     """
@@ -80,8 +155,20 @@ def is_short_value(value: Any) -> bool:
 
 
 def objects_in(value: Any) -> tuple[dict[str, Any], ...]:
-    """The JSON objects of a list; none where it is no list.
+    """Return the JSON objects of a list.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    tuple of dict
+        The elements that are objects. Empty if the value is not a list.
+
+    Examples
+    --------
     >>> objects_in([{"a": 1}, None]), objects_in({"a": 1})
     (({'a': 1},), ())
     """
@@ -89,7 +176,18 @@ def objects_in(value: Any) -> tuple[dict[str, Any], ...]:
 
 
 def parse_json_or_none(content: str | bytes) -> Any:
-    """What a JSON text holds; None where it is none."""
+    """Parse a JSON text.
+
+    Parameters
+    ----------
+    content : str or bytes
+        The text.
+
+    Returns
+    -------
+    Any
+        The parsed value, or None if the text is not JSON.
+    """
     try:
         return parse_json(content)
     except ValueError:
@@ -100,8 +198,20 @@ _MAX_COUNT = 1 << 60
 
 
 def count_or_zero(value: Any) -> int:
-    """A count, 0 where it is none.
+    """Return a count, or 0 if the value is not a positive integer.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    int
+        The count.
+
+    Examples
+    --------
     >>> count_or_zero(3), count_or_zero(None), count_or_zero(True), count_or_zero(-1)
     (3, 0, 0, 0)
     """
@@ -110,8 +220,20 @@ def count_or_zero(value: Any) -> int:
 
 
 def number_or_none(value: Any) -> float | None:
-    """A finite number, None where it is none.
+    """Return a finite number.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    float or None
+        The number, or None if the value is not a finite number.
+
+    Examples
+    --------
     >>> number_or_none(1), number_or_none(float("nan")), number_or_none("1")
     (1.0, None, None)
     """
@@ -124,8 +246,20 @@ def number_or_none(value: Any) -> float | None:
 
 
 def parse_iso_time(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO 8601 text, UTC where it names no zone; None where it is none.
+    """Parse an ISO 8601 time; a time without a zone is taken as UTC.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    float or None
+        Seconds since 1970, or None if the value is not such a text.
+
+    Examples
+    --------
     >>> parse_iso_time("1970-01-01T00:01:00.500Z"), parse_iso_time("yesterday")
     (60.5, None)
     """
@@ -137,8 +271,22 @@ def parse_iso_time(value: Any) -> float | None:
 
 
 def parse_clock_time(value: Any, pattern: str) -> float | None:
-    """Seconds since 1970 of a text in a pattern of ``strptime``, taken as UTC; None where it is none.
+    """Parse a time in a ``strptime`` pattern, taken as UTC.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    pattern : str
+        The pattern, as ``datetime.strptime`` takes it.
+
+    Returns
+    -------
+    float or None
+        Seconds since 1970, or None if the value does not match the pattern.
+
+    Examples
+    --------
     >>> parse_clock_time("1970/01/01 00:01", "%Y/%m/%d %H:%M"), parse_clock_time(None, "%Y")
     (60.0, None)
     """
@@ -149,8 +297,20 @@ def parse_clock_time(value: Any, pattern: str) -> float | None:
 
 
 def texts_in(value: Any) -> tuple[str, ...]:
-    """A text or a number, or a list of them, as texts; what else stands there is left out.
+    """Return a text or number, or each one in a list, as texts.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    tuple of str
+        The texts. Values of other types are left out.
+
+    Examples
+    --------
     >>> texts_in(2022), texts_in(["a", 1.5, None]), texts_in(None)
     (('2022',), ('a', '1.5'), ())
     """
@@ -163,42 +323,129 @@ def texts_in(value: Any) -> tuple[str, ...]:
 
 
 def prepend_date(content: str, date: str | None) -> str:
-    """A text below the date on which a session began, so that a model can read it.
+    r"""Put the date of a session above a text, so that a model can read it.
 
+    Parameters
+    ----------
+    content : str
+        The text.
+    date : str or None
+        The date as the file writes it.
+
+    Returns
+    -------
+    str
+        The text below the date in brackets, or the text alone without a date.
+
+    Examples
+    --------
     >>> prepend_date("Hi!", "8 May, 2023")
-    '[8 May, 2023]\\nHi!'
+    '[8 May, 2023]\nHi!'
     """
     return f"[{date}]\n{content}" if date else content
 
 
 def require_object(value: Any, name: str) -> dict[str, Any]:
-    """The value, which is a JSON object.
+    """Return a value that must be a JSON object.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    name : str
+        What the value is, for the error message.
+
+    Returns
+    -------
+    dict
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If the value is not an object.
+
+    Examples
+    --------
     >>> require_object(["hi"], "a message")
     Traceback (most recent call last):
-    ValueError: a message is an object, not list
+    ValueError: a message must be an object, got list
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is an object, not {type(value).__name__}")
+        raise ValueError(f"{name} must be an object, got {type(value).__name__}")
     return value
 
 
 def require_text(value: Any, name: str) -> str:
-    """The value, which is a text, be it empty."""
+    """Return a value that must be a text; an empty text is allowed.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    name : str
+        What the value is, for the error message.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a text.
+    """
     if not isinstance(value, str):
-        raise ValueError(f"{name} is text, not {type(value).__name__}")
+        raise ValueError(f"{name} must be text, got {type(value).__name__}")
     return value
 
 
 def require_list(value: Any, name: str) -> list[Any]:
-    """The value, which is a list."""
+    """Return a value that must be a list.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    name : str
+        What the value is, for the error message.
+
+    Returns
+    -------
+    list
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a list.
+    """
     if not isinstance(value, list):
-        raise ValueError(f"{name} is a list, not {type(value).__name__}")
+        raise ValueError(f"{name} must be a list, got {type(value).__name__}")
     return value
 
 
 def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
-    """The value, which is a list of JSON objects."""
+    """Return a value that must be a list of JSON objects.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    name : str
+        What the value is, for the error message.
+
+    Returns
+    -------
+    list of dict
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a list, or an element is not an object.
+    """
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return value
-    raise ValueError(f"{name} is a list of objects")
+    raise ValueError(f"{name} must be a list of objects")

@@ -1,4 +1,4 @@
-"""Of many recordings some are chosen: by what they are, or a sample that another day draws again."""
+"""Filters and reproducible random samples of recordings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ctxlab.tokens.counter import TokenCounter
 __all__ = ["Condition", "parse_condition", "sample_recordings"]
 
 Condition: TypeAlias = Callable[[Recording], bool]
+"""Returns True for a recording that should be kept."""
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*")
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -37,24 +38,44 @@ _TEXT_PROPERTIES: dict[str, Callable[[Recording], str]] = {
 
 
 def parse_condition(text: str) -> Condition:
-    """What a text asks of a recording: ``messages>=50``, ``tokens>=20k``, ``model=claude*``.
+    """Parse a condition such as ``messages>=50``, ``tokens>=20k`` or ``model=claude*``.
 
-    ``messages``, ``requests``, ``tokens`` (as GPT-5 counts the whole recording), ``compactions``
-    and ``probes`` are compared with ``>= <= > < = !=``; ``model``, ``id``, ``cluster`` and
-    ``format`` with ``=`` and ``!=``, where ``*`` stands for anything. Raises ``SpecError``.
+    ``messages``, ``requests``, ``tokens``, ``compactions`` and ``probes`` are numbers and are
+    compared with ``>= <= > < = !=``. ``tokens`` counts the whole recording with the tokenizer of
+    GPT-5. ``model``, ``id``, ``cluster`` and ``format`` are texts and are compared with ``=`` and
+    ``!=``, where ``*`` matches any text.
 
+    Parameters
+    ----------
+    text : str
+        The condition.
+
+    Returns
+    -------
+    Callable
+        A function that takes a recording and returns True if it meets the condition.
+
+    Raises
+    ------
+    SpecError
+        If the text is not a condition.
+
+    Examples
+    --------
     >>> parse_condition("requests > 0")(Recording("a", ()))
     False
     """
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise SpecError(f"where: {text!r} is no condition; write messages>=50 or model=claude*")
+        raise SpecError(
+            f"where: expected a condition such as messages>=50 or model=claude*, got {text!r}"
+        )
     name, sign, wanted = found.groups()
     if name in _TEXT_PROPERTIES:
         if sign not in ("=", "==", "!="):
-            raise SpecError(f"where: {name} is a text: compare it with = or !=, not {sign}")
+            raise SpecError(f"where: {name} is a text; compare it with = or !=, not {sign}")
         property_text, is_equal = _TEXT_PROPERTIES[name], sign != "!="
-        # Only * stands for anything: brackets and question marks are common in ids.
+        # Only * is a wildcard, because brackets and question marks are common in ids.
         pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
         return lambda recording: (
             (pattern.fullmatch(property_text(recording)) is not None) is is_equal
@@ -71,13 +92,33 @@ def parse_condition(text: str) -> Condition:
 def sample_recordings(
     recordings: Iterable[Recording], count: int, seed: int = 0
 ) -> Iterator[Recording]:
-    """A random sample of ``count`` recordings, in their order; ``count`` of them are held at a time.
+    """Draw a random sample of recordings and keep their order.
 
-    A recording is drawn by its id and the seed alone: the same data gives the same sample however
-    it is read, and data that was added changes it little.
+    Whether a recording is drawn depends only on its id and the seed. The order of reading does not
+    change the sample, and added recordings change it little. At most ``count`` recordings are held
+    in memory.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings to draw from.
+    count : int
+        Size of the sample, at least 1.
+    seed : int
+        Seed of the draw.
+
+    Yields
+    ------
+    Recording
+        The sample; all recordings if there are fewer than ``count``.
+
+    Raises
+    ------
+    SpecError
+        If ``count`` is less than 1.
     """
     if count < 1:
-        raise SpecError(f"sample: draw at least one recording, not {count}")
+        raise SpecError(f"sample must be at least 1, got {count}")
     sample: list[tuple[int, int, Recording]] = []
     for place, recording in enumerate(recordings):
         key = f"{seed}\0{recording.id}".encode(errors="surrogatepass")
@@ -93,5 +134,5 @@ def sample_recordings(
 def _parse_number(text: str, condition: str) -> float:
     found = parse_quantity(text)
     if found is None or found[1]:
-        raise SpecError(f"where: {condition!r} compares with a number, such as 50, 20k or 1.5M")
+        raise SpecError(f"where: expected a number such as 50, 20k or 1.5M, got {condition!r}")
     return found[0]

@@ -1,16 +1,20 @@
-"""LangChain's messages are read as ``messages_to_dict``, ``dumpd`` or ``model_dump`` wrote them.
+"""Reader for LangChain messages and LangGraph states.
 
-A file is a JSON list of messages or JSONL with a message a line, which is one conversation, or JSONL
-or a list of conversations, each a list or an object with ``messages`` (the state of a LangGraph
-graph). The forms of a message have a file of their own (``langchain_messages``).
+Messages are accepted as written by ``messages_to_dict``, ``dumpd`` or ``model_dump``
+(``common/langchain_messages``). A file is one conversation (a JSON list of messages, or JSONL with
+one message per line) or several (JSONL or a list, where each conversation is a list or an object
+with ``messages``, such as the state of a LangGraph graph).
 
-- Nothing is loaded with ``langchain.load``: the file is plain JSON, whatever classes it names.
-- The model is the one that the answers name most often (``response_metadata``).
-- A ``remove`` message is an order to the graph, not a part of the conversation: it is counted as
-  skipped.
+- The file is parsed as plain JSON. ``langchain.load`` is not used, so no class that the file names
+  is imported.
+- The model is the one that most answers name in ``response_metadata``.
+- A ``remove`` message is an instruction to the graph, not a part of the conversation. It is skipped
+  and counted.
 - Tool definitions are not recorded.
 
-Source: langchain-core 1.7 and 1.8, ``messages.utils``, ``load.dump``; LangGraph's ``MessagesState``.
+References
+----------
+langchain-core 1.7 and 1.8, ``messages.utils``, ``load.dump``; LangGraph's ``MessagesState``.
 """
 
 from __future__ import annotations
@@ -36,12 +40,36 @@ _SHARED_TYPES = ("system", "tool", "function", "chat", "remove")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a message as LangChain writes it, alone, in a list or in a state."""
+    """Check whether a file begins with a LangChain message, alone, in a list or in a state.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     return any(_is_langchain(each) for row in head.rows for each in _first_messages(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a conversation, in the order of the file; messages that stand alone are one."""
+    """Read the conversations of a file, in its order.
+
+    Messages that stand alone form one conversation.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        One conversation.
+    """
     alone = _ConversationBuilder(source)
     for where, value in read_json_values(source):
         listed = get_nested(value, "messages") or value
@@ -61,7 +89,7 @@ FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read
 
 
 def _first_messages(row: Any) -> Iterator[Any]:
-    """A message, or the first few of a list, a state, or a list of either."""
+    """Yield the first messages of a row: a message, a list, a state, or a list of either."""
     listed = get_nested(row, "messages") or row
     if not isinstance(listed, list):
         yield listed
@@ -72,7 +100,7 @@ def _first_messages(row: Any) -> Iterator[Any]:
 
 
 def _is_langchain(value: Any) -> bool:
-    """Whether it is a message beyond doubt: many systems write ``type`` and ``content``."""
+    """Check for fields that only LangChain writes; many systems write ``type`` and ``content``."""
     if not isinstance(value, dict) or not _is_message(value):
         return False
     kind = value.get("type")
@@ -88,7 +116,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _is_removal(value: Any) -> bool:
-    """``RemoveMessage``, which a graph takes for an order to forget an earlier message."""
+    """Check for a ``RemoveMessage``, which tells a graph to delete an earlier message."""
     name = get_nested(value, "id") if get_nested(value, "lc") else None
     return get_nested(value, "type") == "remove" or (
         isinstance(name, list) and name[-1:] == ["RemoveMessage"]
@@ -117,7 +145,7 @@ class _ConversationBuilder:
                 self.models[model] += 1
 
     def build_recordings(self) -> Iterator[Recording]:
-        """The one that it is, or none where no message was read."""
+        """Yield the recording, or nothing if no message was read."""
         if self.messages:
             model = most_common_model(self.models)
             yield Recording(self.source.name, tuple(self.messages), model=model, meta=self.meta)

@@ -1,22 +1,26 @@
-"""Langfuse exports observations, of which the generations say the whole conversation again and again.
+"""Reader for Langfuse observations exported as JSON or JSONL.
 
-A file is JSONL or a JSON list of observations (the interface's export, the blob storage's
-``observations`` and ``observations_v2``), the API's page ``{"data": [...], "meta"}``, or traces with
-their ``observations`` inside. The API writes ``traceId``, the blob storage ``trace_id``. Only
-observations of type ``GENERATION`` are read; the others are counted by their type.
+A file is JSONL or a JSON list of observations (exported from the user interface, or
+``observations`` and ``observations_v2`` from blob storage), a page of the API ``{"data": [...],
+"meta"}``, or a list of traces that contain their ``observations``. The API writes ``traceId``, blob
+storage ``trace_id``. Only observations of type ``GENERATION`` are read. Others are counted by their
+type. Each generation repeats the whole conversation so far, so generations are stitched into
+conversations.
 
-- ``input`` and ``output`` are what an integration logged, or JSON text of it (``api_calls``). An
-  answer that is JSON was parsed by Langfuse and is JSON text again.
-- LangChain's integration logs the definitions of tools as messages with the role ``tool``; others
-  put them beside the messages, and Langfuse itself into ``tool_definitions``.
-- Generations belong together by session where the export says it, else by trace.
-- ``usageDetails`` counts kinds of tokens that do not overlap: ``input`` is outside the cache,
-  ``output`` without what was hidden. Every name that holds ``input`` or ``output`` adds up. The older
-  ``usage`` has the sums only.
+- ``input`` and ``output`` are what an integration logged, possibly as JSON text (``api_calls``).
+  Langfuse parses an answer that is JSON. The reader turns it back into JSON text.
+- LangChain's integration logs tool definitions as messages with the role ``tool``. Others put them
+  beside the messages, and Langfuse puts them into ``tool_definitions``.
+- Generations are grouped by session if the export contains it, otherwise by trace.
+- ``usageDetails`` counts kinds of tokens that do not overlap: ``input`` excludes cached tokens, and
+  ``output`` excludes hidden reasoning. All kinds whose name contains ``input`` or ``output`` are
+  added up. The older ``usage`` has only the sums.
 
-CSV and Parquet are not read.
+CSV and Parquet exports are not read.
 
-Source: langfuse.com/docs/api-and-data-platform (``blob-storage-export-fields``, 2026); langfuse 5.0.4
+References
+----------
+langfuse.com/docs/api-and-data-platform (``blob-storage-export-fields``, 2026); langfuse 5.0.4
 ``api.commons``, ``openai``, ``langchain``; github.com/langfuse/langfuse ``observation-stream.ts``.
 """
 
@@ -64,21 +68,43 @@ _OBSERVATION_TYPES = (
 
 
 class _Observation(NamedTuple):
-    """An observation, and the session of the trace that it was found in."""
+    """An observation, and the session of the trace that contains it."""
 
     fields: Any
     session: str | None
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with an observation: a type that Langfuse knows, and its trace."""
+    """Check whether a file begins with an observation: a Langfuse type and a trace id.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     return any(
         _is_observation(each.fields) for row in head.rows for each in _iter_observations(row)
     )
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The conversations of each session, or else of each trace."""
+    """Read the conversations of each session, or of each trace if no session is given.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Returns
+    -------
+    Iterator of Recording
+        The conversations.
+    """
     return recordings_from_calls(_read_calls(source), source)
 
 
@@ -105,7 +131,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _iter_observations(value: Any) -> Iterator[_Observation]:
-    """The observations of a list, of a page of the API, or of traces."""
+    """Yield the observations of a list, of a page of the API, or of traces."""
     page = get_nested(value, "data")
     rows = page if isinstance(page, list) else value if isinstance(value, list) else [value]
     for row in rows:
@@ -137,7 +163,7 @@ def _parse_call(observation: _Observation, source: Source) -> TracedCall:
 
 
 def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
-    """The messages, and the definitions of tools from where they are said first."""
+    """Return the messages, and the tool definitions from the first place that holds any."""
     sent = parse_if_json(row.get("input"))
     rows = parse_if_json(get_nested(sent, "messages")) if isinstance(sent, dict) else sent
     among = []
@@ -180,7 +206,7 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
 
 
 def _sum_usage_details(counts: dict[str, Any]) -> Usage:
-    """Kinds of tokens that do not overlap, except that the parts of what was written may be told."""
+    """Add up kinds of tokens; for cache writes, use either the total or its parts."""
     told = {name: count_or_zero(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}

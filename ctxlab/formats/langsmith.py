@@ -1,19 +1,22 @@
-"""LangSmith exports runs, of which those of a model say the whole conversation again and again.
+"""Reader for LangSmith runs exported as JSON or JSONL.
 
-A file is a JSON list of runs, JSONL of them, or ``{"runs": [...]}`` as the API answers; a run may
-hold its ``child_runs``. Only runs of type ``llm`` (``chat_model`` in a stream of events) are read: the
-chains and tools around them repeat what they say, and are counted by their type.
+A file is a JSON list of runs, JSONL of runs, or ``{"runs": [...]}`` as the API returns it. A run
+may contain ``child_runs``. Only runs of type ``llm`` (``chat_model`` in a stream of events) are
+read. Chains and tools repeat the same content and are counted by their type. Each model run repeats
+the whole conversation so far, so runs are stitched into conversations.
 
-- ``inputs`` and ``outputs`` are what LangChain, ``wrap_openai``, ``wrap_anthropic`` or ``traceable``
-  logged (``api_calls``). A prompt of a model that is no chat model is a user's message.
-- Runs belong together by ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata, else
-  by their trace. The ``session_id`` of the run itself is the project.
-- Usage is the answer's own, else the run's. It counts the cached tokens within the prompt.
+- ``inputs`` and ``outputs`` are what LangChain, ``wrap_openai``, ``wrap_anthropic`` or
+  ``traceable`` logged (``api_calls``). The prompt of a completion model becomes a user message.
+- Runs are grouped by ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata,
+  otherwise by trace. The ``session_id`` field of a run is its project.
+- Usage comes from the answer, otherwise from the run. Its prompt tokens include cached tokens.
 
-Answers that continue another by ``previous_response_id`` say only what is new, and are conversations
-of their own. The bulk export (Parquet) is not read.
+An answer that uses ``previous_response_id`` logs only the new messages, and becomes a conversation
+of its own. The bulk export (Parquet) is not read.
 
-Source: docs.langchain.com/langsmith (``run-data-format``, ``log-llm-trace``, ``threads``), 2026;
+References
+----------
+docs.langchain.com/langsmith (``run-data-format``, ``log-llm-trace``, ``threads``), 2026;
 langsmith 0.15.0 ``schemas.Run`` and ``wrappers``; langchain-core 1.8.2 ``tracers``.
 """
 
@@ -44,12 +47,34 @@ _RUN_KEYS = ("trace_id", "dotted_order", "start_time", "parent_run_id", "session
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a run: a type that LangSmith knows, and where it belongs."""
+    """Check whether a file begins with a run: a LangSmith run type and fields of a run.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     return any(_is_run(run) for row in head.rows for run in _top_level_runs(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The conversations of each thread, or else of each trace."""
+    """Read the conversations of each thread, or of each trace if no thread is given.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Returns
+    -------
+    Iterator of Recording
+        The conversations.
+    """
     return recordings_from_calls(_read_calls(source), source)
 
 
@@ -83,7 +108,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _iter_runs(value: Any) -> Iterator[Any]:
-    """Every run of a value, those within another after it."""
+    """Yield every run of a value; child runs follow their parent."""
     waiting = _top_level_runs(value)[::-1]
     while waiting:
         run = waiting.pop()

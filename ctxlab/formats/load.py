@@ -1,4 +1,4 @@
-"""Loading turns files, folders and globs into one stream of recordings with ids of their own."""
+"""Load files, folders, globs and URLs as one stream of recordings with unique ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ctxlab.messages.types import Recording
 __all__ = ["OnSkip", "load"]
 
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
-"""Told of a file that gave no recording, and why."""
+"""Called with each file that gave no recording, and the reason."""
 
 
 def load(
@@ -33,29 +33,58 @@ def load(
     sample: int | None = None,
     seed: int = 0,
 ) -> Iterator[Recording]:
-    """Every recording of a file, a folder (with its subfolders), a glob, an address, or several.
+    """Load the recordings of files, folders (with subfolders), globs or URLs.
 
-    An address is one that fsspec knows: ``s3://bucket/logs``, ``zip://*.json::logs.zip``;
-    ``bundled:NAME`` is a data set that comes with ctxlab, ``dataset:NAME`` one that
-    ``ctxlab datasets`` fetched. What is packed with gzip, bzip2,
-    xz or zstd is unpacked on the way. Files are read one after the other, folder by folder in the
-    order of their paths, as the iterator is asked. The format is recognised by content. ``format``
-    names it instead; files that were found in a folder or by a glob and do not look like it are
-    then left out.
+    Files are read lazily, folder by folder in the order of their paths. Files that are compressed
+    with gzip, bzip2, xz or zstd are decompressed. The format is recognised by content.
 
-    ``on_error="raise"`` stops at the first broken line; ``"skip"`` reads on, and the recordings say
-    in ``skipped`` what was left out. ``on_skip`` is told of each file in a folder or glob that gave
-    nothing, and why. ``where`` lets through what meets all of its conditions, each a function of a
-    recording or a text such as ``messages>=50``, ``tokens>=20k`` or ``model=claude*``; ``sample``
-    draws so many of them, the same for the same ``seed``. An id is the path below the folder that
-    was asked for, without its suffix, and what tells the recordings of one file apart; a second use
-    of an id gets ``#2`` behind it.
+    The id of a recording is the path relative to the requested folder, without its suffix, followed
+    by an identifier if the file holds several recordings. If an id occurs again, it gets the suffix
+    ``#2``.
 
-    Raises ``ReadError`` for a path that is missing, empty, broken or without any conversation,
-    ``UnknownFormat`` for a file that no reader recognises, ``UnknownName`` for an unknown format.
+    Parameters
+    ----------
+    path : str, Path, or iterable of them
+        What to load. A text may be any URL that fsspec supports, such as ``s3://bucket/logs`` or
+        ``zip://*.json::logs.zip``, ``bundled:NAME`` for a data set that ships with ctxlab, or
+        ``dataset:NAME`` for one that ``ctxlab datasets fetch`` downloaded.
+    format : str or Format, optional
+        Read files in this format. Files found in a folder or by a glob are left out if they do not
+        look like it. By default the format of each file is recognised by its content.
+    on_error : {"raise", "skip"}
+        ``"raise"`` stops at the first broken line. ``"skip"`` continues, and ``Recording.skipped``
+        says what was left out.
+    on_skip : Callable, optional
+        Called with the path and the reason for each file in a folder or glob that gave no
+        recording.
+    where : str, Callable, or iterable of them
+        Conditions that a recording must meet: functions of a recording, or texts such as
+        ``messages>=50``, ``tokens>=20k`` or ``model=claude*``.
+    sample : int, optional
+        Draw a random sample of this many recordings.
+    seed : int
+        Seed of the sample. The same seed gives the same sample.
+
+    Returns
+    -------
+    Iterator of Recording
+        The recordings.
+
+    Raises
+    ------
+    ReadError
+        If a path is missing, empty or broken, or holds no conversation.
+    UnknownFormat
+        If no reader recognises a file.
+    UnknownName
+        If ``format`` is not a known format, or a data set is unknown.
+    DataMissing
+        If a data set has not been downloaded.
+    SpecError
+        If ``on_error``, ``where`` or ``sample`` is not valid.
     """
     if on_error not in get_args(OnError):
-        raise SpecError(f"on_error is {on_error!r}; it is one of {', '.join(get_args(OnError))}")
+        raise SpecError(f"on_error must be one of {', '.join(get_args(OnError))}, got {on_error!r}")
     if isinstance(format, str):
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
@@ -86,14 +115,14 @@ def _stream(
                 nothing = False
                 yield recording
         if nothing:
-            reason = f"none of its {len(files)} files holds a recording that ctxlab can read"
+            reason = f"none of its {len(files)} files contains a recording that ctxlab can read"
             raise ReadError(path, None, reason)
 
 
 def _group_files(
     files: list[FoundFile], format: Format | None, on_error: OnError, on_skip: OnSkip
 ) -> Iterator[tuple[Format, list[FoundFile]]]:
-    """Each file with its format; those of a folder that are read together, behind its others."""
+    """Yield each file with its format; the grouped files of a folder come after its other files."""
     for _, here in groupby(files, key=lambda found: found.folder):
         groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
         for found in here:
@@ -119,9 +148,9 @@ def _detect_format(
             raise
         on_skip(found.path, unreadable.reason)
         return None
-    # That a file is no recording is no failure of the folder that it lies in.
+    # A file that is not a recording does not make its folder fail.
     if not head.first_bytes and str(found.path).endswith(".lock") and not found.explicit:
-        return None  # it lies beside what a store writes, and never holds anything
+        return None  # the lock file of a session store; always empty
     if not head.first_bytes.strip():
         problem: ReadError = ReadError(found.path, None, "the file is empty")
     elif (chosen := _select_format(head, format, found.explicit)) is None:
@@ -181,7 +210,7 @@ def _skipped_summary(source: Source) -> str:
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:
-    used: dict[str, int] = {}  # id → the number that its last use got
+    used: dict[str, int] = {}  # id → number given to its last use
     for recording in stream:
         id, again = recording.id, used.get(recording.id, 0)
         while id in used:

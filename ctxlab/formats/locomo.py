@@ -1,27 +1,31 @@
-"""LoCoMo is a JSON list of long chats between two people over many dated sessions, with questions.
+"""Reader for LoCoMo: long chats between two people over many dated sessions, with questions.
 
-A sample is ``{qa, conversation, …, sample_id}``; ``conversation`` holds ``speaker_a``, ``speaker_b``
-and, for each N, ``session_N`` (turns ``{speaker, dia_id, text, blip_caption?, …}``) with
-``session_N_date_time``. A sample becomes one recording of all its turns, sessions by number.
+The file is a JSON list of samples ``{qa, conversation, …, sample_id}``. ``conversation`` holds
+``speaker_a``, ``speaker_b`` and, for each N, ``session_N`` (turns ``{speaker, dia_id, text,
+blip_caption?, …}``) with ``session_N_date_time``. A sample becomes one recording of all its turns,
+in the order of session numbers.
 
-- Nobody here is a model: who speaks first is the user and the other the assistant, so that a chat
-  begins with the user; ``name`` holds the speaker. One side may speak twice in a row.
-- The date of a session stands in brackets above the text of its first turn, and is the ``time`` of
-  all its turns (taken as UTC). A message of its own would be one that nobody wrote, shift every
-  position, and be refused as a late system prompt; many questions need the date.
-- A picture is text below the turn: ``[shares a picture: caption]``. Its caption is BLIP's; address and
-  search query stay in ``extra`` with ``dia_id``.
-- Questions are asked after the last turn. Evidence is a position for each turn id that is named; ids
-  written together (``D8:6; D9:17``) are taken apart, ``D:11:26`` is read as ``D11:26``, and what then
-  names no turn is counted.
-- Categories are called as in the project's scoring: multi-hop (1), temporal (2), open-domain (3),
-  single-hop (4), adversarial (5). The answer of an open-domain question ends at the first ``;``, as
-  there, for its reasons follow. An adversarial question has no answer; the wrong one that its
-  ``adversarial_answer`` offers is not read.
-- ``observation``, ``session_summary`` and ``event_summary`` tell the conversation again and are not
-  read, nor is the date of a session that has no turns.
+- Both speakers are people. The one who speaks first becomes the user and the other the assistant,
+  so that a chat begins with the user. ``name`` holds the speaker. One side may speak twice in a
+  row.
+- The date of a session is put in brackets above the text of its first turn, because many questions
+  need it. It is also the ``time`` of all turns of the session (taken as UTC). It is not a message
+  of its own, which would shift every position and be rejected as a late system prompt.
+- A picture becomes text below the turn: ``[shares a picture: caption]``, with the caption by BLIP.
+  Its URL and search query stay in ``extra`` with ``dia_id``.
+- Questions are asked after the last turn. Their evidence is the position of each turn id listed.
+  Ids that are written together (``D8:6; D9:17``) are split, and ``D:11:26`` is read as ``D11:26``.
+  Ids that match no turn are counted.
+- Categories have the names used in the project's scoring: multi-hop (1), temporal (2), open-domain
+  (3), single-hop (4), adversarial (5). As in that scoring, the answer of an open-domain question
+  ends at the first ``;``, because its reasons follow. An adversarial question has no answer. Its
+  ``adversarial_answer`` is a wrong answer and is not read.
+- ``observation``, ``session_summary`` and ``event_summary`` repeat the conversation and are not
+  read. Dates of sessions without turns are not read either.
 
-Source: github.com/snap-research/locomo, ``data/locomo10.json`` and ``task_eval`` (Maharana et al. 2024).
+References
+----------
+github.com/snap-research/locomo, ``data/locomo10.json`` and ``task_eval``. Maharana et al., 2024.
 """
 
 from __future__ import annotations
@@ -55,7 +59,18 @@ _META_KEYS = ("sample_id", "speaker_a", "speaker_b")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a list of samples whose conversation has speakers and sessions."""
+    """Check whether a file is a list of samples with speakers and sessions.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     if not isinstance(head.value, list):
         return False
     chats = [get_nested(sample, "conversation") for sample in head.value]
@@ -65,7 +80,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a sample."""
+    """Read one recording per sample.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        The conversation of a sample, with its questions as probes.
+    """
     for number, sample in source.read_json_array():
         with source.handle_errors(number, "element"):
             yield _parse_sample(sample, str(number), source)
@@ -77,7 +103,7 @@ FORMAT = Format("locomo", "LoCoMo: two-person chats with questions", sniff, read
 def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
     conversation = get_nested(sample, "conversation")
     if not isinstance(conversation, dict):
-        raise ValueError("a sample has a conversation, which is an object")
+        raise ValueError("a sample must have an object under conversation")
     name = text_or_none(sample.get("sample_id")) or number
     messages: list[Message] = []
     places: dict[str, int] = {}
@@ -102,12 +128,12 @@ def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
 
 
 def _iter_turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None, bool]]:
-    """Each turn with the date of its session, and whether it opens the session."""
+    """Yield each turn, the date of its session, and whether it is the first of the session."""
     numbers = (_SESSION_KEY.fullmatch(key) for key in conversation)
     for found in sorted((found for found in numbers if found), key=lambda found: int(found[1])):
         turns = conversation[found[0]]
         if not isinstance(turns, list):
-            raise ValueError(f"{found[0]} is a list of turns, not {type(turns).__name__}")
+            raise ValueError(f"{found[0]} must be a list of turns, got {type(turns).__name__}")
         date = text_or_none(conversation.get(f"{found[0]}_date_time"))
         for index, turn in enumerate(turns):
             yield turn, date, index == 0
@@ -117,7 +143,7 @@ def _parse_turn(turn: Any, first: str | None, date: str | None, opens: bool) -> 
     turn = require_object(turn, "a turn")
     speaker, said, shown = turn["speaker"], turn["text"], text_or_none(turn.get("blip_caption"))
     if not isinstance(speaker, str) or not isinstance(said, str):
-        raise ValueError("a turn has a speaker and a text")
+        raise ValueError("a turn must have a speaker and a text")
     content = f"{said}\n[shares a picture: {shown}]" if shown else said
     return Message(
         "user" if first in (None, speaker) else "assistant",

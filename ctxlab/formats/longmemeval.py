@@ -1,27 +1,31 @@
-"""LongMemEval is a JSON list of questions, each with a history of dated chats to find the answer in.
+"""Reader for LongMemEval: questions about a history of dated chat sessions.
 
-An element is ``{question_id, question_type, question, answer, question_date, haystack_dates,
-haystack_session_ids, haystack_sessions, answer_session_ids}``; a session is a list of turns ``{role,
-content, has_answer?}``. Copies exist with several questions a history: ``questions``, ``answers`` and
-``answer_session_ids`` are then lists side by side. An element becomes one recording.
+The file is a JSON list of ``{question_id, question_type, question, answer, question_date,
+haystack_dates, haystack_session_ids, haystack_sessions, answer_session_ids}``. A session is a list
+of turns ``{role, content, has_answer?}``. Variants of the files have several questions per history,
+with the parallel lists ``questions``, ``answers`` and ``answer_session_ids``. An element becomes
+one recording.
 
-- Sessions stand in the order of their dates, as the project's own code puts them; where one has no
-  date that can be read, in the order of the file. The project calls only some of its files sorted.
-- The date of a session stands in brackets above the text of its first turn, and is the ``time`` of
-  all its turns (taken as UTC): questions such as "how many days ago" need it, and a message of its own
-  would be one that nobody wrote. The date of the question stands above the question likewise.
-- Evidence of a question are, in each of its answer sessions, the turns marked ``has_answer``, and all
-  turns where none is marked: marks are set for the question of the original alone.
-- The type of the question is the ``category``; where there are several questions it is the first's, for
-  the others were added. An id that ends in ``_abs`` marks a question that cannot be answered: its
-  category is ``abstention``, and the explanation that stands for an answer is none.
-- Sessions that were cut out of longer chats may begin with the assistant, so a history may, too.
+- Sessions are ordered by date, as in the project's code. If one date cannot be parsed, the order of
+  the file is kept. The project describes only some of its files as sorted.
+- The date of a session is put in brackets above the text of its first turn, because questions such
+  as "how many days ago" need it. It is also the ``time`` of all turns of the session (taken as
+  UTC). The date of the question is put above the question in the same way.
+- The evidence of a question is the turns marked ``has_answer`` in each of its answer sessions, or
+  all turns of a session without marks. Marks exist only for the question of the original file.
+- ``category`` is the question type. If an element has several questions, only the first has a type,
+  because the others were added later. An id that ends in ``_abs`` marks a question that cannot be
+  answered. Its category is ``abstention``, and it has no answers: its answer field only explains
+  why.
+- Sessions that were cut from longer chats may begin with the assistant, so a history may too.
 
-Histories of one question share a cluster (``longmemeval_s``, ``_m`` and ``_oracle`` have the same
-questions), and a question shares it with its ``_abs`` variant.
+Histories of the same question share a cluster (``longmemeval_s``, ``_m`` and ``_oracle`` have the
+same questions). A question and its ``_abs`` variant share a cluster too.
 
-Source: github.com/xiaowu0162/LongMemEval, README, ``run_generation.py`` and ``evaluate_qa.py`` (Wu et
-al. 2024).
+References
+----------
+github.com/xiaowu0162/LongMemEval, README, ``run_generation.py`` and ``evaluate_qa.py``. Wu et al.,
+2024.
 """
 
 from __future__ import annotations
@@ -56,7 +60,18 @@ _WEEKDAY = re.compile(r" \([A-Za-z]{3}\)")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a list of questions with their haystacks."""
+    """Check whether a file is a list of questions with haystack sessions.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     return isinstance(head.value, list) and any(
         isinstance(each, dict) and "question_id" in each and not _HISTORY_KEYS.isdisjoint(each)
         for each in head.value
@@ -64,7 +79,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a history, called after its question."""
+    """Read one recording per history, named after its question.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        A history, with its questions as probes.
+    """
     for number, element in source.read_json_array():
         with source.handle_errors(number, "element"):
             yield _parse_element(element, str(number), source)
@@ -75,7 +101,7 @@ FORMAT = Format("longmemeval", "LongMemEval: chat histories with questions", sni
 
 @dataclass
 class _History:
-    """The messages of all sessions, and where those of each session stand."""
+    """The messages of all sessions, and their positions by session id."""
 
     messages: list[Message] = field(default_factory=list)
     turns: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -114,7 +140,7 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
 
 
 def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Each question with its answer and its answer sessions."""
+    """Return each question with its answer and its answer sessions."""
     if "questions" not in element:
         return [tuple(map(element.get, ("question", "answer", "answer_session_ids")))]
     plural = ("questions", "answers", "answer_session_ids")
@@ -139,7 +165,7 @@ def _build_history(element: dict[str, Any], name: str, source: Source) -> _Histo
         rows.sort(key=lambda row: row[0] or 0.0)
     for time, date, id, turns in rows:
         if not isinstance(turns, list):
-            raise ValueError(f"a session is a list of turns, not {type(turns).__name__}")
+            raise ValueError(f"a session must be a list of turns, got {type(turns).__name__}")
         for index, turn in enumerate(turns):
             with source.handle_errors(position, f"{name} turn"):
                 message = _parse_turn(turn, None if index else date, id)
@@ -154,7 +180,7 @@ def _build_history(element: dict[str, Any], name: str, source: Source) -> _Histo
 
 def _parse_turn(turn: Any, date: str | None, session: str | None) -> Message:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-        raise ValueError("a turn is an object whose content is text")
+        raise ValueError("a turn must be an object with text content")
     said = {"role": turn.get("role"), "content": prepend_date(turn["content"], date)}
     extra = {"session": session, "has_answer": turn.get("has_answer")}
     known = {key: value for key, value in extra.items() if value is not None}
@@ -172,11 +198,11 @@ def _evidence_positions(
 
 
 def _parse_date(date: str | None) -> float | None:
-    """Of ``2023/05/20 (Sat) 02:21``; the day of the week follows from the date."""
+    """Parse a date such as ``2023/05/20 (Sat) 02:21``."""
     return parse_clock_time(_WEEKDAY.sub("", date or ""), "%Y/%m/%d %H:%M")
 
 
 def _require_list_field(element: dict[str, Any], key: str) -> list[Any]:
-    """The list under a key; an empty one where there is none."""
+    """Return the list under a key, or an empty one if the key is missing."""
     value = element.get(key)
     return [] if value is None else require_list(value, key)

@@ -1,25 +1,29 @@
-"""Bare lists of messages are read whichever API or agent wrote them, each row by its content parts.
+"""Reader for lists of messages in the shapes of several APIs and agents.
 
-A file is JSONL with a message a line, a JSON list of messages, or request bodies with ``messages``
-(in lines, in a list or alone; with their answers they are a log). This reader takes the files in which
-at least one message holds parts that OpenAI's chat shape does not have:
+A file is JSONL with one message per line, a JSON list of messages, or request bodies with
+``messages`` (in lines, in a list or alone; with their answers they are a log). Each row is read by
+its content parts. This reader takes files in which at least one message has parts that OpenAI's
+chat shape does not have:
 
-- Bedrock Converse: blocks named by their key (``toolUse``, ``toolResult``, ``reasoningContent``, …);
-  a request body with ``system``, ``toolConfig``, ``modelId``.
-- Goose: ``toolRequest``, ``toolResponse``; the first line of its JSONL, which is about the session, is
-  counted and its short values go to ``meta``; an exported session has ``conversation``. Messages that
-  Goose hid from its agent, and those that took their place, are both there: it says no compaction.
-- Kimi: ``think`` parts beside OpenAI's ``tool_calls``; the rows ``_usage`` and ``_checkpoint`` are
+- Bedrock Converse: blocks named by their key (``toolUse``, ``toolResult``, ``reasoningContent``,
+  …), and request bodies with ``system``, ``toolConfig``, ``modelId``.
+- Goose: ``toolRequest``, ``toolResponse``. The first line of its JSONL describes the session: it is
+  counted, and its short values go to ``meta``. An exported session has ``conversation``. Goose
+  keeps both the messages that it hid from its agent and those that replaced them, and does not mark
+  a compaction.
+- Kimi: ``think`` parts beside OpenAI's ``tool_calls``. The rows ``_usage`` and ``_checkpoint`` are
   counted, and ``_system_prompt`` is the system message.
-- Vercel AI SDK: UI messages with ``parts`` and model messages (``vercel_messages``).
-- Anthropic's blocks in rows that also hold keys of another API, such as ``tool_calls``: a call that is
-  told in both places is one call.
+- Vercel AI SDK: UI messages with ``parts``, and model messages (``vercel_messages``).
+- Anthropic's blocks in rows that also have keys of another API, such as ``tool_calls``. A call that
+  appears in both places is read once.
 
-Where more than half of a conversation's parts are of no known type it is refused, since a reading
-without them would look like a conversation that it is not. Fewer are counted by their type. Calls of
-an API that no reader reads (Gemini's ``functionCall``) are refused however few they are.
+A conversation is refused if more than half of its parts have unknown types, because the result
+would misrepresent it. Otherwise unknown parts are counted by type. Calls of an API that no reader
+supports (Gemini's ``functionCall``) are always refused.
 
-Source: ``content_parts`` names those of the parts. github.com/MoonshotAI/kimi-cli
+References
+----------
+``content_parts`` lists the sources of the part types. github.com/MoonshotAI/kimi-cli
 ``src/kimi_cli/soul/context.py`` at 07a7f17; github.com/block/goose ``session/storage.rs`` at 01a262b
 and ``session/legacy.rs`` at 0fc5e54; docs.aws.amazon.com "Converse" (2026).
 """
@@ -58,14 +62,25 @@ from ctxlab.messages.types import Message, Recording
 __all__ = ["FORMAT", "PartCount", "read", "sniff"]
 
 _MAX_SNIFFED_ROWS = 50
-# Keys of blocks without a type that tell whose they are.
+# Keys that identify the provider of a block without a type.
 _PROVIDER_KEYS = {"block_type", "tool_name"}
-# Readers of files that hold such lists among other things, and of lists that are theirs alone.
+# Readers that take precedence for files that contain such lists.
 _OTHER_READERS = (anthropic_reader, langchain, mini_swe_agent, openhands_completions)
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with messages of which one is not in OpenAI's chat shape."""
+    """Check whether a file begins with messages that do not all have OpenAI's chat shape.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     if any(get_nested(row, "format") == "ctxlab" for row in head.rows):
         return False
     rows = [each for row in head.rows for each in _iter_messages(_unwrap_row(row))]
@@ -78,23 +93,23 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Return the conversations of a file, in its order.
+    """Read the conversations of a file, in its order.
 
     Parameters
     ----------
     source : Source
-        The file; what is left out of it is counted there.
+        The file. What is left out of it is counted there.
 
     Yields
     ------
     Recording
-        A body's or log's conversation; messages that stand alone are one conversation.
+        The conversation of a request body or log. Messages that stand alone form one conversation.
 
     Raises
     ------
     ReadError
-        Where most of the content parts of a conversation are of unknown types. With
-        ``on_error="skip"`` the conversation is counted as left out.
+        If most content parts of a conversation have unknown types. With ``on_error="skip"`` the
+        conversation is counted as left out, unless no other conversation could be read.
     """
     parts = PartCount()
 
@@ -126,7 +141,7 @@ def read(source: Source) -> Iterator[Recording]:
         if source.on_error == "raise":
             break
         source.skip(f"conversation refused: {refused}")
-    # A conversation of which nothing is known gives no recording.
+    # Counts of rows that gave no recording are still in parts.
     refusals += [refused] if (refused := parts.refusal_reason()) is not None else []
     if refusals and (source.on_error == "raise" or not read_count):
         raise ReadError(source.path, None, refusals[0])
@@ -142,14 +157,23 @@ FORMAT = Format(
 
 @dataclass
 class PartCount:
-    """How many content parts a conversation holds, and of which unknown types."""
+    """The number of content parts of a conversation, and the types of unknown ones."""
 
     total: int = 0
+    "number of parts"
     unknown: Counter[str] = field(default_factory=Counter)
+    "unknown types → number of parts"
     kinds: set[str | None] = field(default_factory=set)
+    "types and provider-specific keys of the unknown parts"
 
     def add(self, row: Any) -> None:
-        """Count the parts of a message; a content that is a text is one part."""
+        """Count the parts of a message; text content counts as one part.
+
+        Parameters
+        ----------
+        row : Any
+            A message as it was logged.
+        """
         row = row if isinstance(row, dict) else {}
         parts = list_or_empty(row.get("parts")) or list_or_empty(row.get("content"))
         self.total += len(parts) or 1
@@ -161,12 +185,19 @@ class PartCount:
                 self.kinds |= {part_type(part), *(_PROVIDER_KEYS & part.keys())}
 
     def refusal_reason(self) -> str | None:
-        """Return why the conversation is refused; None where it can be read.
+        """Return why the conversation must be refused.
 
+        Returns
+        -------
+        str or None
+            The reason, or None if the conversation can be read.
+
+        Examples
+        --------
         >>> parts = PartCount()
         >>> parts.add({"role": "model", "parts": [{"functionCall": {"name": "ls"}}]})
-        >>> parts.refusal_reason()  # doctest: +ELLIPSIS
-        'Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...'
+        >>> print(parts.refusal_reason())  # doctest: +ELLIPSIS
+        Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...
         """
         unknown = sum(self.unknown.values())
         if unknown * 2 <= self.total and self.kinds.isdisjoint(UNREAD_CALL_TYPES):
@@ -175,13 +206,13 @@ class PartCount:
         api = guess_api(self.kinds) or "chat messages of an API that ctxlab does not know"
         return (
             f"Expected content parts of known types, got {unknown} of {self.total} unknown: {types}. "
-            f"It looks like {api}; write it in the chat shape of OpenAI (ctxlab formats lists what is "
+            f"It looks like {api}; convert it to OpenAI's chat shape (ctxlab formats lists what can be "
             "read), name its format with --format, or open an issue with a sample"
         )
 
 
 def _unwrap_row(value: Any) -> Any:
-    """A Goose session as a body, and Kimi's prompt as a message."""
+    """Turn a Goose session into a request body and Kimi's prompt into a message."""
     if not isinstance(value, dict):
         return value
     if value.get("role") == "_system_prompt":
@@ -195,7 +226,7 @@ def _unwrap_row(value: Any) -> Any:
 
 
 def _is_control(value: Any) -> bool:
-    """Whether a row is no message; Kimi's system prompt is one, and an exported session a body."""
+    """Check whether a row is not a message; Kimi's system prompt and an exported session are read."""
     if get_nested(value, "role") == "_system_prompt" or isinstance(
         get_nested(value, "conversation"), list
     ):
@@ -204,7 +235,7 @@ def _is_control(value: Any) -> bool:
 
 
 def _iter_messages(value: Any) -> Iterator[dict[str, Any]]:
-    """The messages that a row of a file is or holds, the first of them."""
+    """Yield the first messages that a row is or contains."""
     if isinstance(value, list):
         for each in value[:_MAX_SNIFFED_ROWS]:
             yield from _iter_messages(each)
@@ -217,7 +248,7 @@ def _iter_messages(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_plain_message(row: dict[str, Any]) -> bool:
-    """Whether a row is a message that no other product wraps in a type of its own."""
+    """Check whether a row is a message that is not wrapped in a product's own type."""
     if not isinstance(row.get("role"), str) or row["role"].startswith("_"):
         return False
     return row.get("type") is None and not row.keys().isdisjoint({"content", "parts", "tool_calls"})

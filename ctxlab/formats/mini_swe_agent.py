@@ -1,12 +1,14 @@
-"""mini-swe-agent writes one JSON object a run: an OpenAI chat list and what each step cost.
+"""Reader for mini-swe-agent trajectories (``.traj.json``).
 
-The object is ``{info, messages, trajectory_format, instance_id}``. The last message has the role
-``exit``: it is the submission, not a part of the conversation, and is counted as skipped. A
-message's ``extra`` gives its time and, from ``extra.response.usage``, what the provider billed;
-``raw_output``, ``response`` and ``actions`` in it say again what stands in the message and are left
-out. The tool definitions are not recorded.
+The file is one JSON object per run, ``{info, messages, trajectory_format, instance_id}``, with
+messages in OpenAI's chat shape. The last message has the role ``exit``. It is the submission, not a
+part of the conversation, and is counted as skipped. The ``extra`` of a message gives its time and,
+in ``extra.response.usage``, the billed usage. ``raw_output``, ``response`` and ``actions`` repeat
+the content of the message and are left out. Tool definitions are not recorded.
 
-Source: github.com/SWE-agent/mini-swe-agent, ``trajectory_format`` mini-swe-agent-1 and -1.1.
+References
+----------
+github.com/SWE-agent/mini-swe-agent, ``trajectory_format`` mini-swe-agent-1 and -1.1.
 """
 
 from __future__ import annotations
@@ -30,7 +32,18 @@ _META_KEYS = ("exit_status", "mini_version", "model_stats")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a trajectory of mini-swe-agent by its own word."""
+    """Check whether a file identifies itself as a trajectory of mini-swe-agent.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     words = (
         get_nested(head.value, "trajectory_format"),
         get_nested(head.value, "info", "config", "agent_type"),
@@ -42,11 +55,28 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The one recording of the file; runs of one instance share a cluster."""
+    """Read the recording of the file; runs of the same instance share a cluster.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        The one recording, or nothing if the file has no messages.
+
+    Raises
+    ------
+    ReadError
+        If the file has no list of messages.
+    """
     run = source.read_json()
     rows = get_nested(run, "messages")
     if not isinstance(rows, list):
-        raise ReadError(source.path, None, "mini-swe-agent has a list of messages")
+        kind = type(rows).__name__
+        raise ReadError(source.path, None, f"expected a list under messages, got {kind}")
     messages: list[Message] = []
     for position, row in enumerate(rows):
         if get_nested(row, "role") == "exit":

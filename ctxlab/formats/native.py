@@ -1,16 +1,16 @@
-"""The native format is a meta line, then one message a line in OpenAI's chat shape.
+"""Reader and writer for the native format: a meta line, then one message per line.
 
-The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}`` with what is set of a
+The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}`` with those of the
 recording's ``id``, ``model``, ``cluster``, ``tools``, ``probes``, ``compactions``, ``meta`` and
-``skipped``. A further meta line begins a further recording. A message line has OpenAI's keys and,
-where known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``, ``output``,
-``reasoning``), ``time``, ``file`` and ``extra``. A file that begins with a message has no meta line:
-its recording is called like the file. What was read is written again byte for byte.
+``skipped`` that are set. Another meta line begins another recording. A message line has OpenAI's
+keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``,
+``output``, ``reasoning``), ``time``, ``file`` and ``extra``. In a file without a meta line, the
+recording is named after the file. Reading and writing a native file gives the same bytes.
 
-A file without a meta line is native where its content parts are those of OpenAI's chat shape; rows of
-other APIs are read by their own readers (``anthropic``, ``messages``). A row with such parts
-that comes late in a file is read as ``messages`` reads it, and so is one below a meta line that holds
-tool calls or results as parts.
+A file without a meta line is native if its content parts are those of OpenAI's chat shape. Rows of
+other APIs have their own readers (``anthropic``, ``messages``). If such a row appears late in a
+file, it is read as in ``messages``. The same holds for a row below a meta line that has tool calls
+or results as parts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "s
 
 
 class _MetaLine(msgspec.Struct):
-    """The meta line as it must be."""
+    """The schema of the meta line."""
 
     version: int
     id: str | None = None
@@ -63,7 +63,18 @@ class _RecordingBuilder:
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a meta line of ctxlab or with messages in OpenAI's chat shape."""
+    """Check whether a file begins with a meta line or with messages in OpenAI's chat shape.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     if chunks.sniff(head):
         return False
     rows = [row for row in head.rows if isinstance(row, dict)]
@@ -75,7 +86,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The recordings of a native file, one at each meta line."""
+    """Read the recordings of a native file; each meta line begins a new one.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        One recording.
+    """
     open_: _RecordingBuilder | None = None
     headed = False
     for line, row in source.read_jsonl():
@@ -87,7 +109,7 @@ def read(source: Source) -> Iterator[Recording]:
                 open_.meta = _parse_meta(row)
             continue
         with source.handle_errors(line):
-            # What ctxlab wrote is read as it was written, whatever its parts are.
+            # Rows below a meta line were written by ctxlab, so their parts are kept as they are.
             other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
             messages = parse_message(row, source.skip) if other else [message_from_row(row)]
             open_ = open_ or _RecordingBuilder(_MetaLine(_VERSION))
@@ -97,8 +119,20 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 def dumps(recording: Recording) -> str:
-    """A recording as native text, its last line ended.
+    """Return a recording as text in the native format, ending with a newline.
 
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+
+    Returns
+    -------
+    str
+        A meta line and one line per message.
+
+    Examples
+    --------
     >>> print(dumps(Recording("a", (Message("user", "hi"),))), end="")
     {"type":"meta","format":"ctxlab","version":1,"id":"a"}
     {"role":"user","content":"hi"}
@@ -115,7 +149,7 @@ def dumps(recording: Recording) -> str:
 
 FORMAT = Format(
     "native",
-    "ctxlab JSONL: a meta line, then a message a line",
+    "ctxlab JSONL: a meta line, then one message per line",
     sniff,
     read,
     lambda recording, on_unsupported: dumps(recording),
@@ -133,5 +167,7 @@ def _is_message(row: dict[str, Any]) -> bool:
 def _parse_meta(row: Mapping[str, Any]) -> _MetaLine:
     version = row.get("version")
     if version != _VERSION:
-        raise ValueError(f"version {version!r} of the native format; this ctxlab reads {_VERSION}")
+        raise ValueError(
+            f"version {version!r} of the native format is not supported; expected {_VERSION}"
+        )
     return msgspec.convert(row, _MetaLine)

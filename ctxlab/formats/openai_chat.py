@@ -1,20 +1,22 @@
-"""OpenAI's chat shape is read in the forms in which people keep it, and written a conversation a line.
+"""Reader and writer for OpenAI's chat format.
 
-A file is JSONL, a JSON list or one object of ``{"messages": [...], "tools"?, "model"?, …}``, as
-fine-tuning files and request bodies are, or a JSON list of messages. Where the answer stands beside
-the request, the file is a log, whose requests are stitched into conversations (``request_log``).
+A file is JSONL, a JSON list or one object of ``{"messages": [...], "tools"?, "model"?, …}``, as in
+fine-tuning files and request bodies, or a JSON list of messages. If the answer stands beside the
+request, the file is a log, and its requests are stitched into conversations (``request_log``).
 
-- ``functions`` and ``function_call``, which came before ``tools``, have no ids: a call is called
-  like its function, and so is its result.
-- A refusal is what the assistant said (``extra["refusal"]``).
-- Of several choices the first is taken; the others are counted as skipped.
-- Of what else stands in a row, words and numbers go to ``meta``.
+- ``functions`` and ``function_call``, the predecessors of ``tools``, have no ids. The function name
+  is used as the id of the call and of its result.
+- A refusal is read as the text of the assistant (``extra["refusal"]``).
+- The first of several choices is read; the others are counted as skipped.
+- Other short texts and numbers of a row go to ``meta``.
 
-Bodies that are Anthropic's by their shape are left to its reader, and those whose content holds parts
-of other APIs to ``messages``. A row with calls, results or reasoning as parts that comes late in a file
-is read as that reads it; parts of unknown types are counted, and stay in the content.
+Bodies in Anthropic's shape are left to its reader, and bodies with content parts of other APIs to
+``messages``. If a row with calls, results or reasoning as parts appears late in a file, it is read
+as in ``messages``. Parts of unknown types are counted and stay in the content.
 
-Source: platform.openai.com, "Chat Completions" and "Supervised fine-tuning", as of 2025.
+References
+----------
+platform.openai.com, "Chat Completions" and "Supervised fine-tuning", as of 2025.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from ctxlab.messages.types import Message, Recording
 
 __all__ = ["FORMAT", "dump", "parse_openai_message", "read", "sniff"]
 
-# Agents that keep such a list among other things have readers of their own.
+# Readers of agents whose files contain such a list.
 _OTHER_READERS = (mini_swe_agent, openhands_completions)
 
 _MESSAGE_KEYS = (
@@ -68,7 +70,18 @@ _NON_EXTRA_KEYS = frozenset({*_MESSAGE_KEYS, *TIME_KEYS, "function_call", "refus
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a list of chat messages, alone or as ``messages``."""
+    """Check whether a file begins with a list of chat messages, alone or under ``messages``.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     found = list(request_bodies(head))
     if any(has_non_openai_parts(each) for body in found for each in body.fields["messages"]):
         return False
@@ -77,13 +90,38 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a conversation, in the order of the file."""
+    """Read one recording per conversation, in the order of the file.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Returns
+    -------
+    Iterator of Recording
+        The conversations.
+    """
     return read_request_log(source, _DIALECT)
 
 
 def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
-    """A conversation as one line: a row of a fine-tuning file, or the body of a request.
+    """Return a conversation as one line: a row of a fine-tuning file, or a request body.
 
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    on_unsupported : Callable
+        Called with the name of each field that the format cannot store.
+
+    Returns
+    -------
+    str
+        The line, ending with a newline.
+
+    Examples
+    --------
     >>> print(dump(Recording("a", (Message("user", "hi"),), model="gpt-5"), print), end="")
     {"messages":[{"role":"user","content":"hi"}],"model":"gpt-5"}
     """
@@ -111,23 +149,24 @@ def _is_openai_body(body: RequestBody) -> bool:
 
 
 def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
-    """Return the message of a row, and beside it the results that it holds as parts.
+    """Parse a logged row into its message and the tool results that it contains as parts.
 
     Parameters
     ----------
     row : Any
         A message as it was logged.
-    skip : SkipCallback
-        Told of what the row holds and a message has no place for.
+    skip : Callable
+        Called with a description of each part that a message cannot hold.
 
     Returns
     -------
-    list[Message]
+    list of Message
+        The messages.
 
     Raises
     ------
     ValueError
-        Where the row is no message; the text says why.
+        If the row is not a message.
     """
     row = require_object(row, "a message")
     if has_tool_parts(row) or has_reasoning_parts(row):
@@ -153,7 +192,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _convert_custom_call(call: Any) -> Any:
-    """A call of a tool that takes any text is written as one of a function."""
+    """Convert the call of a custom tool, which takes any text, to a function call."""
     custom = get_nested(call, "custom")
     if not isinstance(custom, dict):
         return call
@@ -166,7 +205,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
-    """The message of a response, which may be kept whole, as its message or as the text alone."""
+    """Return the message of a response, which is logged whole, as its message or as text."""
     if text_or_none(response):
         return Message("assistant", response)
     said, choices = response, get_nested(response, "choices")
@@ -185,7 +224,7 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
 
 
 def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
-    """A prompt beside the messages, which some keep as Anthropic has it."""
+    """Return a system prompt beside the messages, where Anthropic's API has it."""
     system = text_or_none(fields.get("system"))
     return [Message("system", system)] if system else []
 

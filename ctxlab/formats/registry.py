@@ -1,4 +1,7 @@
-"""The formats that ctxlab knows stand in one table; a new one is a new file and a line here."""
+"""The table of formats that ctxlab knows.
+
+To add a format, write a module and add its name to ``_MODULES``.
+"""
 
 from __future__ import annotations
 
@@ -41,32 +44,73 @@ _MODULES = (
 )
 
 FORMATS: dict[str, Format] = {}
-"""Name → format, in the order in which a file is offered to them."""
+"""Formats by name, in the order in which they are tried on a file."""
 
 
 def register_format(format: Format) -> Format:
-    """Adds a format to the table; ``SpecError`` where its name is taken.
+    """Add a format to the table.
 
+    Parameters
+    ----------
+    format : Format
+        The format.
+
+    Returns
+    -------
+    Format
+        The same format.
+
+    Raises
+    ------
+    SpecError
+        If a format of this name is registered already.
+
+    Examples
+    --------
     >>> register_format(FORMATS["native"])
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: a format called 'native' is already known
+    ctxlab.errors.SpecError: the format 'native' is already registered; choose another name
     """
     if format.name in FORMATS:
-        raise SpecError(f"a format called {format.name!r} is already known")
+        raise SpecError(f"the format {format.name!r} is already registered; choose another name")
     FORMATS[format.name] = format
     return format
 
 
 def detect_format(path: PathOrUrl) -> Format | None:
-    """The format of a file by its content, never by its name; None where no reader knows it.
+    """Detect the format of a file by its content.
 
-    Raises ``ReadError`` where the file cannot be opened.
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    Format or None
+        The format, or None if no reader recognises the file.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be opened.
     """
     return match_format(FileHead.from_file(path))
 
 
 def match_format(head: FileHead) -> Format | None:
-    """The first format that knows a file which begins like this."""
+    """Return the first format that recognises the beginning of a file.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    Format or None
+        The format, or None if no reader recognises the file.
+    """
     return next((format for format in FORMATS.values() if format.sniff(head)), None)
 
 

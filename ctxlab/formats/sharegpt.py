@@ -1,21 +1,24 @@
-"""ShareGPT's shape is read as fine-tuning tools write it: who speaks, and a text.
+"""Reader for ShareGPT conversations: turns with a speaker and a text.
 
-A file is a JSON list, JSONL or one object of ``{"conversations": [{"from": "human", "value": …}, …],
-"system"?, "tools"?}``; the turns may stand under ``messages``, or alone in a list or a line each, and
-may name the speaker ``role``.
+A file is a JSON list, JSONL or one object of ``{"conversations": [{"from": "human", "value": …},
+…], "system"?, "tools"?}``. The turns may also stand under ``messages``, or alone in a list or one
+per line, and may name the speaker under ``role``.
 
-- ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` the assistant, ``system`` the prompt.
-- ``function_call`` holds JSON of one call or of a list of them, with ``name`` and ``arguments``;
-  ``observation``, ``tool`` and ``function_response`` hold a result. What Hermes' data sets write into
-  the text, ``<tool_call>`` and ``<tool_response>``, is read as calls and results too.
-- No call has an id. They are numbered (``call-1``), and results answer the open calls in order. One
-  result that is a JSON list as long as the open calls answers all of them.
-- A ``function_call`` that is no JSON, as data sets of XML calls have, stays a text and is counted.
+- ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` the assistant, ``system`` the
+  system prompt.
+- ``function_call`` holds JSON of one call or a list of calls with ``name`` and ``arguments``.
+  ``observation``, ``tool`` and ``function_response`` hold a result. The tags ``<tool_call>`` and
+  ``<tool_response>`` in the texts of the Hermes data sets are read as calls and results too.
+- Calls have no ids. They are numbered (``call-1``), and results answer the open calls in order. A
+  result that is a JSON list with as many elements as there are open calls answers all of them.
+- A ``function_call`` that is not JSON, as in data sets with XML calls, stays text and is counted.
 - ``<think>`` at the beginning of a turn is reasoning.
-- Of a preference pair ``chosen`` is the answer; ``rejected`` is counted, and so are images, whose place
-  in the text is not told.
+- ``chosen`` of a preference pair is the answer, and ``rejected`` is counted. Images are counted,
+  because their place in the text is unknown.
 
-Source: github.com/hiyouga/LLaMA-Factory ``data/README.md`` at 015ff25 and ``data/formatter.py`` at
+References
+----------
+github.com/hiyouga/LLaMA-Factory ``data/README.md`` at 015ff25 and ``data/formatter.py`` at
 02e2fb3; huggingface.co/datasets/NousResearch/hermes-function-calling-v1 (2024).
 """
 
@@ -66,7 +69,18 @@ _THINK_TAG = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with turns of ShareGPT's, in a conversation or alone."""
+    """Check whether a file begins with ShareGPT turns, in a conversation or alone.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     for row in head.rows[:3]:
         first = row[0] if isinstance(row, list) and row else row
         turns = _get_turns(first)
@@ -80,17 +94,17 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Return the conversations of a file; turns that stand alone are one.
+    """Read the conversations of a file; turns that stand alone form one conversation.
 
     Parameters
     ----------
     source : Source
-        The file; what is left out of it is counted there.
+        The file. What is left out of it is counted there.
 
     Yields
     ------
     Recording
-        A conversation with its tools; ``meta`` holds the short values beside it.
+        A conversation with its tools. ``meta`` holds the short values beside it.
     """
     alone: list[tuple[Location, Any]] = []
     for where, value in read_json_values(source):
@@ -128,7 +142,7 @@ def _is_turn(value: Any) -> bool:
 def _parse_conversation(
     row: dict[str, Any], turns: list[Any], source: Source, where: Location | None
 ) -> tuple[Message, ...]:
-    """The messages of a conversation, what stands beside its turns told or counted."""
+    """Return the messages of a conversation, and count what stands beside its turns."""
     said: list[Any] = []
     if (
         text_or_none(row.get("system"))
@@ -147,7 +161,7 @@ def _parse_conversation(
 
 
 def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple[Message, ...]:
-    """The messages of turns; results answer the calls before them in order."""
+    """Return the messages of turns; results answer the open calls in order."""
     messages: list[Message] = []
     open_: list[ToolCall] = []
     count = 0
@@ -159,7 +173,7 @@ def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple
                 continue
             speaker = turn.get("from") or turn.get("role")
             if speaker not in _ROLES:
-                raise ValueError(f"Expected a speaker such as human or gpt, got {speaker!r}")
+                raise ValueError(f"expected a speaker such as human or gpt, got {speaker!r}")
             value = require_text(turn.get("value"), "value")
             if speaker in _RESULT_ROLES:
                 new = _parse_results(value, open_)
@@ -174,7 +188,7 @@ def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple
 
 
 def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Message:
-    """A turn that is no result; ``count`` calls were made before it."""
+    """Return the message of a turn that is not a result; ``count`` calls came before it."""
     if speaker in _USER_ROLES or speaker == "system":
         return Message("system" if speaker == "system" else "user", value)
     thought = _THINK_TAG.match(value)
@@ -184,7 +198,7 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
         wanted = parse_if_json(said.strip())
         calls = wanted if isinstance(wanted, list) else [wanted]
         if not calls or not all(isinstance(get_nested(each, "name"), str) for each in calls):
-            skip("function call that is no JSON")
+            skip("function call that is not JSON")
             return Message("assistant", said, reasoning=reasoning)
         return Message(
             "assistant", None, tool_calls=_number_calls(calls, count), reasoning=reasoning
@@ -199,7 +213,7 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
 
 
 def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
-    """Calls with ids by their number, since none has one of its own."""
+    """Return calls with numbers as ids, because the format has none."""
     return tuple(
         tool_call_from_dict(
             {
@@ -213,7 +227,7 @@ def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
 
 
 def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
-    """The results that a turn holds, each with the open call that it answers."""
+    """Return the results of a turn, each with the id of the open call that it answers."""
     texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:
         several = parse_if_json(texts[0])

@@ -1,14 +1,17 @@
-"""A session of Strands Agents is a file a message; the files of a folder are one conversation.
+"""Reader for sessions of Strands Agents, which store one message per file.
 
-``session_ID/agents/agent_ID/messages/message_0.json`` holds ``{"message": {"role", "content"},
-"message_id": 0, "redact_message": null, "created_at", "updated_at"}``. The content is Bedrock's blocks;
-bytes are ``{"__bytes_encoded__": true, "data": base64}``. A list of such objects, or JSONL of them, is
-read too. ``session.json`` and ``agent.json`` beside the folder hold no messages and are not read.
+The files of a folder are one conversation. ``session_ID/agents/agent_ID/messages/message_0.json``
+holds ``{"message": {"role", "content"}, "message_id": 0, "redact_message": null, "created_at",
+"updated_at"}``. The content is a list of Bedrock blocks; bytes are ``{"__bytes_encoded__": true,
+"data": base64}``. A list of such objects, or JSONL of them, is read too. ``session.json`` and
+``agent.json`` beside the folder contain no messages and are not read.
 
-- Messages are ordered by ``message_id``: names sort as text.
-- A message that was redacted is the one that stands in its place, as Strands reads it; it is counted.
+- Messages are ordered by ``message_id``, because file names sort as text.
+- A redacted message is replaced by its redaction, as in Strands, and counted.
 
-Source: github.com/strands-agents/sdk-python ``session/file_session_manager.py`` at 01e6dbf and
+References
+----------
+github.com/strands-agents/sdk-python ``session/file_session_manager.py`` at 01e6dbf and
 ``types/session.py`` at 1a7732e.
 """
 
@@ -30,29 +33,40 @@ __all__ = ["FORMAT", "read", "sniff"]
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a message as Strands stores it."""
+    """Check whether a file begins with a message as Strands stores it.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     first = head.value
     rows = first if isinstance(first, list) else [first]
     return bool(rows) and _is_stored_message(rows[0])
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Return the one conversation of a folder's files.
+    """Read the one conversation of a folder's files.
 
     Parameters
     ----------
     source : Source
-        The first file; ``others`` are the rest of its folder.
+        The first file of the folder; ``other_paths`` are the others.
 
     Yields
     ------
     Recording
-        The conversation, called after the folder.
+        The conversation, named after the folder.
 
     Raises
     ------
     ReadError
-        Where most of its content parts are of unknown types.
+        If most of its content parts have unknown types.
     """
     found: list[tuple[int, list[Message]]] = []
     parts = PartCount()
@@ -82,12 +96,12 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 def _group_key(head: FileHead) -> str:
-    """All messages of a folder have the same key."""
+    """Return the same key for all messages of a folder."""
     return ""
 
 
 FORMAT = Format(
-    "strands", "Strands Agents session: a file a message", sniff, read, group_key=_group_key
+    "strands", "Strands Agents sessions: one file per message", sniff, read, group_key=_group_key
 )
 
 
@@ -102,5 +116,5 @@ def _is_stored_message(value: Any) -> bool:
 def _message_number(stored: dict[str, Any]) -> int:
     number = stored.get("message_id")
     if not isinstance(number, int):
-        raise ValueError(f"message_id is a number, not {type(number).__name__}")
+        raise ValueError(f"message_id must be an integer, got {type(number).__name__}")
     return number

@@ -1,25 +1,30 @@
-"""SWE-agent writes one JSON object a run (``.traj``), whose ``history`` is what the model saw.
+"""Reader for SWE-agent trajectories (``.traj``), one JSON object per run.
 
-The object is ``{trajectory, history, info, environment, …}``, with ``replay_config`` (an object, or
-JSON text) from version 1.0 on. ``trajectory`` says the same again step by step, from version 1.0 on
-with the whole request in each (``messages``, ``query``), and is not read where there is a history;
-steps beyond it, whose answers SWE-agent asked for again, are counted.
+The object is ``{trajectory, history, info, environment, …}``, with ``replay_config`` (an object or
+JSON text) since version 1.0. ``history`` is what the model saw. ``trajectory`` repeats it step by
+step, since version 1.0 with the whole request of each step (``messages``, ``query``), and is read
+only if there is no history. Steps that are not in the history, whose answers SWE-agent requested
+again, are counted.
 
-- Up to version 0.7, and wherever the agent parses actions out of text, observations are messages of
-  the user and nothing is a tool call. The roles stay as recorded, for that is what was sent.
+- Up to version 0.7, and whenever the agent parses actions from text, observations are user messages
+  and there are no tool calls. The roles are kept as recorded, because they are what was sent.
 - With function calling, a message of role ``tool`` names its call in ``tool_call_ids``.
-- Demonstrations (``is_demo``) are the conversation of another task. They were sent before the task;
-  here they are left out and counted.
-- "Old environment output: (n lines omitted)" does not stand in a history: SWE-agent puts it into
-  each request for all but the last observations, if so configured. ``meta["history_processors"]``
-  says so. The tool definitions are not recorded.
-- A history may hold several agents (``agent``), each of which saw only its own messages: the first
-  is the recording, the others are recordings of their own. With ``attempts``, each is one, and what
-  stands beside them repeats the best.
+- Demonstrations (``is_demo``) are the conversation of another task, sent before the task. They are
+  left out and counted.
+- "Old environment output: (n lines omitted)" does not appear in a history. If configured, SWE-agent
+  puts it into each request for all but the last observations. ``meta["history_processors"]`` shows
+  the configuration.
+- Tool definitions are not recorded.
+- A history may contain several agents (``agent``), each of which saw only its own messages. Each
+  agent becomes a recording of its own. If there are ``attempts``, each attempt is read, and the
+  fields beside them, which repeat the best attempt, are not.
 
-An instance is known by ``replay_config``, else by the file's name, which SWE-agent takes from it.
+The cluster is the instance named in ``replay_config``, otherwise the file name, which SWE-agent
+takes from the instance.
 
-Source: github.com/SWE-agent/SWE-agent, ``sweagent/agent/agents.py``, ``models.py`` and
+References
+----------
+github.com/SWE-agent/SWE-agent, ``sweagent/agent/agents.py``, ``models.py`` and
 ``history_processors.py``, up to version 1.1.
 """
 
@@ -53,19 +58,46 @@ _NON_LLM_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a run: its steps have action and observation, or its messages an agent."""
+    """Check whether a file is a run with SWE-agent's steps or messages.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     run = head.value
     attempts = get_nested(run, "attempts")
     return _is_run(attempts[0] if isinstance(attempts, list) and attempts else run)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording an attempt and agent; there are rarely several."""
+    """Read one recording per attempt and agent.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        The messages of one agent.
+
+    Raises
+    ------
+    ReadError
+        If the file has neither a history nor a trajectory.
+    """
     run = source.read_json()
     attempts = get_nested(run, "attempts")
     if not isinstance(attempts, list) or not attempts:
         if not any(isinstance(get_nested(run, key), list) for key in ("history", "trajectory")):
-            raise ReadError(source.path, None, "SWE-agent has a history, which is a list")
+            raise ReadError(source.path, None, "expected a list under history or trajectory")
         yield from _read_agents(run, source.name, source)
         return
     for place, attempt in enumerate(attempts):
@@ -129,7 +161,7 @@ def _parse_message(row: Any) -> Message:
 
 
 def _rows_from_steps(steps: Any) -> list[Any]:
-    """The messages of a run that has steps and no history: what was first sent, then the steps."""
+    """Return the messages of a run without a history: the first request, then the steps."""
     if not isinstance(steps, list) or not steps:
         return []
     sent = list_or_empty(get_nested(steps[0], "query") or get_nested(steps[0], "messages"))

@@ -1,29 +1,33 @@
-"""tau2-bench writes a JSON object of tasks and of simulations, each a chat of an agent with a customer.
+"""Reader for tau2-bench results: simulated chats of an agent with a customer.
 
-The object is ``{timestamp, info, tasks, simulations}``. The system prompt stands only in
-``info.environment_info.policy`` (or in a simulation's own ``policy``) and is put before the messages;
-the agent's fixed instructions around it are not recorded. Tool definitions are taken where
-``environment_info.tool_defs`` holds them, which is seldom. The trials of a task share a cluster, and
-so do the runs of other agents on that task of the domain.
+The file is a JSON object ``{timestamp, info, tasks, simulations}``. The system prompt is recorded
+only in ``info.environment_info.policy`` (or in a simulation's ``policy``) and is put before the
+messages. The agent's fixed instructions around it are not recorded. Tool definitions are read from
+``environment_info.tool_defs``, which is rarely set. The trials of a task share a cluster, also with
+runs of other agents on the same task of the domain.
 
 - A recording is what the agent's model saw. The simulated customer may have tools of its own (in
-  telecom, a phone). The orchestrator sends such a call to the environment and its result back to the
-  customer alone; ``is_valid_agent_history_message`` keeps both from the agent, and the tokens that the
-  provider billed grow from one request of the agent to the next by its own text and the customer's,
-  and by no more. Both are counted as left out, so that every result here answers the assistant.
-- The first message is the orchestrator's greeting: the agent sees it as its own, but no model wrote it.
-- ``usage`` of an assistant message is the agent's; ``prompt_tokens`` includes what the provider read
-  from a cache, which is not told apart. That of a user message is of the simulator's own request and
-  stays in ``extra``.
-- Call ids may be used again within a conversation. ``raw_data`` says the message again and is read
-  for the agent's hidden reasoning alone. ``errors`` holds answers that the agent had to give again;
-  they are not in the history, and only the usage of the answer that they led to includes them.
-- Voice runs, which hold ``ticks`` and no messages, are counted as left out. ``llm_args`` is never
-  read, since people leave keys in it.
+  telecom, a phone). The orchestrator sends such a call to the environment and the result only to
+  the customer. ``is_valid_agent_history_message`` hides both from the agent, and the billed tokens
+  of the agent's requests confirm this. Both are counted as left out, so that every result in the
+  recording answers the assistant.
+- The first message is the orchestrator's greeting. The agent sees it as its own, but no model wrote
+  it.
+- ``usage`` of an assistant message is the agent's. Its ``prompt_tokens`` include cached tokens,
+  which are not listed separately. ``usage`` of a user message belongs to the simulator's request
+  and stays in ``extra``.
+- Call ids may repeat within a conversation. ``raw_data`` repeats the message and is read only for
+  the agent's hidden reasoning. ``errors`` holds answers that the agent had to repeat. They are not
+  in the history, but the usage of the final answer includes them.
+- Voice runs, which have ``ticks`` and no messages, are counted as left out. ``llm_args`` is never
+  read, because it may contain API keys.
 
-``meta`` keeps reward, termination reason and the ground truth (``actions``, ``communicate_info``).
+``meta`` holds the reward, the termination reason and the ground truth (``actions``,
+``communicate_info``).
 
-Source: github.com/sierra-research/tau2-bench, result files of 2025 (``data_model/simulation.py``,
+References
+----------
+github.com/sierra-research/tau2-bench, result files of 2025 (``data_model/simulation.py``,
 ``data_model/message.py``, ``orchestrator/orchestrator.py``, ``agent/base.py``).
 """
 
@@ -55,7 +59,18 @@ _GROUND_TRUTH_KEYS = ("actions", "communicate_info")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with what tau2-bench says of agent and environment."""
+    """Check whether a file begins with the agent and environment information of tau2-bench.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     info = get_nested(head.value, "info")
     return isinstance(get_nested(info, "agent_info"), dict) and isinstance(
         get_nested(info, "environment_info"), dict
@@ -63,11 +78,28 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a simulation, called after its task and trial."""
+    """Read one recording per simulation, named after its task and trial.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        The chat of a simulation.
+
+    Raises
+    ------
+    ReadError
+        If the file has no list of simulations.
+    """
     results = source.read_json()
     runs = get_nested(results, "simulations")
     if not isinstance(runs, list):
-        raise ReadError(source.path, None, "tau2-bench has a list of simulations")
+        kind = type(runs).__name__
+        raise ReadError(source.path, None, f"expected a list under simulations, got {kind}")
     info = get_nested(results, "info")
     tools = tuple(_parse_tools(source, get_nested(info, "environment_info", "tool_defs")))
     truths = {
@@ -76,7 +108,7 @@ def read(source: Source) -> Iterator[Recording]:
     }
     for number, run in enumerate(runs):
         if get_nested(run, "messages") is None and get_nested(run, "ticks") is not None:
-            source.skip("simulation that holds ticks of audio and no messages", number)
+            source.skip("simulation with audio ticks and no messages", number)
             continue
         with source.handle_errors(number, "simulation"):
             truth = truths.get(_id_text(get_nested(run, "task_id")))
@@ -91,7 +123,7 @@ def _parse_simulation(
 ) -> Recording:
     run = require_object(run, "a simulation")
     if not isinstance(run.get("messages"), list):
-        raise ValueError("a simulation has its messages in a list")
+        raise ValueError("a simulation must have a list under messages")
     policy = text_or_none(run.get("policy")) or text_or_none(
         get_nested(info, "environment_info", "policy")
     )
@@ -122,7 +154,7 @@ def _parse_simulation(
 
 
 def _hidden_reason(row: Any) -> str | None:
-    """Why a message is none that the agent sees; None where it is one."""
+    """Return why the agent does not see a message, or None if it does."""
     role = get_nested(row, "role")
     if role == "user" and row.get("tool_calls"):
         return "user message that calls the user's own tools"
@@ -152,14 +184,14 @@ def _parse_message(row: Any) -> Message:
 
 
 def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
-    """Tool definitions from tau2-bench's signatures: ``{name: {name, doc, params, returns}}``."""
+    """Yield tool definitions from signatures ``{name: {name, doc, params, returns}}``."""
     if not isinstance(signatures, dict):
         return
     for number, signature in enumerate(signatures.values()):
         with source.handle_errors(number, "tool definition"):
             name, parameters = signature["name"], signature.get("params") or {}
             if not isinstance(name, str) or not isinstance(parameters, dict):
-                raise ValueError("it has a name and its parameters are an object")
+                raise ValueError("a tool must have a text under name and an object under params")
             described = {"name": name, "description": text_or_none(signature.get("doc")) or ""}
             yield {"type": "function", "function": described | {"parameters": parameters}}
 

@@ -1,11 +1,13 @@
-"""tau-bench writes a JSON list of runs, each a chat of an agent with a simulated customer.
+"""Reader for tau-bench runs: chats of an agent with a simulated customer.
 
-An element is ``{task_id, reward, info, traj, trial}`` with the conversation in ``traj``, its system
-message included. The trials of a task are near-duplicates, so they share a cluster. Tool-call ids
-are used again within a conversation and stay as they are: a result belongs to the call before it.
-``meta`` keeps the reward and the ground truth (``info.task.actions``).
+The file is a JSON list of ``{task_id, reward, info, traj, trial}``. ``traj`` holds the
+conversation, including its system message. The trials of a task are near-duplicates, so they share
+a cluster. Tool call ids repeat within a conversation and are kept: a result belongs to the call
+before it. ``meta`` holds the reward and the ground truth (``info.task.actions``).
 
-Source: github.com/sierra-research/tau-bench, ``historical_trajectories``.
+References
+----------
+github.com/sierra-research/tau-bench, ``historical_trajectories``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ __all__ = ["FORMAT", "read", "sniff"]
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a list of runs with a task and a trajectory."""
+    """Check whether a file is a list of runs with a task and a trajectory.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file looks like this format.
+    """
     value = head.value
     return isinstance(value, list) and any(
         isinstance(run, dict) and "task_id" in run and isinstance(run.get("traj"), list)
@@ -33,10 +46,26 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a run, called after its task and trial."""
+    """Read one recording per run, named after its task and trial.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        The chat of a run.
+
+    Raises
+    ------
+    ReadError
+        If the file is not a list.
+    """
     runs = source.read_json()
     if not isinstance(runs, list):
-        raise ReadError(source.path, None, "tau-bench is a list of runs")
+        raise ReadError(source.path, None, f"expected a list of runs, got {type(runs).__name__}")
     for number, run in enumerate(runs):
         with source.handle_errors(number, "element"):
             yield _parse_run(run, source.name)
@@ -48,7 +77,7 @@ FORMAT = Format("tau-bench", "tau-bench runs: a JSON list with traj, reward, tri
 def _parse_run(run: Any, name: str) -> Recording:
     run = require_object(run, "a run")
     if not isinstance(run.get("traj"), list):
-        raise ValueError("a run has its messages in traj, which is a list")
+        raise ValueError("a run must have a list of messages under traj")
     meta = {key: run[key] for key in ("task_id", "trial", "reward") if key in run}
     task = get_nested(run, "info", "task")
     if isinstance(task, dict) and "actions" in task:

@@ -1,7 +1,7 @@
-"""What a format has no place for is told by the same names, whichever format it is.
+"""Common names for content that a format cannot store, and their plural forms.
 
-A name is of a thing (``compaction``) or of a side of one (``time of a message``), so that a number of
-them can be said. The writers of formats tell so.
+All writers report with these names. A name is a thing (``compaction``) or a property of one (``time
+of a message``), so that ``format_count`` can form the plural.
 """
 
 from __future__ import annotations
@@ -29,10 +29,19 @@ _LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 def report_unsupported_fields(
     recording: Recording, on_unsupported: UnsupportedCallback, supported: Collection[str] = ()
 ) -> None:
-    """Tells what is set of a recording beyond its messages, tools and model, each thing by itself.
+    """Report each field of a recording, beyond messages, tools and model, that a format cannot store.
 
-    ``supported``: fields of messages and recordings that the format has a place for. What says where a
-    recording is from and how it was read is not told: id, format, source, skipped.
+    The fields that say where a recording comes from (``id``, ``format``, ``source``, ``skipped``)
+    are not reported.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording to write.
+    on_unsupported : Callable
+        Called with the name of each field that is set, once per occurrence.
+    supported : collection of str
+        Fields of messages and recordings that the format can store.
     """
     for key, name in _LIST_FIELDS.items():
         if key not in supported:
@@ -48,8 +57,22 @@ def report_unsupported_fields(
 
 
 def format_count(name: str, count: int) -> str:
-    """A number of things that were lost.
+    """Format the number of items that were lost.
 
+    Parameters
+    ----------
+    name : str
+        The name of one item.
+    count : int
+        The number of items.
+
+    Returns
+    -------
+    str
+        The text, in the plural if ``count`` is not 1.
+
+    Examples
+    --------
     >>> format_count("time of a message", 40)
     'time of 40 messages'
     >>> format_count("compaction", 3), format_count("compaction", 1)

@@ -1,8 +1,8 @@
-"""Recordings are written whole or not at all, and what a format has no place for is counted.
+"""Write recordings to files, and count what the format cannot store.
 
-Everything is written beside its place first and moved there at the end, so that an error leaves no half
-file. A file that is there already stays unless it may be replaced, and one that was read stays in any
-case.
+Files are written to a temporary folder first and moved into place at the end, so that an error
+leaves no partial output. An existing file is replaced only with ``force``. A file that is being
+read is never replaced.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ctxlab.messages.types import Recording
 __all__ = ["writable_format", "write"]
 
 _UNSAFE_CHARACTERS = re.compile(r"[^\w .,+@=#~-]")
-_MAX_NAME_BYTES = 120  # bytes of a name, of which file systems take 255
+_MAX_NAME_BYTES = 120  # file systems allow 255; leaves room for suffixes
 _COMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
-    # Without a name and a time, so that the same recordings give the same bytes.
+    # No name and no time in the header, so that the same recordings give the same bytes.
     ".gz": lambda raw: gzip.GzipFile("", "wb", fileobj=raw, mtime=0),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
     ".xz": partial(lzma.LZMAFile, mode="wb"),
     ".zst": partial(open_zstd, mode="wb"),
 }
-_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # on Windows
+_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # by Windows
 
 
 def write(
@@ -47,15 +47,36 @@ def write(
     *,
     force: bool = False,
 ) -> Counter[str]:
-    """Writes recordings in a format; returns what it has no place for, and how often.
+    """Write recordings in a format.
 
-    ``out`` is a file, which takes them one after the other; or a folder, one that is there or a text
-    that ends with ``/``, which takes a file for each, called like its id; or something open for text.
-    A file whose name ends with ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` is packed so.
-    ``force`` lets files be replaced. Raises ``SpecError`` for a format that is not written, for a
-    second recording in one file of a format that holds one, for a file that is there and for one
-    that is read.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    out : str, Path or text file
+        A file for all recordings, a folder for one file per recording named after its id, or a file
+        object opened for text. A path is a folder if it exists as one or ends with ``/``. A file
+        whose name ends with ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` is compressed.
+    format : str or Format
+        The format to write.
+    force : bool
+        Replace existing files.
 
+    Returns
+    -------
+    Counter of str
+        What the format could not store, and how often.
+
+    Raises
+    ------
+    SpecError
+        If the format cannot be written, if a file would need to hold more recordings than the
+        format allows, if a file exists already, or if a file is being read.
+    UnknownName
+        If ``format`` is not a known format.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message
     >>> import sys
     >>> write([Recording("a", (Message("user", "hi", time=0.0),))], sys.stdout, "openai")
@@ -71,14 +92,14 @@ def write(
             out.write(_dump_text(recording, target_format, unsupported))
         return unsupported
     if out == "":
-        raise SpecError("the place to write to is empty; the current folder is written as ./")
+        raise SpecError("the output path is empty; use ./ for the current folder")
     if is_url(out):
-        raise SpecError(f"{out}: recordings are written to this machine only")
+        raise SpecError(f"{out}: expected a path on this machine, got a URL")
     path = Path(out).expanduser()
     is_folder = path.is_dir() or str(out).endswith(("/", os.sep))
     home = path if is_folder else path.parent
     if home.exists() and not home.is_dir():
-        raise SpecError(f"{home}: is a file and no folder")
+        raise SpecError(f"{home}: expected a folder, got a file")
     staging_parent = next(folder for folder in (home, *home.absolute().parents) if folder.is_dir())
     sources: set[Path] = set()
     staged: dict[Path, Path] = {}
@@ -87,7 +108,7 @@ def write(
             if target_format.single_recording and target in staged:
                 raise _single_recording_error(target_format)
             if target not in staged and not force and target.exists():
-                raise SpecError(f"{target}: is there already; --force replaces it")
+                raise SpecError(f"{target}: already exists; --force replaces it")
             if recording.source is not None:
                 sources.add(Path(recording.source).resolve())
             staged_file = staged.setdefault(target, Path(stage, str(len(staged))))
@@ -95,7 +116,9 @@ def write(
                 file.write(_dump_text(recording, target_format, unsupported))
         for target in staged:
             if target.resolve() in sources:
-                raise SpecError(f"{target}: is read here and not replaced; write to another place")
+                raise SpecError(
+                    f"{target}: cannot replace a file that is being read; write to another path"
+                )
         for target, staged_file in staged.items():
             _compress(staged_file, target.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +127,7 @@ def write(
 
 
 def _compress(file: Path, suffix: str) -> None:
-    """Packs what was written as the suffix of its name says, if it says so."""
+    """Compress a file in place if the suffix of its target asks for it."""
     if suffix not in _COMPRESSORS:
         return
     packed = file.with_suffix(suffix)
@@ -118,38 +141,52 @@ def _compress(file: Path, suffix: str) -> None:
 
 
 def writable_format(name: str) -> Format:
-    """The format of a name, where it can be written.
+    """Return a format by name, if it can be written.
 
-    Raises ``SpecError`` that names those which can where it cannot.
+    Parameters
+    ----------
+    name : str
+        The name of the format.
+
+    Returns
+    -------
+    Format
+        The format.
+
+    Raises
+    ------
+    UnknownName
+        If the format is unknown.
+    SpecError
+        If the format cannot be written. The message lists the formats that can.
     """
     if name not in FORMATS:
         raise UnknownName("format", name, FORMATS)
     if FORMATS[name].dump is None:
         can = ", ".join(each.name for each in FORMATS.values() if each.dump)
-        raise SpecError(f"{name} is read and not written; ctxlab writes {can}")
+        raise SpecError(f"the format {name} can be read but not written; ctxlab writes {can}")
     return FORMATS[name]
 
 
 def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) -> str:
     if format.dump is None:
-        raise SpecError(f"{format.name} is read and not written")
+        raise SpecError(f"the format {format.name} can be read but not written")
     try:
         return format.dump(recording, lambda name: unsupported.update((name,)))
     except RecursionError:
-        raise SpecError(f"{recording.id}: is nested too deeply to be written") from None
+        raise SpecError(f"{recording.id}: nested too deeply to be written") from None
 
 
 def _single_recording_error(format: Format) -> SpecError:
     return SpecError(
-        f"a file of {format.name} holds one recording, and there are several: name a folder, with / "
-        "at its end"
+        f"a {format.name} file holds one recording, got several; give a folder that ends with /"
     )
 
 
 def _target_paths(
     recordings: Iterable[Recording], path: Path, is_folder: bool, format: Format
 ) -> Iterator[tuple[Recording, Path]]:
-    """Each recording with its file: the one that was named, or one in the folder."""
+    """Yield each recording with its file: the given one, or one in the folder."""
     suffix = ".json" if format.single_recording else ".jsonl"
     used: dict[str, int] = {}
     for recording in recordings:
@@ -157,7 +194,7 @@ def _target_paths(
 
 
 def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
-    """A path for an id: below the folder, fit for every file system, and given once.
+    """Return a relative path for an id that is valid on every file system and not used before.
 
     ``used``: path in lower case → the number that its last use got.
 
@@ -168,7 +205,7 @@ def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
     *folders, last = [safe for part in id.split("/") if (safe := _sanitize_part(part))] or [
         "recording"
     ]
-    # A folder that is called like a file would stand in its way.
+    # A folder must not have the name of a file beside it.
     above = "".join(f"{part}_/" if part.endswith(suffix) else f"{part}/" for part in folders)
     plain = name = f"{above}{last}{suffix}"
     again = used.get(plain.casefold(), 0)

@@ -1,9 +1,9 @@
-"""Clients that ask models: litellm with retries, answers kept on disk, and scripted ones for tests.
+"""Model clients: litellm with retries, a cache on disk, a cost limit, and scripted replies.
 
-``LiteLLMClient``, ``CostLimitedClient`` and ``ScriptedClient`` also stream
-(``ctxlab.llm.base.Streamer``). The
-others, which strategies ask, answer whole: who streams falls back on ``complete`` where there is none.
-Importing it loads neither litellm nor diskcache.
+``LiteLLMClient``, ``CostLimitedClient`` and ``ScriptedClient`` can also stream
+(``ctxlab.llm.base.Streamer``). The other clients, which strategies use, return whole replies;
+callers that stream fall back on ``complete`` for them. Importing this package loads neither litellm
+nor diskcache.
 """
 
 from __future__ import annotations
@@ -33,9 +33,24 @@ __all__ = [
 ]
 
 DEFAULT_CACHE_FOLDER = Path(".ctxlab/calls")
-"""Where answers are kept where nothing else is said."""
+"""Default folder of the reply cache."""
 
 
 def default_client(folder: Path = DEFAULT_CACHE_FOLDER, mode: CacheMode = "auto") -> Client:
-    """The lab's: asks through litellm and keeps the answers; nothing is opened before it is asked."""
+    """Return the default client: litellm with a reply cache on disk.
+
+    Neither litellm nor the cache is loaded before the first request.
+
+    Parameters
+    ----------
+    folder : pathlib.Path, optional
+        Folder of the cache.
+    mode : CacheMode, optional
+        Mode of the cache; see ``CachedClient``.
+
+    Returns
+    -------
+    Client
+        The client.
+    """
     return CachedClient(LiteLLMClient(), folder, mode)

@@ -1,7 +1,7 @@
-"""A model is asked through one small protocol, and every call leaves a record of what it took.
+"""Requests, replies and the protocols of model clients.
 
-Strategies, agents and probes build a ``Request`` and hand it to whatever ``Client`` they were given;
-``ctxlab.llm`` holds the clients. Nothing here knows a provider.
+Strategies, agents and probes build a ``Request`` and pass it to any ``Client``. The clients are in
+``ctxlab.llm``; this module knows no provider.
 """
 
 from __future__ import annotations
@@ -31,76 +31,108 @@ __all__ = [
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a model is asked; two equal requests are one question.
+    """A request to a model. Equal requests are the same question to a cache.
 
+    Examples
+    --------
     >>> Request("gpt-5-mini", (Message("user", "Hi"),), max_tokens=100).replicate
     0
     """
 
     model: str
+    "name of the model"
     messages: tuple[Message, ...]
+    "the messages, in order"
     tools: tuple[dict[str, Any], ...] = ()
-    "tool definitions in OpenAI's shape"
+    "tool definitions in OpenAI's format"
     max_tokens: int | None = None
-    "of the reply; None: whatever the provider allows"
+    "maximum tokens of the reply; None: the provider's maximum"
     temperature: float | None = None
-    "None: the provider's own, the only one that reasoning models take"
+    "sampling temperature; None: the provider's default, all that reasoning models accept"
     replicate: int = 0
-    "asks the same question once more, past every cache"
+    "number of the repetition; another number asks the same question again, past every cache"
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a model answered, and what the call took."""
+    """A model's reply, with the usage and cost of the call."""
 
     message: Message
-    "the assistant's, its tool calls included"
+    "the assistant's message, with its tool calls"
     usage: Usage = Usage()
-    "as the provider billed it"
+    "tokens as billed by the provider"
     usd: float = 0.0
-    "what it cost; nan where no price is known"
+    "cost in USD; nan if no price is known"
     finish: str | None = None
-    "why it ended: stop, length, tool_calls, content_filter"
+    "reason for the end: stop, length, tool_calls or content_filter"
     attempts: int = 1
-    "HTTP requests that it took, those that failed included"
+    "number of HTTP requests, failed ones included"
     cached: bool = False
-    "it came from disk: nothing was sent and nothing is billed again"
+    "True if the reply came from disk: nothing was sent or billed"
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Text of the message."""
         return self.message.text
 
 
 class Embedding(NamedTuple):
-    """Texts as vectors, in their order, and what the call took."""
+    """Vectors of several texts, with the usage and cost of the call."""
 
     vectors: list[list[float]]
+    "one vector per text, in the order of the texts"
     usage: Usage = Usage()
+    "tokens as billed by the provider"
     usd: float = 0.0
+    "cost in USD; nan if no price is known"
     attempts: int = 1
+    "number of HTTP requests, failed ones included"
     cached: bool = False
+    "True if all vectors came from disk"
 
 
 @runtime_checkable
 class Client(Protocol):
-    """Something that can be asked.
+    """A client that answers requests.
 
-    ``complete`` raises ``ModelRequestRejected`` for what would be refused again (a wrong key, a bad
-    request) and ``ModelUnavailable`` where no answer came in spite of retries; nothing else.
+    The methods raise ``ModelRequestRejected`` if a repeated request would be rejected again (a
+    wrong key, an invalid request), and ``ModelUnavailable`` if there is no reply in spite of
+    retries. They raise nothing else.
     """
 
     def complete(self, request: Request, /) -> Reply:
-        """The reply."""
+        """Return the reply to a request.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+        """
         ...
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order, a few asked at a time; what stayed unanswered stands as its error."""
+        """Return the replies in order, with a few calls at a time.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            One reply per request; an unanswered request yields its error.
+        """
         ...
 
 
 @runtime_checkable
 class IncrementalClient(Protocol):
-    """Something that gives the replies of several requests as they come; errors as ``Client``."""
+    """A client that yields replies as they arrive; errors as in ``Client``."""
 
     def complete_each(
         self,
@@ -108,83 +140,170 @@ class IncrementalClient(Protocol):
         /,
         on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Each reply with the place of its request, given to ``on_reply`` before it is handed out."""
+        """Yield the replies as they arrive.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+        on_reply : callable, optional
+            Called with index and reply before the reply is yielded.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+        """
         ...
 
 
 @runtime_checkable
 class SplittableClient(Protocol):
-    """Something whose limits, on calls at a time or on dollars, are divided among processes."""
+    """A client whose limits (concurrent calls, cost) can be divided among processes."""
 
     def split_for_workers(self, workers: int, /) -> Client:
-        """A client for each of so many processes, which together keep to the limits of this one."""
+        """Return a client for each of several processes, which together keep this client's limits.
+
+        Parameters
+        ----------
+        workers : int
+            Number of processes.
+
+        Returns
+        -------
+        Client
+            Client for one process.
+        """
         ...
 
 
 @runtime_checkable
 class ConfiguredClient(Protocol):
-    """Something with options that change its answers, so that a cache must tell them apart."""
+    """A client with options that change its replies, so a cache must distinguish them."""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """By name."""
+        """The options by name."""
         ...
 
 
 def split_for_workers(client: Client, workers: int) -> Client:
-    """Return the client for each of so many processes; one without limits serves all of them."""
+    """Return a client for each of several processes; a client without limits is returned unchanged.
+
+    Parameters
+    ----------
+    client : Client
+        The client.
+    workers : int
+        Number of processes.
+
+    Returns
+    -------
+    Client
+        Client for one process.
+    """
     return client.split_for_workers(workers) if isinstance(client, SplittableClient) else client
 
 
 def client_options(client: object) -> Mapping[str, Any]:
-    """Return the options that change a client's answers; none where it has none."""
+    """Return the options that change a client's replies.
+
+    Parameters
+    ----------
+    client : object
+        The client.
+
+    Returns
+    -------
+    mapping of str to object
+        The options by name; empty if the client has none.
+    """
     return (client.options or {}) if isinstance(client, ConfiguredClient) else {}
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Something that turns texts into vectors; errors are those of ``Client``."""
+    """A client that makes embeddings; errors as in ``Client``."""
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """A vector for each text."""
+        """Return one vector per text.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+        """
         ...
 
 
 @runtime_checkable
 class Streamer(Protocol):
-    """Something that says its reply piece by piece; errors are those of ``Client``."""
+    """A client that streams its reply; errors as in ``Client``."""
 
     def stream(self, request: Request, /) -> Iterator[str | Reply]:
-        """Pieces of the text as they come, and at last the whole reply.
+        """Yield pieces of the text as they arrive; last, the whole reply.
 
-        Closing the iterator early closes the connection. What is asked again after a failure is asked
-        only as long as no piece was given.
+        Closing the iterator early closes the connection. A failed call is retried only if no piece
+        has been yielded yet.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Yields
+        ------
+        str or Reply
+            Pieces of the text; last, the whole reply.
         """
         ...
 
 
 class ModelCall(NamedTuple):
-    """One call that a strategy made itself."""
+    """A model call that a strategy made itself."""
 
     request_index: int
-    "the request of the agent before which it was made"
+    "index of the agent's request before which the call was made"
     model: str
+    "name of the model"
     prompt_tokens: int
     "input tokens as billed"
     completion_tokens: int
     "output tokens as billed"
     usd: float
-    "what it cost when it was made; nan where no price is known"
+    "cost in USD when the call was made; nan if no price is known"
     attempts: int = 1
-    "HTTP requests, those that failed included"
+    "number of HTTP requests, failed ones included"
     cached: bool = False
-    "the answer came from disk; the figures are those of the call that was made then"
+    "True if the reply came from disk; tokens and cost are those of the original call"
 
     @classmethod
     def from_reply(
         cls, request_index: int, model: str, reply: Reply | ModelUnavailable
     ) -> ModelCall:
-        """What a call took, answered or not."""
+        """Build the record of a call from its reply or error.
+
+        Parameters
+        ----------
+        request_index : int
+            Index of the agent's request before which the call was made.
+        model : str
+            Name of the model.
+        reply : Reply or ModelUnavailable
+            Reply to the call, or the error if there was none.
+
+        Returns
+        -------
+        ModelCall
+            The record.
+        """
         if isinstance(reply, ModelUnavailable):
             return cls(request_index, model, 0, 0, 0.0, reply.attempts)
         usage = reply.usage

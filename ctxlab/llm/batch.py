@@ -1,4 +1,4 @@
-"""What is asked of a model is estimated before, kept on disk, and stopped before it costs too much."""
+"""Batches of requests: a cost estimate, a cost limit, a cache on disk and a progress bar."""
 
 from __future__ import annotations
 
@@ -32,18 +32,30 @@ __all__ = [
 
 
 class RequestEstimate(NamedTuple):
-    """What it would take to ask: counts and sums."""
+    """Estimated number, tokens and cost of a batch of requests."""
 
     questions: int = 0
+    "number of requests"
     known: int = 0
-    "of them, those that need not be asked: the answer is on disk, or an equal question comes before"
+    "requests that need no call: their reply is on disk, or an equal request comes earlier"
     prompt: int = 0
-    "prompt tokens of the others, as counted"
+    "prompt tokens of the other requests, as counted"
     usd: float = 0.0
-    "what the others cost at most; nan where a price or the bound of a reply is not known"
+    "maximum cost of the other requests in USD; nan if a price or a reply's limit is unknown"
 
     def plus(self, other: RequestEstimate) -> RequestEstimate:
-        """Both together."""
+        """Return the sum of two estimates.
+
+        Parameters
+        ----------
+        other : RequestEstimate
+            The other estimate.
+
+        Returns
+        -------
+        RequestEstimate
+            The sum.
+        """
         return RequestEstimate(
             self.questions + other.questions,
             self.known + other.known,
@@ -58,10 +70,26 @@ def build_cost_limited_client(
     client: Client | None = None,
     concurrency: int = MAX_CONCURRENT_CALLS,
 ) -> CachedClient:
-    """A client that keeps every answer on disk and stops before ``max_cost`` dollars are passed.
+    """Build a client that caches every reply on disk and stops before it exceeds ``max_cost``.
 
-    ``client``: who is asked; None is the provider, through litellm, ``concurrency`` calls at a time. A
-    ``CachedClient`` keeps its folder and its mode. Answers that are on disk cost nothing.
+    Replies that are on disk cost nothing.
+
+    Parameters
+    ----------
+    max_cost : float, optional
+        Maximum cost in USD; None for no limit.
+    mode : CacheMode, optional
+        Mode of the cache; see ``CachedClient``.
+    client : Client, optional
+        Client to call; None calls the provider through litellm. A ``CachedClient`` keeps its folder
+        and mode.
+    concurrency : int, optional
+        Maximum number of concurrent calls if ``client`` is None.
+
+    Returns
+    -------
+    CachedClient
+        The client.
     """
     if isinstance(client, CachedClient):
         inner, folder, mode = client.client, client.folder, client.mode
@@ -76,10 +104,23 @@ def build_cost_limited_client(
 def estimate_requests(
     requests: Iterable[Request], client: Client, seen_keys: set[str] | None = None
 ) -> RequestEstimate:
-    """What asking would take at most; nothing is asked, and requests may be a stream.
+    """Estimate the maximum cost of requests, without sending any.
 
-    Replies are taken to be as long as their requests allow. ``seen_keys``: keys of questions that were
-    estimated before; those of these are added.
+    Each reply is assumed to be as long as its request allows.
+
+    Parameters
+    ----------
+    requests : iterable of Request
+        The requests; a generator is fine.
+    client : Client
+        The client that would be called; a ``CachedClient`` knows which replies are on disk.
+    seen_keys : set of str, optional
+        Cache keys of requests that were estimated before. The keys of these requests are added.
+
+    Returns
+    -------
+    RequestEstimate
+        The estimate.
     """
     seen_keys = set() if seen_keys is None else seen_keys
     questions = known = prompt = 0
@@ -100,10 +141,26 @@ def estimate_requests(
 def complete_with_progress(
     requests: Sequence[Request], client: Client, progress: bool | None = None
 ) -> list[Reply | ModelUnavailable]:
-    """The replies in order; what stayed unanswered stands as its error.
+    """Return the replies in order, with a progress bar.
 
-    ``progress``: whether a bar is shown; None decides by who is looking. Raises
-    ``ModelRequestRejected``, which says that what was answered is kept.
+    Parameters
+    ----------
+    requests : sequence of Request
+        The requests.
+    client : Client
+        The client to call.
+    progress : bool, optional
+        True to show a progress bar, False to hide it; None shows it in a terminal or notebook.
+
+    Returns
+    -------
+    list of Reply or ModelUnavailable
+        One reply per request; an unanswered request yields its error.
+
+    Raises
+    ------
+    ModelRequestRejected
+        If a request or the key is not accepted. The message says where earlier replies are cached.
     """
     with closing(iter_replies(requests, client)) as each:
         bar = track(each, "questions answered", len(requests), progress)
@@ -113,9 +170,21 @@ def complete_with_progress(
 def iter_replies(
     requests: Sequence[Request], client: Client
 ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-    """The replies as they come, each with the place of its request, where the client gives them so.
+    """Yield the replies as they arrive, if the client supports it, else all at once.
 
-    To be closed by who leaves early: what is under way is then waited for and kept.
+    A caller that leaves early must close the generator: running calls are then awaited and cached.
+
+    Parameters
+    ----------
+    requests : sequence of Request
+        The requests.
+    client : Client
+        The client to call.
+
+    Yields
+    ------
+    tuple of int and (Reply or ModelUnavailable)
+        Index of the request and its reply.
     """
     with add_cache_hint(client):
         if not isinstance(client, IncrementalClient):
@@ -127,23 +196,46 @@ def iter_replies(
 
 @contextmanager
 def add_cache_hint(client: Client | None) -> Iterator[None]:
-    """A model that stops a run says that nothing of what was answered is lost."""
+    """Add to a ``ModelRequestRejected`` error where the earlier replies are cached.
+
+    Parameters
+    ----------
+    client : Client or None
+        The client that was called; only a ``CachedClient`` adds a hint.
+
+    Yields
+    ------
+    None
+        Nothing.
+    """
     try:
         yield
     except ModelRequestRejected as error:
         if not isinstance(client, CachedClient) or client.mode == "replay":
             raise
-        hint = f"what was answered is kept in {client.folder}, and the next run goes on there"
+        hint = (
+            f"earlier replies are cached in {client.folder}, and the next run continues from there"
+        )
         if hint in str(error):
             raise
         raise type(error)(f"{error}; {hint}") from error
 
 
 def cache_only_client(client: Client | None) -> Client:
-    """Gives what a client has on disk, and no answer to anything else.
+    """Return a client that serves replies from a client's cache and calls no model.
 
-    Strategies that ask a model then do as they do without an answer: so what they would send is
-    estimated before anything is asked.
+    Other requests raise ``ModelUnavailable``, so a strategy that calls a model behaves as if it got
+    no reply. This way its requests can be estimated before any call.
+
+    Parameters
+    ----------
+    client : Client or None
+        The client; only a ``CachedClient`` has replies on disk.
+
+    Returns
+    -------
+    Client
+        The client.
     """
     if not isinstance(client, CachedClient):
         return _OfflineClient({})
@@ -151,16 +243,16 @@ def cache_only_client(client: Client | None) -> Client:
 
 
 class _OfflineClient:
-    """Answers no question."""
+    """Client that answers no request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
 
     def complete(self, request: Request, /) -> Reply:
-        raise ModelUnavailable("nothing is asked yet", 0)
+        raise ModelUnavailable("no model is called during an estimate", 0)
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        return [ModelUnavailable("nothing is asked yet", 0) for _ in requests]
+        return [ModelUnavailable("no model is called during an estimate", 0) for _ in requests]
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        raise ModelUnavailable("nothing is asked yet", 0)
+        raise ModelUnavailable("no model is called during an estimate", 0)

@@ -1,8 +1,8 @@
-"""An answer that was paid for once is kept on disk and given again for the same question.
+"""A client that caches replies on disk.
 
 The key is a digest of the whole request and of the client's options; the value is JSON. Nothing on
-disk is ever unpickled, so a folder of somebody else's answers can be read without trusting them. The
-files are readable by their owner only: they hold what was asked and answered.
+disk is unpickled, so the folder of another person is safe to read. The files are readable by their
+owner only, because they contain requests and replies.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")
 _MIN_FILE_BYTES = 2**40
-"""Bytes from which on diskcache would put an answer into a file, which everybody could read."""
-# Options that say who asks, not what.
+"""Size from which diskcache writes a value to a separate file, which every user could read."""
+# Options that identify the caller and do not change the reply.
 _CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
 _Stored = TypeVar("_Stored", Reply, "_Vector")
 
 
 class _Vector(msgspec.Struct, frozen=True):
-    """The embedding of one text, and its part of what the call took."""
+    """The embedding of one text, with its share of the tokens and cost of the call."""
 
     vector: list[float]
     tokens: int
@@ -60,13 +60,30 @@ class _Vector(msgspec.Struct, frozen=True):
 
 
 class CachedClient(BatchMixin):
-    """Asks another client what is not yet on disk; several processes may share the folder.
+    """Client that calls another client for requests whose reply is not on disk.
 
-    ``auto`` asks what is missing and keeps it, ``record`` asks everything anew and overwrites, and
-    ``replay`` asks nothing: what is missing raises ``ModelRequestRejected``. What comes from disk
-    says so (``cached``), took no attempts, and carries the usage and the price of when it was
-    asked. Errors are never kept. Nothing is opened before the first question.
+    Several processes may share the folder. A reply from disk has ``cached`` set and 0 attempts; its
+    usage and cost are those of the original call. Errors are not cached. Nothing is opened before
+    the first request.
 
+    Parameters
+    ----------
+    client : Client or None
+        The client to call. None suffices to replay replies of a client without options.
+    folder : str or pathlib.Path
+        Folder of the cache.
+    mode : {"auto", "record", "replay"}, optional
+        ``auto`` calls the client for missing replies and stores them. ``record`` calls it for all
+        requests and overwrites. ``replay`` never calls it: a missing reply raises
+        ``ModelRequestRejected``.
+
+    Raises
+    ------
+    UnknownName
+        If ``mode`` is none of the three.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from ctxlab.llm import ScriptedClient
     >>> from ctxlab.messages.types import Message
@@ -80,9 +97,8 @@ class CachedClient(BatchMixin):
 
     def __init__(self, client: Client | None, folder: str | Path, mode: CacheMode = "auto") -> None:
         if mode not in get_args(CacheMode):
-            raise UnknownName("mode of a cache", mode, get_args(CacheMode))
+            raise UnknownName("cache mode", mode, get_args(CacheMode))
         self.client = client
-        "who is asked; None is enough to replay what a client without options was asked"
         self.folder = Path(folder)
         self.mode = mode
         self._disk: Any = None
@@ -100,23 +116,49 @@ class CachedClient(BatchMixin):
         self.close()
 
     def close(self) -> None:
-        """Closes the files; the next question opens them again."""
+        """Close the files; the next request opens them again."""
         if self._disk is not None:
             self._disk.close()
             self._disk = None
 
     def split_for_workers(self, workers: int) -> CachedClient:
-        """A client for each of several worker processes; see ``LiteLLMClient.split_for_workers``."""
+        """Return a client for each of several worker processes; see ``LiteLLMClient.split_for_workers``.
+
+        Parameters
+        ----------
+        workers : int
+            Number of worker processes.
+
+        Returns
+        -------
+        CachedClient
+            Client for one worker.
+        """
         inner = None if self.client is None else split_for_workers(self.client, workers)
         return CachedClient(inner, self.folder, self.mode)
 
     def complete_each(
         self, requests: Sequence[Request], /
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies with the places of their requests: those on disk first, then as they come.
+        """Yield the replies: first those on disk, then the others as they arrive.
 
-        Each is kept before it is handed out, whatever becomes of the others: a run that is cancelled
-        waits for what is under way and keeps it too. To be closed by who leaves early.
+        Each reply is stored before it is yielded, whatever happens to the others. A caller that
+        leaves early must close the generator: running calls are then awaited and stored.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a reply is missing and the client must not be called.
         """
         places: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
@@ -142,18 +184,57 @@ class CachedClient(BatchMixin):
                 yield from _repeat_for_places(reply, places[names[number]])
 
     def cache_key(self, request: Request) -> str:
-        """Under what the answer to a request is kept; equal questions have the same key."""
+        """Return the key under which the reply to a request is stored; equal requests have equal keys.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        str
+            The key.
+        """
         return self._build_key("reply", _request_fields(request))
 
     def has_answer(self, key: str) -> bool:
-        """Whether the answer under a key is on disk and would be taken from there."""
+        """Return True if the reply under a key is on disk and would be used.
+
+        Parameters
+        ----------
+        key : str
+            Key of a request; see ``cache_key``.
+
+        Returns
+        -------
+        bool
+            False in mode ``record``, which uses no stored replies.
+        """
         return self.mode != "record" and self.folder.is_dir() and key in self._open_cache()
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """A vector for each text; each text is kept on its own, and only new ones are asked for.
+        """Return one vector per text; each text is cached separately, and only new ones are sent.
 
-        Usage and price are those of all the texts, whenever they were asked for; ``attempts`` are
-        of this call.
+        Usage and cost cover all texts, whenever they were sent; ``attempts`` are those of this
+        call.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a vector is missing and the client cannot make embeddings or must not be called.
         """
         keys = [self._build_key("embedding", {"model": model, "text": text}) for text in texts]
         found = self._look_up(keys, _parse_vector)
@@ -165,7 +246,7 @@ class CachedClient(BatchMixin):
             )
             if not isinstance(client, Embedder):
                 raise ModelRequestRejected(
-                    f"{client!r} makes no embeddings: give a client that does"
+                    f"{client!r} has no embed method; pass a client that makes embeddings"
                 )
             answer = client.embed(model, list(missing.values()))
             attempts = answer.attempts
@@ -186,19 +267,17 @@ class CachedClient(BatchMixin):
             not missing,
         )
 
-    # --- the disk ------------------------------------------------------------------------------
-
     def _client_for_missing(self, what: Request | str) -> Client:
-        """Whom to ask what is missing."""
+        """Return the client to call for a missing reply."""
         if self.client is not None and self.mode != "replay":
             return self.client
         if isinstance(what, Request):
             said = _quote_text(what.messages[-1].text if what.messages else "")
             again = f" (replicate {what.replicate})" if what.replicate else ""
-            what = f"the answer of {what.model} to {said}{again}"
+            what = f"the reply of {what.model} to {said}{again}"
         raise ModelRequestRejected(
-            f"{what} is not among the recorded answers in {self.folder}, and none is asked for in "
-            "this mode: run once with mode 'auto', which asks what is missing, or 'record'"
+            f"{what} is not in the cache {self.folder}, which is used without calling a model; run "
+            "once with mode 'auto', which calls the model for missing replies, or 'record'"
         )
 
     def _build_key(self, kind: str, fields: dict[str, Any]) -> str:
@@ -209,7 +288,7 @@ class CachedClient(BatchMixin):
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _look_up(self, keys: Sequence[str], read: Callable[[Any], _Stored]) -> dict[str, Any]:
-        """What is on disk; what cannot be read counts as missing."""
+        """Return the stored values; unreadable ones count as missing."""
         found: dict[str, _Stored] = {}
         if self.mode == "record":
             return found
@@ -220,16 +299,16 @@ class CachedClient(BatchMixin):
                 if blob is not None:
                     found[key] = read(parse_json(blob))
             except (ValueError, TypeError, KeyError, msgspec.ValidationError, sqlite3.Error):
-                _log.warning("what %s holds under %s cannot be read", self.folder, key)
+                _log.warning("cannot read the entry %s of the cache %s", key, self.folder)
         return found
 
     def _store(self, key: str, value: Mapping[str, Any]) -> None:
-        # Never in the main thread: where a signal interrupts the beginning of a transaction, the disk
-        # waits for ever for that transaction's end.
+        # Never called in the main thread: if a signal interrupts the start of a transaction, SQLite
+        # waits forever for its end.
         try:
             self._open_cache().set(key, dump_json(value).encode(), retry=True)
-        except (OSError, sqlite3.Error) as error:  # the answer itself is there, and was paid for
-            _log.warning("an answer could not be kept in %s: %s", self.folder, error)
+        except (OSError, sqlite3.Error) as error:  # do not lose a reply that was paid for
+            _log.warning("cannot store a reply in the cache %s: %s", self.folder, error)
 
     def _store_vectors(self, vectors: Mapping[str, _Vector]) -> None:
         for key, vector in vectors.items():
@@ -250,14 +329,14 @@ class CachedClient(BatchMixin):
                 )
             except (OSError, sqlite3.Error) as error:
                 raise ModelRequestRejected(
-                    f"{self.folder} is no folder for answers: {error}"
+                    f"cannot open the cache {self.folder}: {error}"
                 ) from error
             weakref.finalize(self, self._disk.close)
         return self._disk
 
 
 def _create_private_cache(folder: Path) -> None:
-    """Make the folder and the database that diskcache will open, readable by their owner only."""
+    """Create the folder and the database that diskcache will open, readable by their owner only."""
     where = Path(os.path.expandvars(os.path.expanduser(folder)))  # as diskcache does
     make_folder(where)
     create_file(where / "cache.db")
@@ -265,10 +344,10 @@ def _create_private_cache(folder: Path) -> None:
 
 @functools.cache
 def _disk_class() -> type:
-    """The way to disk of diskcache, without the pickles that it falls back on.
+    """Return diskcache's ``Disk`` class without its use of pickle.
 
-    Keys are text and values bytes, so it never writes one; a row that claims to be one was put there
-    by somebody else and reads as nothing.
+    Keys are str and values are bytes, so diskcache never writes a pickle here. A row that claims to
+    be a pickle was put there by somebody else and is read as None.
     """
     from diskcache import Disk
     from diskcache.core import MODE_PICKLE
@@ -285,7 +364,7 @@ def _complete_each(
     requests: Sequence[Request],
     keep: Callable[[int, Reply | ModelUnavailable], None],
 ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-    """The replies as they come, where the client can give them so; each was kept before."""
+    """Yield the replies as they arrive, if the client supports it; pass each to ``keep`` first."""
     if isinstance(client, IncrementalClient):
         with closing(client.complete_each(requests, keep)) as replies:
             yield from replies
@@ -303,27 +382,27 @@ def _complete_each(
 def _repeat_for_places(
     reply: Reply | ModelUnavailable, places: Sequence[int]
 ) -> Iterator[tuple[int, Reply | ModelUnavailable]]:
-    """A question that was put several times at once was sent once."""
+    """Yield the reply for each index of a request that occurs several times but was sent once."""
     yield places[0], reply
     for place in places[1:]:
         yield place, _mark_as_repeated(reply)
 
 
 def _mark_as_repeated(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:
-    """The answer to a question that was put twice at once: it was sent once."""
+    """Return the reply for a repetition of a request that was sent once."""
     if isinstance(reply, ModelUnavailable):
         return ModelUnavailable(str(reply), 0)
     return msgspec.structs.replace(reply, cached=True, attempts=0)
 
 
 def _request_fields(request: Request) -> dict[str, Any]:
-    """All that is asked, and nothing that is never sent."""
+    """Return all fields that are sent, and none that are not."""
     fields = {name: getattr(request, name) for name in request.__struct_fields__}
     return {**fields, "messages": [message.to_dict() for message in request.messages]}
 
 
 def _parse_reply(value: dict[str, Any]) -> Reply:
-    # JSON has no nan: it stands there as null.
+    # JSON has no nan, so it is stored as null.
     value = {**value, "usd": math.nan if value["usd"] is None else value["usd"]}
     return msgspec.structs.replace(msgspec.convert(value, Reply), cached=True, attempts=0)
 
@@ -333,7 +412,7 @@ def _parse_vector(value: dict[str, Any]) -> _Vector:
 
 
 def _split_proportionally(total: int, sizes: Sequence[int]) -> list[int]:
-    """A whole number split in proportion to sizes, into whole numbers that add up to it."""
+    """Split a whole number in proportion to sizes, into whole numbers with the same sum."""
     parts, used, seen, whole = [], 0, 0, sum(sizes) or 1
     for size in sizes:
         seen += size

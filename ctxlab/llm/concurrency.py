@@ -1,4 +1,4 @@
-"""Ask several requests at once: threads that hear Ctrl+C, and the client protocol on top of them."""
+"""Concurrent calls in threads that react to Ctrl+C, and a client mixin built on them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = [
 
 _log = logging.getLogger("ctxlab.llm")
 POLL_SECONDS = 0.2
-"""Seconds after which an interruption is heard, where it does not end the wait itself."""
+"""Interval in seconds at which a wait checks for interruptions."""
 MAX_CONCURRENT_CALLS = 5
-"""Calls that are made at a time, by all processes of an evaluation together."""
+"""Maximum number of concurrent calls, over all processes of an evaluation."""
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
@@ -37,19 +37,35 @@ def map_unordered(
     max_workers: int,
     on_result: Callable[[int, _Answer], object] | None = None,
 ) -> Generator[tuple[int, _Answer], None, None]:
-    """What ``function`` gives for each item with the item's place, the first to be ready first.
+    """Yield the result of ``function`` for each item, in order of completion.
 
-    ``on_result`` is given place and answer before they are handed out, one answer at a time. It is
-    called in the thread that asked: a signal interrupts the main thread at any point, in the middle
-    of a transaction too. No more than ``max_workers`` items are ever begun and not yet kept.
+    The caller no longer wants results when it is interrupted, when it closes the generator, or when
+    a call of ``function`` raises (the error is passed on). Then ``cancelled`` is set and no further
+    item is started. Calls that are already running are paid for: with ``on_result``, they are
+    awaited and stored before the interruption or error is passed on. A second interruption leaves
+    at once. Without ``on_result``, the first one does. The threads are daemons, so a program that
+    exits does not wait for them.
 
-    ``function`` is also given an event: it is set once nobody wants the rest, because the caller was
-    interrupted, closed the iterator, or a call of ``function`` raised an error, which goes on to the
-    caller. No further item is then begun. What is under way has been paid for: where there is an
-    ``on_result``, it is waited for and kept before the interruption or the error goes on. A second
-    interruption leaves at once, as the first does where nothing is kept: the threads are daemons,
-    which a program that ends does not wait for.
+    Parameters
+    ----------
+    function : callable
+        Called with an item and the event ``cancelled``.
+    items : sequence
+        The items.
+    max_workers : int
+        Maximum number of items that are started and not yet passed to ``on_result``.
+    on_result : callable, optional
+        Called with index and result before they are yielded, one result at a time. It runs in the
+        worker thread, because a signal may interrupt the main thread at any point, even within a
+        database transaction.
 
+    Yields
+    ------
+    tuple of int and object
+        Index of the item and its result.
+
+    Examples
+    --------
     >>> sorted(map_unordered(lambda item, cancelled: item * 2, [3, 1, 2], max_workers=2))
     [(0, 6), (1, 2), (2, 4)]
     """
@@ -70,7 +86,7 @@ def map_unordered(
                     with keeping:
                         on_result(place, answer)
                 came: tuple[int, _Answer | None, BaseException | None] = place, answer, None
-            except BaseException as error:  # it is raised where it is awaited
+            except BaseException as error:  # raised again in the thread that waits for it
                 cancelled.set()
                 came = place, None, error
             under_way.remove(place)
@@ -86,20 +102,32 @@ def map_unordered(
             yield place, answer  # type: ignore[misc]
     except (KeyboardInterrupt, GeneratorExit):
         if on_result is not None and (calls := len(under_way)):
-            _log.warning("waiting for %d calls under way; interrupt again to leave", calls)
+            _log.warning("waiting for %d running calls; interrupt again to leave now", calls)
         raise
     finally:
         with taking:
             cancelled.set()
-        # By what the threads themselves say: an interruption may have lost what came out of the queue.
+        # Rely on the threads' own record: an interruption may have lost an item of the queue.
         while under_way and on_result is not None:
             with suppress(Empty):
                 ready.get(timeout=POLL_SECONDS)
 
 
 def run_uninterrupted(function: Callable[[], _Answer]) -> _Answer:
-    """What ``function`` gives, done to its end in a thread that no signal interrupts.
+    """Run a function to its end in a thread that no signal interrupts.
 
+    Parameters
+    ----------
+    function : callable
+        Called without arguments.
+
+    Returns
+    -------
+    object
+        Result of the function.
+
+    Examples
+    --------
     >>> run_uninterrupted(lambda: 2 + 2)
     4
     """
@@ -108,7 +136,18 @@ def run_uninterrupted(function: Callable[[], _Answer]) -> _Answer:
 
 
 def get_interruptibly(queue: SimpleQueue[_Item]) -> _Item:
-    """What comes out of a queue next, in a wait that an interruption ends."""
+    """Return the next item of a queue; an interruption ends the wait.
+
+    Parameters
+    ----------
+    queue : queue.SimpleQueue
+        The queue.
+
+    Returns
+    -------
+    object
+        The item.
+    """
     while True:
         try:
             return queue.get(timeout=POLL_SECONDS)
@@ -117,17 +156,51 @@ def get_interruptibly(queue: SimpleQueue[_Item]) -> _Item:
 
 
 class BatchMixin(ABC):
-    """The rest of a client's protocol, made from ``complete_each``."""
+    """Implements the ``Client`` protocol on top of ``complete_each``."""
 
     def complete(self, request: Request, /) -> Reply:
-        """The reply; raises ``ModelRequestRejected`` or ``ModelUnavailable``."""
+        """Return the reply to a request.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If the request or the key is not accepted.
+        ModelUnavailable
+            If there is no reply in spite of retries.
+        """
         (reply,) = self.complete_all([request])
         if isinstance(reply, ModelUnavailable):
             raise reply
         return reply
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order; what stayed unanswered stands as its error, a refusal is raised."""
+        """Return the replies in order.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            One reply per request; an unanswered request yields its error.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a request or the key is not accepted.
+        """
         with closing(self.complete_each(requests)) as replies:
             return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
 
@@ -135,4 +208,15 @@ class BatchMixin(ABC):
     def complete_each(
         self, requests: Sequence[Request], /
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies as they come, each with the place of its request."""
+        """Yield the replies as they arrive.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+        """

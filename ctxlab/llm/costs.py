@@ -1,9 +1,9 @@
-"""Count what calls cost, and begin none that could pass a limit in dollars.
+"""Usage totals of model calls, and a spending limit that holds before each call.
 
-Before each HTTP request its worst case is reserved: every prompt token at the dearest input price that a
-prompt of its size can have, and as many tokens of reply as the request allows. Once it is answered, what
-it really cost takes the place of that. An attempt that was cut may have been billed, so its worst case
-counts as spent.
+Before each HTTP request its worst case is reserved: every prompt token at the highest input price
+that applies to a prompt of its size, plus as many reply tokens as the request allows. When the
+reply arrives, the billed cost replaces the reservation. An interrupted attempt may have been
+billed, so its worst case counts as spent.
 """
 
 from __future__ import annotations
@@ -47,25 +47,26 @@ __all__ = [
 
 
 class UsageTotals(NamedTuple):
-    """What a client's calls took so far; ``attempts`` is the sum of the three that follow it."""
+    """Running totals of a client's calls; ``attempts`` is the sum of the three counts after it."""
 
     attempts: int = 0
-    "HTTP requests"
+    "number of HTTP requests"
     answered: int = 0
+    "attempts that got a reply"
     failed: int = 0
-    "the provider answered with an error, for which nothing is billed"
+    "attempts that the provider answered with an error; they are not billed"
     interrupted: int = 0
-    "no answer that could be read: timeouts, cut connections, nonsense; may have been billed"
+    "attempts without a readable reply (timeout, cut connection, invalid body), perhaps billed"
     prompt_tokens: int = 0
-    "input tokens as billed for what was answered"
+    "input tokens billed for the answered attempts"
     completion_tokens: int = 0
-    "output tokens as billed for what was answered"
+    "output tokens billed for the answered attempts"
     usd: float = 0.0
-    "what that cost; nan once a call had no known price"
+    "cost of the answered attempts in USD; nan after a call without a known price"
 
 
 class UsageTracker:
-    """Totals that several threads add to."""
+    """Thread-safe usage totals."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,12 +75,20 @@ class UsageTracker:
 
     @property
     def totals(self) -> UsageTotals:
-        """As they stand."""
+        """The current totals."""
         with self._lock:
             return self._totals
 
     def add_answered(self, usage: Usage, usd: float) -> None:
-        """A request was answered."""
+        """Count an attempt that got a reply.
+
+        Parameters
+        ----------
+        usage : Usage
+            Billed tokens.
+        usd : float
+            Billed cost in USD.
+        """
         with self._lock:
             was = self._totals
             self._unanswered_in_row = 0
@@ -92,56 +101,78 @@ class UsageTracker:
             )
 
     def add_failed(self) -> None:
-        """A request was answered with an error."""
+        """Count an attempt that the provider answered with an error."""
         with self._lock:
             was = self._totals
             self._totals = was._replace(attempts=was.attempts + 1, failed=was.failed + 1)
 
     def add_interrupted(self) -> None:
-        """A request got no answer that could be read."""
+        """Count an attempt that got no readable reply."""
         with self._lock:
             was = self._totals
             self._totals = was._replace(attempts=was.attempts + 1, interrupted=was.interrupted + 1)
 
     def reset_unanswered(self) -> None:
-        """A provider that will not answer one request is there all the same."""
+        """Reset the count of consecutive unanswered calls.
+
+        Used when a provider declines one request: it is reachable all the same.
+        """
         with self._lock:
             self._unanswered_in_row = 0
 
     def add_unanswered(self) -> int:
-        """A call stayed without an answer; returns how many in a row did."""
+        """Count a call that stayed unanswered after all retries.
+
+        Returns
+        -------
+        int
+            Number of consecutive unanswered calls, this one included.
+        """
         with self._lock:
             self._unanswered_in_row += 1
             return self._unanswered_in_row
 
 
 _POLL_SECONDS = 0.2
-"seconds after which it is heard that nobody waits any more"
+"interval in seconds at which a waiting thread checks for cancellation"
 _INEXACT_MARGIN = 1.5
-"by which counts are raised of a model whose vocabulary is not public"
+"factor applied to token counts of models without a public vocabulary"
 _TIER_TOLERANCE = 0.99
-"of the size from which on prompts are dearer: there a count that is a little low would cost the most"
+"fraction of a tier's start from which its prices apply, since counts may be slightly too low"
 _EPSILON = 1e-12
 
 
 class CostLimitExceeded(ModelRequestRejected):
-    """The next call could cost more than is left of what may be spent."""
+    """The next call could cost more than what is left of the cost limit."""
 
 
 @dataclass
 class Reservation:
-    """What one attempt cost, in dollars: its worst case, until more is known."""
+    """Cost reserved for one attempt."""
 
     usd: float
+    "worst-case cost in USD; set it to the billed cost once that is known"
 
 
 ReserveAttempt: TypeAlias = Callable[[], AbstractContextManager[Reservation]]
-"""Begins an attempt; how it ends is written into the ``Reservation``."""
+"""Starts an attempt; the caller writes the billed cost into the yielded ``Reservation``."""
 
 
 class CostLimit:
-    """So many dollars, spent by several threads.
+    """Spending limit in USD, shared by several threads.
 
+    Parameters
+    ----------
+    max_usd : float
+        Maximum cost in USD.
+
+    Raises
+    ------
+    SpecError
+        If ``max_usd`` is negative or not finite.
+
+    Examples
+    --------
     >>> limit = CostLimit(0.05)
     >>> with limit.reserve("gpt-4o", 0.04) as reservation:
     ...     reservation.usd = 0.01
@@ -150,17 +181,17 @@ class CostLimit:
     >>> with limit.reserve("gpt-4o", 0.045):
     ...     pass
     Traceback (most recent call last):
-    ctxlab.llm.costs.CostLimitExceeded: $0.01 of at most $0.05 is spent, and the next call to \
-gpt-4o may cost $0.045: raise the bound to go on
+    ctxlab.llm.costs.CostLimitExceeded: $0.01 of the cost limit of $0.05 is spent, and the next \
+call to gpt-4o may cost $0.045; raise the limit to continue
     """
 
     def __init__(self, max_usd: float) -> None:
         if not 0 <= max_usd < math.inf:
-            raise SpecError(f"what may be spent is 0 dollars or more, not {max_usd}")
+            raise SpecError(f"Expected a cost limit of 0 USD or more, got {max_usd}")
         self.max_usd = max_usd
         self.spent = 0.0
-        "what was billed, as far as that is known, and the worst case of what was cut"
-        self._reserved = 0.0  # for what is under way
+        "billed cost in USD; interrupted attempts count at their worst case"
+        self._reserved = 0.0  # for attempts that are running
         self._in_flight = 0
         self._changed = threading.Condition()
 
@@ -172,40 +203,77 @@ gpt-4o may cost $0.045: raise the bound to go on
 
     @property
     def remaining(self) -> float:
-        """Dollars that are neither spent nor reserved."""
+        """USD that are neither spent nor reserved."""
         return max(self.max_usd - self.spent - self._reserved, 0.0)
 
     def bind_reserve(
         self, model: str, max_usd: float, cancelled: threading.Event
     ) -> ReserveAttempt:
-        """``reserve`` for every attempt of one call."""
+        """Return a function that calls ``reserve`` for each attempt of one call.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model.
+        max_usd : float
+            Worst-case cost of one attempt in USD.
+        cancelled : threading.Event
+            Stops the wait for a reservation when set.
+
+        Returns
+        -------
+        ReserveAttempt
+            Function without parameters that returns a context manager.
+        """
         return partial(self.reserve, model, max_usd, cancelled)
 
     @contextmanager
     def reserve(
         self, model: str, max_usd: float, cancelled: threading.Event | None = None
     ) -> Iterator[Reservation]:
-        """Reserves ``max_usd`` for one attempt, and books what it turns out to cost.
+        """Reserve ``max_usd`` for one attempt and book its actual cost at the end.
 
-        Where there is room only once others have ended, it waits for them. Raises
-        ``CostLimitExceeded`` where there would be none even then, ``SpecError`` where ``max_usd``
-        is not known, and ``ModelUnavailable`` where it is ``cancelled``.
+        If the amount fits only after other attempts have ended, wait for them.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model, for error messages.
+        max_usd : float
+            Worst-case cost of the attempt in USD.
+        cancelled : threading.Event, optional
+            Stops the wait when set.
+
+        Yields
+        ------
+        Reservation
+            The reservation; write the billed cost into its ``usd``.
+
+        Raises
+        ------
+        CostLimitExceeded
+            If the amount does not fit even when no other attempt is running.
+        SpecError
+            If ``max_usd`` is nan: the worst case is not known.
+        ModelUnavailable
+            If ``cancelled`` was set while waiting.
         """
         if math.isnan(max_usd):
             raise SpecError(
-                f"what a call to {model} may cost is not known, so no bound can hold: it takes a model "
-                "with a known price and a bound on the tokens of the reply"
+                f"the worst-case cost of a call to {model} is unknown, so no cost limit can hold; "
+                "use a model with a known price and set max_tokens"
             )
         with self._changed:
             while self.spent + self._reserved + max_usd > self.max_usd + _EPSILON:
                 if not self._in_flight:
                     raise CostLimitExceeded(
-                        f"${self.spent:.4g} of at most ${self.max_usd:.4g} is spent, and the next "
-                        f"call to {model} may cost ${max_usd:.4g}: raise the bound to go on"
+                        f"${self.spent:.4g} of the cost limit of ${self.max_usd:.4g} is spent, and "
+                        f"the next call to {model} may cost ${max_usd:.4g}; raise the limit to "
+                        "continue"
                     )
                 self._changed.wait(_POLL_SECONDS)
                 if cancelled is not None and cancelled.is_set():
-                    raise ModelUnavailable(f"{model}: nobody waits for the answer", 0)
+                    raise ModelUnavailable(f"{model}: the call was cancelled", 0)
             self._reserved += max_usd
             self._in_flight += 1
         reservation = Reservation(max_usd)
@@ -214,19 +282,30 @@ gpt-4o may cost $0.045: raise the bound to go on
         finally:
             with self._changed:
                 self._in_flight -= 1
-                # Sums of many small numbers drift: nothing under way is nothing reserved.
+                # Float sums drift, so reset to zero when no attempt is running.
                 self._reserved = self._reserved - max_usd if self._in_flight else 0.0
                 self.spent += max_usd if math.isnan(reservation.usd) else reservation.usd
                 self._changed.notify_all()
 
 
 def worst_case_cost(request: Request) -> float:
-    """The most that one attempt can cost, in USD, by the prices that ctxlab knows.
+    """Return the maximum cost of one attempt in USD, by the prices that ctxlab knows.
 
-    nan where the model has no known price or the request does not bound its reply. A model whose
-    vocabulary is not public is taken to count half as many tokens again as are counted here. Where long
-    prompts are dearer, it goes by the dearest prices from nothing to one per cent above that size.
+    For a model without a public vocabulary the token count is raised by half. Where long prompts
+    cost more, the highest price of all tiers applies that start at most 1 % above the counted size.
 
+    Parameters
+    ----------
+    request : Request
+        The request.
+
+    Returns
+    -------
+    float
+        Cost in USD; nan if the model has no known price or the request does not set ``max_tokens``.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message
     >>> request = Request("gpt-4o", (Message("user", "Hi"),), max_tokens=100)
     >>> worst_case_cost(request), worst_case_cost(Request("gpt-4o", ()))
@@ -248,7 +327,20 @@ def worst_case_cost(request: Request) -> float:
 
 
 def max_token_count(model: str, text: str) -> float:
-    """Tokens that a text has at most, as the model counts."""
+    """Return an upper bound on the tokens of a text, as the model counts them.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    text : str
+        The text.
+
+    Returns
+    -------
+    float
+        Number of tokens.
+    """
     counter = get_counter(model)
     return counter.count_text(text) * _count_margin(counter)
 
@@ -259,7 +351,7 @@ def _count_margin(counter: TokenCounter) -> float:
 
 @runtime_checkable
 class CostAwareClient(Protocol):
-    """Something that reserves the cost of every HTTP request of its own, as ``LiteLLMClient`` does."""
+    """A client that reserves the cost of each of its HTTP requests, such as ``LiteLLMClient``."""
 
     def complete_each(
         self,
@@ -268,33 +360,86 @@ class CostAwareClient(Protocol):
         cost_limit: CostLimit,
         /,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies as they come."""
+        """Yield the replies as they arrive.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+        on_reply : callable or None
+            Called with index and reply before the reply is yielded.
+        cost_limit : CostLimit
+            The limit that pays for each attempt.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+        """
         ...
 
     def stream(
         self, request: Request, cost_limit: CostLimit, /
     ) -> Generator[str | Reply, None, None]:
-        """Pieces of the reply, then the reply."""
+        """Yield pieces of the reply, then the reply.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+        cost_limit : CostLimit
+            The limit that pays for each attempt.
+
+        Yields
+        ------
+        str or Reply
+            Pieces of the text; last, the whole reply.
+        """
         ...
 
     def embed(self, model: str, texts: Sequence[str], cost_limit: CostLimit, /) -> Embedding:
-        """A vector for each text."""
+        """Return one vector per text.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+        cost_limit : CostLimit
+            The limit that pays for each attempt.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+        """
         ...
 
 
 class CostLimitedClient(BatchMixin):
-    """Asks another client as long as what it may cost stays within a bound.
+    """Client that calls another client as long as the possible cost stays within a limit.
 
-    A call is begun only if its worst case fits beside what is spent and what is under way; where it
-    would not fit even if nothing were under way, ``CostLimitExceeded`` (a ``ModelRequestRejected``)
-    is raised. What is under way by then ends, and is kept by a ``CachedClient`` above. A request
-    without ``max_tokens``, or to a model without a known price, cannot be bounded and raises
-    ``SpecError``.
+    A call starts only if its worst case fits beside the cost that is already spent or reserved. If
+    it would not fit even with no other call running, ``CostLimitExceeded`` (a
+    ``ModelRequestRejected``) is raised. Calls that are running at that time still finish, and a
+    ``CachedClient`` above stores them. A request without ``max_tokens``, or to a model without a
+    known price, raises ``SpecError``.
 
-    With ``LiteLLMClient`` every attempt is paid on its own; one that was cut counts at its worst case.
-    Of any other client only what its replies say is known. The prices are ctxlab's: what they leave out
-    (see ``Prices``), and a provider that writes more than ``max_tokens``, are beyond the bound.
+    With ``LiteLLMClient`` each attempt is paid separately; an interrupted attempt counts at its
+    worst case. For other clients only the cost stated in their replies is known. The prices are
+    ctxlab's: costs that they leave out (see ``Prices``), and a provider that writes more than
+    ``max_tokens``, are not covered by the limit.
 
+    Parameters
+    ----------
+    client : Client
+        The client to call.
+    max_cost : float or CostLimit
+        Maximum cost in USD, or a limit that is shared with other clients.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.llm import ScriptedClient
     >>> client = CostLimitedClient(ScriptedClient("Hello."), 0.001)
@@ -305,14 +450,14 @@ class CostLimitedClient(BatchMixin):
     def __init__(self, client: Client, max_cost: float | CostLimit) -> None:
         self.client = client
         self.cost_limit = max_cost if isinstance(max_cost, CostLimit) else CostLimit(max_cost)
-        "what is spent and what is left"
+        "tracks what is spent and what is left"
 
     def __repr__(self) -> str:
         return f"CostLimitedClient({self.client!r}, {self.cost_limit.max_usd})"
 
     @property
     def options(self) -> Any:
-        """Of the client that is asked: another answer is wanted with others."""
+        """Options of the wrapped client, which change its replies."""
         return client_options(self.client)
 
     @property
@@ -320,7 +465,18 @@ class CostLimitedClient(BatchMixin):
         return self.client if isinstance(self.client, CostAwareClient) else None
 
     def split_for_workers(self, workers: int) -> CostLimitedClient:
-        """A client for each of several worker processes, with its part of what is left."""
+        """Return a client for each of several worker processes, with its share of the limit.
+
+        Parameters
+        ----------
+        workers : int
+            Number of worker processes.
+
+        Returns
+        -------
+        CostLimitedClient
+            Client for one worker.
+        """
         part = CostLimit(self.cost_limit.remaining / workers)
         return CostLimitedClient(split_for_workers(self.client, workers), part)
 
@@ -330,7 +486,20 @@ class CostLimitedClient(BatchMixin):
         /,
         on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies as they come, each given to ``on_reply`` before it is handed out."""
+        """Yield the replies as they arrive.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+        on_reply : callable, optional
+            Called with index and reply before the reply is yielded.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+        """
         if (client := self._cost_aware_client) is not None:
             with closing(client.complete_each(requests, on_reply, self.cost_limit)) as replies:
                 yield from replies
@@ -342,7 +511,20 @@ class CostLimitedClient(BatchMixin):
             yield place, reply
 
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """Pieces of the reply as they come, then the reply; in one where the client does not stream."""
+        """Yield pieces of the reply as they arrive, then the reply.
+
+        If the wrapped client does not stream, the whole text is one piece.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Yields
+        ------
+        str or Reply
+            Pieces of the text; last, the whole reply.
+        """
         if not isinstance(self.client, Streamer):
             reply = self.complete(request)
             if reply.text:
@@ -363,10 +545,28 @@ class CostLimitedClient(BatchMixin):
                 yield piece
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """A vector for each text."""
+        """Return one vector per text.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If the wrapped client has no ``embed`` method.
+        """
         if not isinstance(self.client, Embedder):
             raise ModelRequestRejected(
-                f"{self.client!r} makes no embeddings: give a client that does"
+                f"{self.client!r} has no embed method; pass a client that makes embeddings"
             )
         if (client := self._cost_aware_client) is not None:
             return client.embed(model, texts, self.cost_limit)

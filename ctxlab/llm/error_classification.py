@@ -1,8 +1,8 @@
-"""What went wrong with a call decides whether asking again is any use.
+"""Classify errors of litellm: whether a retry can help, and whether the attempt was billed.
 
-litellm maps the errors of all providers onto a few classes and loses on the way whether a response
-was seen at all: a cut connection, a body that is no JSON and a real status 500 are one class there.
-The chain of causes still tells, down to the HTTP library, whose classes are known here by name.
+litellm maps the errors of all providers to a few classes. This hides whether there was a response
+at all: a cut connection, a body that is not JSON and a real status 500 share one class. The chain
+of causes still shows it, down to the HTTP library, whose classes are recognized here by name.
 """
 
 from __future__ import annotations
@@ -16,33 +16,46 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["CallFailure", "classify_error"]
 
 _MAX_REASON_CHARS = 300
-"characters of a reason"
+"maximum length of a reason in characters"
 _RETRYABLE_STATUSES = {408, 425, 429}
-# Sent and taken in, but this one request cannot be answered: no fault of the key or the settings.
+# The provider cannot answer this one request; the key and the settings are fine.
 _DECLINED_ERRORS = {
     *("ContextWindowExceededError", "ContentPolicyViolationError"),  # litellm's classes
     *("context_length_exceeded", "content_policy_violation", "content_filter"),  # OpenAI's codes
 }
-# OpenAI says with the status of a rate limit that the account has no money left.
+# OpenAI uses the status of a rate limit for an account without credit, too.
 _QUOTA_EXCEEDED = "insufficient_quota"
 _CONNECTION_ERRORS = {"TransportError", "APIConnectionError", "ConnectionError"}
 
 
 class CallFailure(NamedTuple):
-    """What became of one HTTP request that gave no answer."""
+    """Classification of an HTTP request that got no reply."""
 
     reason: str
+    "the error as one line"
     retry_class: Literal["refused", "declined", "transient"]
-    "asking again is no use at all; no use for this request; of use in a while"
+    "refused: no request can succeed; declined: this request cannot succeed; transient: retry later"
     outcome: Literal["failed", "interrupted", "unsent"]
-    "an error came back; no answer that could be read; nothing went out"
+    "failed: the provider sent an error; interrupted: no readable reply; unsent: nothing was sent"
     retry_after: float = 0.0
     "seconds that the provider asks to wait"
 
 
 def classify_error(error: Exception) -> CallFailure:
-    """What an error of litellm means.
+    """Classify an error of litellm.
 
+    Parameters
+    ----------
+    error : Exception
+        The error.
+
+    Returns
+    -------
+    CallFailure
+        Reason, retry class, outcome, and the wait that the provider asks for.
+
+    Examples
+    --------
     >>> classify_error(ValueError("choices is no list"))
     CallFailure(reason='ValueError: choices is no list', retry_class='declined', \
 outcome='interrupted', retry_after=0.0)
@@ -51,7 +64,7 @@ outcome='interrupted', retry_after=0.0)
     names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _error_codes(error)
     status = getattr(error, "status_code", None)
     headers = _find_response_headers(chain)
-    # litellm invents a status where nobody answered, so there it is not told.
+    # litellm invents a status if there was no response, so omit it then.
     reason = _format_reason(_unwrap_error(error), status if headers is not None else None)
     if headers is not None:
         if names & _DECLINED_ERRORS:
@@ -78,13 +91,13 @@ outcome='interrupted', retry_after=0.0)
 
 
 def _unwrap_error(error: Exception) -> Exception:
-    """What litellm wraps where a stream breaks."""
+    """Return the error that litellm wraps when a stream breaks."""
     inner = getattr(error, "original_exception", None)
     return inner if isinstance(inner, Exception) else error
 
 
 def _find_stream_error(chain: list[BaseException]) -> Exception | None:
-    """An error that came as an event of a stream: OpenAI's library raises the class of all others."""
+    """Return an error that was an event of a stream: OpenAI's library raises its base class for it."""
     for each in chain:
         if (type(each).__module__, type(each).__name__) == ("openai", "APIError"):
             return each  # type: ignore[return-value]
@@ -92,21 +105,21 @@ def _find_stream_error(chain: list[BaseException]) -> Exception | None:
 
 
 def _is_retryable_status(status: Any) -> bool | None:
-    """Whether a status will pass; None where it is no status of an error."""
+    """Return True for a temporary error status; None if it is not an error status."""
     if not isinstance(status, int) or status < 400:
         return None
     return status in _RETRYABLE_STATUSES or status >= 500
 
 
 def _error_codes(error: Exception) -> set[str]:
-    """What the provider itself calls it, where it does."""
+    """Return the provider's own error codes, if any."""
     body = getattr(error, "body", None)
     code = body.get("code") if isinstance(body, Mapping) else None
     return {each for each in (code, getattr(error, "code", None)) if isinstance(each, str)}
 
 
 def _is_missing_key_error(chain: list[BaseException]) -> bool:
-    """OpenAI's library raises its root class itself where it finds no key; litellm calls that a 500."""
+    """Return True if OpenAI's library found no key: its root class, which litellm reports as a 500."""
     return any((type(e).__module__, type(e).__name__) == ("openai", "OpenAIError") for e in chain)
 
 
@@ -119,12 +132,12 @@ def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_root_cause(chain: list[BaseException]) -> BaseException:
-    """The one that says most: litellm calls every connection that fails an internal server error."""
+    """Return the innermost error with a text; litellm reports connection errors as server errors."""
     return next((each for each in reversed(chain) if str(each).strip()), chain[0])
 
 
 def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | None:
-    """The headers of the provider's response with an error status; None where there was none."""
+    """Return the headers of the provider's error response; None if there was none."""
     for each in chain:
         if type(each).__name__ == "HTTPStatusError":
             return each.response.headers  # type: ignore[attr-defined, no-any-return]
@@ -135,7 +148,7 @@ def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | No
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that ``Retry-After`` asks for, which holds a number or a date."""
+    """Return the seconds of ``Retry-After``, which holds a number or a date."""
     asked = headers.get("retry-after") or ""
     try:
         seconds = float(asked)
@@ -151,7 +164,7 @@ def _format_reason(error: BaseException, status: Any = None) -> str:
     name = type(error).__name__
     said = " ".join(str(error).split())
     while said.startswith(start := (f"litellm.{name}: ", f"{name}: ")):
-        said = said.removeprefix(start[0]).removeprefix(start[1])  # litellm says it twice
+        said = said.removeprefix(start[0]).removeprefix(start[1])  # litellm repeats the name
     said = f"{name}: {said}"
     if len(said) > _MAX_REASON_CHARS:
         said = said[: _MAX_REASON_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""A live agent outlives its summariser: what is refused counts as unanswered, and is said aloud."""
+"""A client wrapper for live agents that turns rejected requests into unavailable replies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ _log = logging.getLogger("ctxlab.llm")
 
 
 class FaultTolerantClient:
-    """Asks another client and never raises ``ModelRequestRejected``: strategies do without a model.
+    """Client that calls another client and never raises ``ModelRequestRejected``.
 
-    In the lab a wrong key ends an experiment, since its numbers would be another strategy's. A
-    conversation that is under way goes on: the first refusal is an error of the logger ``ctxlab.llm``,
-    and the model is asked again the next time, when the key may work.
+    In an evaluation, a wrong key must stop the experiment: a strategy that continues without its
+    model would produce the numbers of another strategy. A live conversation must go on. So the
+    first rejection is logged as an error by the logger ``ctxlab.llm``, and the strategy works
+    without a model. The model is called again the next time, because the key may work by then.
 
+    Parameters
+    ----------
+    client : Client
+        The client to call.
+
+    Examples
+    --------
     >>> from ctxlab.llm import ScriptedClient
     >>> logging.getLogger("ctxlab.llm").addHandler(logging.NullHandler())
     >>> client = FaultTolerantClient(ScriptedClient(ModelRequestRejected("no such key")))
@@ -35,25 +43,71 @@ class FaultTolerantClient:
         return f"FaultTolerantClient({self.client!r})"
 
     def complete(self, request: Request, /) -> Reply:
-        """The reply; raises ``ModelUnavailable``."""
+        """Return the reply to a request.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+
+        Raises
+        ------
+        ModelUnavailable
+            If there is no reply, for whatever reason.
+        """
         try:
             return self.client.complete(request)
         except ModelRequestRejected as error:
             raise self._to_unavailable(error) from error
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """The replies in order; a refusal, which is of the key or the settings, stands for all."""
+        """Return the replies in order.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            One reply or error per request. A rejection concerns the key or the settings, so it
+            stands for all of them.
+        """
         try:
             return self.client.complete_all(requests)
         except ModelRequestRejected as error:
             return [self._to_unavailable(error)] * len(requests)
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """A vector for each text; raises ``ModelUnavailable``."""
+        """Return one vector per text.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+
+        Raises
+        ------
+        ModelUnavailable
+            If there is no reply, for whatever reason.
+        """
         try:
             if not isinstance(self.client, Embedder):
                 raise ModelRequestRejected(
-                    f"{self.client!r} makes no embeddings: give a client that does"
+                    f"{self.client!r} has no embed method; pass a client that makes embeddings"
                 )
             return self.client.embed(model, texts)
         except ModelRequestRejected as error:
@@ -62,5 +116,9 @@ class FaultTolerantClient:
     def _to_unavailable(self, error: ModelRequestRejected) -> ModelUnavailable:
         if not self._logged:
             self._logged = True
-            _log.error("the strategy's own model is refused, so it does without: %s", error)
+            _log.error(
+                "the request to the strategy's model was rejected, so the strategy continues "
+                "without a model: %s",
+                error,
+            )
         return ModelUnavailable(str(error))

@@ -1,4 +1,4 @@
-"""litellm is imported late, since it takes seconds, without a word, and in spite of Ctrl+C whole."""
+"""Lazy import of litellm: it takes seconds, prints nothing, and survives Ctrl+C."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ __all__ = ["load_litellm", "start_import"]
 
 
 def _import_litellm() -> Any:
-    # Without this litellm fetches its table of prices from the network when it is imported.
+    # Otherwise litellm fetches its price table from the network at import.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made: Any = importlib.import_module("litellm")
-        made.suppress_debug_info = True  # else each error prints an advertisement
-        # An answer made up by litellm itself: what it builds with the first call, and warns of, is
-        # built here.
+        made.suppress_debug_info = True  # otherwise each error prints an advertisement
+        # The first call builds further objects, with warnings; a mocked response does so here.
         mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-"}
         ask = functools.partial(made.completion, model="openai/gpt-4o", **mock)
         ask()
@@ -47,18 +46,24 @@ def _run_import(loading: Future[Any]) -> None:
 
 
 def _wait_at_exit(loading: Future[Any]) -> None:
-    """A program that ends waits for the import: a thread that stops in it may hold locks for ever."""
+    """Wait at exit for the import to end: a thread stopped within it may hold locks forever."""
     if not loading.done():
-        warnings.simplefilter("ignore")  # those of the import, which say nothing to whoever leaves
+        warnings.simplefilter("ignore")  # warnings of the import do not help a user who is leaving
     with suppress(BaseException):
         loading.exception()
 
 
 def start_import() -> Future[Any]:
-    """litellm, or its import while that is under way.
+    """Start the import of litellm in a background thread, unless it has started already.
 
-    It is imported in a thread of its own: Ctrl+C, which only the main one hears, would leave half of
-    it behind, on which every later call fails; and it leaves an event loop open in whoever calls it.
+    The import has a thread of its own for two reasons. Ctrl+C, which reaches only the main thread,
+    would leave the module half imported, and every later call would fail. And the import leaves an
+    event loop open in the thread that runs it.
+
+    Returns
+    -------
+    concurrent.futures.Future
+        Future whose result is the module ``litellm``.
     """
     if known := _pending_import[:1]:
         return known[0]
@@ -74,5 +79,11 @@ def start_import() -> Future[Any]:
 
 
 def load_litellm() -> Any:
-    """litellm, imported with the first call: it takes seconds."""
+    """Return the module ``litellm``; the first call waits seconds for the import.
+
+    Returns
+    -------
+    module
+        The module.
+    """
     return start_import().result()

@@ -1,7 +1,8 @@
-"""Any model of any provider is asked through litellm, and a call that fails in passing is made again.
+"""A client for any model of any provider, through litellm, with retries.
 
-litellm is imported with the first call, from its own files and without a word. Its retries, and those
-of the libraries below it, are off: an attempt is one HTTP request, and all of them are counted.
+litellm is imported with the first call, from its own files and without output. The retries of
+litellm and of the libraries below it are off: an attempt is one HTTP request, and all attempts are
+counted.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ __all__ = ["LiteLLMClient"]
 
 _log = logging.getLogger("ctxlab.llm")
 _MAX_WAIT_SECONDS = 60.0
-# One request for embeddings holds so much; OpenAI takes 300,000 tokens and 2,048 texts.
+# Limits of one embedding request; OpenAI accepts 300,000 tokens and 2,048 texts.
 _MAX_BATCH_TEXTS, _MAX_BATCH_CHARS = 256, 400_000
 
 
 class _NoRetries(int):
-    """No retries, said so that it is heard: litellm reads ``max_retries or 2`` for embeddings."""
+    """Zero retries as a truthy int: litellm evaluates ``max_retries or 2`` for embeddings."""
 
     def __bool__(self) -> bool:
         return True
 
 
 class _RetryableError(Exception):
-    """An attempt that is worth another one."""
+    """A failed attempt that is worth a retry."""
 
     def __init__(self, reason: str, retry_after: float) -> None:
         self.retry_after = retry_after
@@ -58,22 +59,44 @@ class _RetryableError(Exception):
 
 
 class LiteLLMClient(BatchMixin):
-    """Asks through litellm; safe to be used by several threads.
+    """Client that calls models through litellm; it is thread-safe.
 
-    Retried is what passes: rate limits, errors of the provider's own (5xx), connections that fail,
-    timeouts. ``delay``, then ``backoff`` times as long after each further failure, with up to one
-    ``delay`` of jitter; where the provider says how long to wait, at least that. The logger
-    ``ctxlab.llm`` warns of the first retry of a call and informs of the others. A wrong key, an
-    unknown model or a bad request raise ``ModelRequestRejected`` at once. ``ModelUnavailable`` is
-    raised where retries are used up, and at once for a request that is too long or against the
-    provider's policy, for an answer that cannot be read, and where the provider asks for a wait over
-    a minute.
-    The last of ``patience`` calls in a row that got no answer is ``ModelRequestRejected``: a
-    provider that is down is not waited for call by call.
+    Temporary failures are retried: rate limits, server errors (5xx), failed connections and
+    timeouts. The wait is ``delay`` seconds, multiplied by ``backoff`` after each further failure,
+    plus random jitter of up to ``delay`` seconds; it is at least as long as the provider asks for.
+    The logger ``ctxlab.llm`` logs the first retry of a call as a warning and the others as info.
 
-    Source: the settings are those of seed 002 §10.2 (``max_retries``, ``retry_delay``,
-    ``retry_backoff``).
+    ``ModelRequestRejected`` is raised at once for a wrong key, an unknown model or an invalid
+    request. ``ModelUnavailable`` is raised when the retries are used up. It is raised at once for a
+    request that is too long or against the provider's policy, for a reply that cannot be read, and
+    if the provider asks to wait for more than a minute. After ``patience`` consecutive calls
+    without a reply, ``ModelRequestRejected`` is raised, so that a run does not wait call by call
+    for a provider that is down.
 
+    Parameters
+    ----------
+    api_base : str, optional
+        Base URL of the API; None is the provider's own. The prefix of a model's name selects the
+        provider (``openai/…``).
+    api_key : str, optional
+        API key; None reads the environment, as litellm does (``OPENAI_API_KEY`` …).
+    timeout : float, optional
+        Maximum seconds for one attempt.
+    retries : int, optional
+        Number of attempts after the first.
+    delay : float, optional
+        Seconds before the first retry.
+    backoff : float, optional
+        Factor between successive delays.
+    concurrency : int, optional
+        Maximum number of concurrent calls, over all threads that use this client.
+    patience : int, optional
+        Number of consecutive calls without a reply, the last of which is rejected; 0 for no limit.
+    **options : object
+        Passed to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``.
+
+    Examples
+    --------
     >>> LiteLLMClient(api_base="http://localhost:8000/v1", api_key="secret", retries=5)
     LiteLLMClient(api_base='http://localhost:8000/v1', retries=5)
     """
@@ -91,23 +114,14 @@ class LiteLLMClient(BatchMixin):
         **options: Any,
     ) -> None:
         self.api_base = api_base
-        "None: the provider's own, which the beginning of a model's name says (``openai/…``)"
         self.api_key = api_key
-        "None: from the environment, as litellm does (``OPENAI_API_KEY`` …)"
         self.timeout = timeout
-        "seconds that one attempt may take"
         self.retries = retries
-        "attempts after the first"
         self.delay = delay
-        "seconds before the first retry"
         self.backoff = backoff
-        "factor from one delay to the next"
         self.concurrency = concurrency
-        "calls under way at once, over all threads that use this client"
         self.patience = patience
-        "calls in a row that may stay without an answer, the last of which is refused; 0: any number"
         self.options = options
-        "given to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``"
         self._slots = threading.BoundedSemaphore(concurrency)
         self._usage_tracker = UsageTracker()
 
@@ -115,7 +129,7 @@ class LiteLLMClient(BatchMixin):
         default = LiteLLMClient()._settings()
         said = {k: v for k, v in self._settings().items() if k in default and v != default[k]}
         said.pop("api_key", None)
-        # Options may hold keys too, under many names.
+        # Options may contain credentials under many names, so their values are hidden.
         parts = [f"{k}={v!r}" for k, v in said.items()] + [f"{k}=…" for k in self.options]
         return f"LiteLLMClient({', '.join(parts)})"
 
@@ -123,20 +137,30 @@ class LiteLLMClient(BatchMixin):
         return functools.partial(LiteLLMClient, **self._settings()), ()
 
     def split_for_workers(self, workers: int) -> LiteLLMClient:
-        """A client for each of several worker processes, which together keep to ``concurrency``.
+        """Return a client for each of several worker processes, which share ``concurrency``.
 
-        With more workers than that, each makes one call at a time.
+        If there are more workers than concurrent calls, each worker makes one call at a time.
+
+        Parameters
+        ----------
+        workers : int
+            Number of worker processes.
+
+        Returns
+        -------
+        LiteLLMClient
+            Client for one worker.
         """
         at_once = max(1, self.concurrency // workers)
         return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
 
     @property
     def totals(self) -> UsageTotals:
-        """What all calls of this client took so far; a copy for another process counts its own."""
+        """Totals of all calls of this client; a copy in another process counts its own calls."""
         return self._usage_tracker.totals
 
     def warm_up(self) -> None:
-        """Begins the import of litellm in the background, which the first call would wait for."""
+        """Start the import of litellm in the background, so that the first call need not wait for it."""
         _start_import()
 
     def complete_each(
@@ -146,10 +170,27 @@ class LiteLLMClient(BatchMixin):
         on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
         cost_limit: CostLimit | None = None,
     ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """The replies as they come, each with the place of its request; a refusal is raised.
+        """Yield the replies as they arrive.
 
-        ``on_reply`` is given each before it is handed out, also those that were under way when nobody
-        wanted any more; see ``map_unordered``. ``cost_limit``: what each attempt is paid from.
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+        on_reply : callable, optional
+            Called with index and reply before the reply is yielded, also for calls that were still
+            running when the caller left; see ``map_unordered``.
+        cost_limit : CostLimit, optional
+            The limit that pays for each attempt.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a request or the key is not accepted.
         """
         if requests:
             _load_litellm()
@@ -160,11 +201,23 @@ class LiteLLMClient(BatchMixin):
     def stream(
         self, request: Request, /, cost_limit: CostLimit | None = None
     ) -> Generator[str | Reply, None, None]:
-        """Pieces of the text as they come, then the reply; see ``Streamer``.
+        """Yield pieces of the text as they arrive; last, the whole reply.
 
-        A failure is asked again as long as no piece was given; later it is ``ModelUnavailable``.
-        ``timeout`` bounds the wait for each piece. A reply that nobody hears to its end counts as
-        interrupted.
+        A failed call is retried as long as no piece was yielded; after that, ``ModelUnavailable``
+        is raised. ``timeout`` bounds the wait for each piece. A reply that is not read to its end
+        counts as interrupted.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+        cost_limit : CostLimit, optional
+            The limit that pays for each attempt.
+
+        Yields
+        ------
+        str or Reply
+            Pieces of the text; last, the whole reply.
         """
         _load_litellm()
 
@@ -177,7 +230,22 @@ class LiteLLMClient(BatchMixin):
     def embed(
         self, model: str, texts: Sequence[str], /, cost_limit: CostLimit | None = None
     ) -> Embedding:
-        """A vector for each text, asked for a few hundred at a time."""
+        """Return one vector per text, with up to 256 texts per request.
+
+        Parameters
+        ----------
+        model : str
+            Name of the embedding model.
+        texts : sequence of str
+            The texts.
+        cost_limit : CostLimit, optional
+            The limit that pays for each attempt.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+        """
         batches = list(_split_batches(texts))
         ask = functools.partial(self._embed, model, cost_limit)
         found: list[Embedding] = [Embedding([])] * len(batches)
@@ -192,8 +260,6 @@ class LiteLLMClient(BatchMixin):
             sum(embedding.usd for embedding in found),
             sum(embedding.attempts for embedding in found),
         )
-
-    # --- one call ------------------------------------------------------------------------------
 
     def _complete(
         self,
@@ -245,7 +311,7 @@ class LiteLLMClient(BatchMixin):
         cancelled: threading.Event,
         reserve: ReserveAttempt | None,
     ) -> tuple[BilledResponse, int]:
-        """What was answered, and how many attempts it took; each is paid for as far as it was billed."""
+        """Return the response and the number of attempts; book the cost of each attempt."""
         import tenacity
 
         settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
@@ -254,7 +320,7 @@ class LiteLLMClient(BatchMixin):
 
         def once() -> BilledResponse:
             if cancelled.is_set():
-                raise ModelUnavailable(f"{model}: nobody waits for the answer", attempts)
+                raise ModelUnavailable(f"{model}: the call was cancelled", attempts)
             with nullcontext() if reserve is None else reserve() as paid:
                 return attempt(paid)
 
@@ -276,9 +342,7 @@ class LiteLLMClient(BatchMixin):
                 silent = failure.retry_class != "declined" or failure.outcome == "interrupted"
                 raise _to_exception(model, failure, attempts) from error
             self._usage_tracker.add_answered(billed.usage, billed.usd)
-            if (
-                paid is not None and billed.usage.total_input
-            ):  # else the provider says nothing of it
+            if paid is not None and billed.usage.total_input:  # 0: the provider reports no usage
                 paid.usd = billed.usd
             return billed
 
@@ -291,7 +355,7 @@ class LiteLLMClient(BatchMixin):
             error = state.outcome.exception() if state.outcome else None
             _log.log(
                 logging.WARNING if attempts == 1 else logging.INFO,
-                "%s: attempt %d of %d failed, again in %.2f s: %s",
+                "%s: attempt %d of %d failed, next attempt in %.2f s: %s",
                 model, attempts, self.retries + 1, state.upcoming_sleep, error,
             )  # fmt: skip
 
@@ -309,12 +373,12 @@ class LiteLLMClient(BatchMixin):
             reraise=True,
         )
         try:
-            with self._slots:  # held while waiting too: who is told to slow down sends no others
+            with self._slots:  # also held between retries, so a rate-limited client slows down
                 return retrying(once), attempts
         except _RetryableError as error:
             last, cause = str(error), error.__cause__
             tried = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-            unanswered = ModelUnavailable(f"{model} gave no answer in {tried}: {last}", attempts)
+            unanswered = ModelUnavailable(f"{model}: no reply after {tried}: {last}", attempts)
         except ModelUnavailable as error:
             last, cause = str(error).removeprefix(f"{model}: "), error.__cause__
             unanswered = error
@@ -324,7 +388,7 @@ class LiteLLMClient(BatchMixin):
             self._usage_tracker.reset_unanswered()
         elif self._usage_tracker.add_unanswered() >= self.patience > 0:
             raise ModelRequestRejected(
-                f"{model} gave no answer to {self.patience} calls in a row (the last: {last})"
+                f"{model}: no reply to {self.patience} calls in a row (last error: {last})"
             ) from cause
         raise unanswered from cause
 
@@ -334,14 +398,14 @@ class LiteLLMClient(BatchMixin):
 
 
 def _to_exception(model: str, failure: CallFailure, attempts: int) -> Exception:
-    """What is raised for a failure."""
+    """Return the exception for a failure."""
     if failure.retry_class == "refused":
         return ModelRequestRejected(
-            f"{model} cannot be asked so: {failure.reason}. Check the model's name, the key and the "
-            "client's settings"
+            f"{model} rejected the request: {failure.reason}; check the model's name, the API key "
+            "and the client's settings"
         )
     if failure.retry_after > _MAX_WAIT_SECONDS:
-        asked = f"; it asks for a wait of {failure.retry_after:,.0f} s"
+        asked = f"; the provider asks to wait {failure.retry_after:,.0f} s"
         return ModelUnavailable(f"{model}: {failure.reason}{asked}", attempts)
     if failure.retry_class == "transient":
         return _RetryableError(failure.reason, failure.retry_after)
@@ -349,10 +413,10 @@ def _to_exception(model: str, failure: CallFailure, attempts: int) -> Exception:
 
 
 def _find_embedding_price(model: str) -> float:
-    """Of a token, from litellm's table: ``find_model`` knows models that chat."""
+    """Return the price of a token from litellm's table; ``find_model`` knows chat models only."""
     try:
         return float(_load_litellm().get_model_info(model)["input_cost_per_token"])
-    except Exception:  # it raises a plain Exception for a model that it does not know
+    except Exception:  # litellm raises a plain Exception for an unknown model
         return math.nan
 
 

@@ -1,4 +1,4 @@
-"""What litellm gives back becomes a message, the tokens that were billed, and their price."""
+"""Convert litellm's responses to messages, billed tokens and cost."""
 
 from __future__ import annotations
 
@@ -12,21 +12,40 @@ __all__ = ["BilledResponse", "build_reply", "parse_embedding", "parse_reply"]
 
 
 class BilledResponse(NamedTuple):
-    """What one answered HTTP request gave."""
+    """Result, usage and cost of one answered HTTP request."""
 
     result: Any
-    "message and finish; or vectors"
+    "tuple of message and finish reason, or a list of vectors"
     usage: Usage
+    "tokens as billed by the provider"
     usd: float
+    "cost in USD; nan if no price is known"
 
 
 def parse_reply(prices: Prices, response: Any) -> BilledResponse:
-    """Message and finish, usage and price; raises where there is no answer in it.
+    """Parse litellm's response to a chat request.
 
-    Prices are ctxlab's, since its tables and its reports go by the same.
+    The cost is computed from ctxlab's own prices, as it is in tables and reports.
+
+    Parameters
+    ----------
+    prices : Prices
+        Prices of the model.
+    response : object
+        Response of ``litellm.completion``.
+
+    Returns
+    -------
+    BilledResponse
+        Its result is a tuple of message and finish reason.
+
+    Raises
+    ------
+    ValueError
+        If the response has no choices.
     """
     if not response.choices:
-        raise ValueError("the answer holds no choices")
+        raise ValueError("the response has no choices")
     choice = response.choices[0]
     said = choice.message
     calls = [
@@ -43,24 +62,63 @@ def parse_reply(prices: Prices, response: Any) -> BilledResponse:
 def build_reply(
     prices: Prices, data: dict[str, Any], reasoning: str | None, finish: str | None, usage: Any
 ) -> BilledResponse:
-    """The same, from what an answer consists of; ``usage`` as litellm reports it."""
+    """Build a reply from its parts.
+
+    Parameters
+    ----------
+    prices : Prices
+        Prices of the model.
+    data : dict
+        Content and tool calls in OpenAI's format.
+    reasoning : str or None
+        Reasoning text.
+    finish : str or None
+        Finish reason.
+    usage : object
+        Usage as litellm reports it, or None.
+
+    Returns
+    -------
+    BilledResponse
+        Its result is a tuple of message and finish reason.
+    """
     data = {"role": "assistant", **data, "reasoning": reasoning or None}
     billed = _parse_usage(usage)
     return BilledResponse((message_from_dict(data), finish), billed, prices.cost(billed))
 
 
 def parse_embedding(expected: int, token_price: float, response: Any) -> BilledResponse:
-    """Vectors in the order of the texts; raises where there are more or fewer than ``expected``."""
+    """Parse litellm's response to an embedding request.
+
+    Parameters
+    ----------
+    expected : int
+        Number of texts that were sent.
+    token_price : float
+        Price of one input token in USD.
+    response : object
+        Response of ``litellm.embedding``.
+
+    Returns
+    -------
+    BilledResponse
+        Its result is a list of vectors in the order of the texts.
+
+    Raises
+    ------
+    ValueError
+        If the number of vectors is not ``expected``.
+    """
     rows = sorted(response.data, key=lambda row: row["index"])
     vectors = [[float(x) for x in row["embedding"]] for row in rows]
     if len(vectors) != expected:
-        raise ValueError(f"{len(vectors)} vectors came for {expected} texts")
+        raise ValueError(f"Expected {expected} vectors, got {len(vectors)}")
     usage = Usage(_get_number(response.usage, "prompt_tokens"))
     return BilledResponse(vectors, usage, usage.input * token_price)
 
 
 def _parse_usage(usage: Any) -> Usage:
-    """As litellm reports it: ``prompt_tokens`` are all input tokens, cached ones included."""
+    """Convert litellm's usage, where ``prompt_tokens`` counts all input tokens, cached ones included."""
     prompt, output = _get_number(usage, "prompt_tokens"), _get_number(usage, "completion_tokens")
     details = getattr(usage, "prompt_tokens_details", None)
     read = _get_number(details, "cached_tokens") or _get_number(usage, "cache_read_input_tokens")

@@ -1,4 +1,4 @@
-"""A client that answers from a script, so that what asks a model can be tried without one."""
+"""A client that returns scripted replies, for tests without a model."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ from ctxlab.tokens.profiles import UNCALIBRATED
 __all__ = ["ScriptedAnswer", "ScriptedClient"]
 
 ScriptedAnswer: TypeAlias = str | Message | Reply | Exception
-"""What a script holds; an exception is raised."""
+"""One entry of a script; an exception is raised."""
 
 _VECTOR_SIZE = 64
-"numbers in a vector"
+"dimension of the embedding vectors"
 
 
 class ScriptedClient:
-    """Gives the answers in their order, or what one function makes of each request.
+    """Client that returns scripted answers in order, or the result of one function.
 
-    Usage is counted with the vocabulary of the model that is asked; it costs nothing. An answer too
-    many that is asked for raises ``SpecError``.
+    Usage is counted with the encoding of the requested model; the cost is 0.
 
+    Parameters
+    ----------
+    *answers : str, Message, Reply, Exception or callable
+        The answers in order; an exception is raised. Or one function that computes the answer from
+        each request.
+
+    Examples
+    --------
     >>> client = ScriptedClient("Hello.", ModelUnavailable("busy"))
     >>> request = Request("gpt-4o", (Message("user", "Hi"),))
     >>> client.complete(request).text, client.complete_all([request])
@@ -41,9 +48,9 @@ class ScriptedClient:
     def __init__(self, *answers: ScriptedAnswer | Callable[[Request], ScriptedAnswer]) -> None:
         self.answers = answers
         self.requests: list[Request] = []
-        "every request, in order"
+        "all requests so far, in order"
         self.embedded_texts: list[str] = []
-        "every text that a vector was asked for"
+        "all texts for which a vector was requested"
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -53,7 +60,23 @@ class ScriptedClient:
         return type(self), self.answers
 
     def complete(self, request: Request, /) -> Reply:
-        """The next answer."""
+        """Return the next answer.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+
+        Raises
+        ------
+        SpecError
+            If no answer is left, or if a function is not the only answer.
+        """
         with self._lock:
             number = len(self.requests)
             self.requests.append(request)
@@ -63,13 +86,18 @@ class ScriptedClient:
         elif number < len(self.answers):
             answer = self.answers[number]
         else:
-            raise SpecError(f"the script holds {len(self.answers)} answers, and one more is wanted")
+            raise SpecError(
+                f"no scripted answer for request {number + 1}: the script has {len(self.answers)}; "
+                "add more"
+            )
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, Reply):
             return answer
         if callable(answer):
-            raise SpecError("a function stands alone in a script: it answers every request")
+            raise SpecError(
+                "a function answers every request; pass it as the only answer of the script"
+            )
         message = Message("assistant", answer) if isinstance(answer, str) else answer
         counter = get_counter(request.model, UNCALIBRATED)
         said = counter.count_text(message.text)
@@ -80,7 +108,18 @@ class ScriptedClient:
         return Reply(message, usage, finish="tool_calls" if message.tool_calls else "stop")
 
     def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """One after the other, so that the order of answers is that of requests."""
+        """Return the replies, one request after the other, so that answers match requests in order.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            One reply per request.
+        """
         replies: list[Reply | ModelUnavailable] = []
         for request in requests:
             try:
@@ -90,8 +129,20 @@ class ScriptedClient:
         return replies
 
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """The next answer in pieces of a word each, then whole.
+        """Yield the next answer word by word; last, the whole reply.
 
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Yields
+        ------
+        str or Reply
+            Pieces of the text; last, the whole reply.
+
+        Examples
+        --------
         >>> client = ScriptedClient("Hello there.")
         >>> [*pieces, reply] = client.stream(Request("gpt-4o", ()))
         >>> pieces, reply.text
@@ -102,7 +153,22 @@ class ScriptedClient:
         yield reply
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Texts that share words are near: each word adds to one of 64 numbers, by its checksum."""
+        """Return one vector per text; texts with common words have similar vectors.
+
+        Each word increments one of 64 counters, chosen by its checksum.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model, for counting tokens.
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Embedding
+            The vectors, in the order of the texts.
+        """
         self.embedded_texts += texts
         counter = get_counter(model, UNCALIBRATED)
         return Embedding(

@@ -1,8 +1,8 @@
-"""A reply is heard piece by piece, while a thread of its own listens to the network.
+"""Streamed replies, read from the network in a thread of their own.
 
-What litellm gives for a stream is put together here and not by its ``stream_chunk_builder``, which
-counts tokens itself where the provider said nothing of usage, and takes parallel calls that share an
-index for one.
+Chunks are assembled here and not by litellm's ``stream_chunk_builder``, for two reasons: it counts
+tokens itself if the provider reports no usage, and it merges parallel tool calls that share an
+index.
 """
 
 from __future__ import annotations
@@ -33,41 +33,59 @@ __all__ = [
 ]
 
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
-"""What asks for a stream, and for its usage at the end."""
+"""Options that request a stream with its usage at the end."""
 
 
 _JOIN_SECONDS = 5.0
-"seconds that a thread has for putting away a connection that was cut"
+"seconds that a thread has to close a connection that was cut"
 
 
 class StreamInterrupted(Exception):
-    """A stream ended in the middle of what it said, so that it cannot be asked for again."""
+    """A stream ended after part of its text was passed on, so the request cannot be repeated."""
 
 
 class StreamChannel:
-    """A call under way: what is said goes into ``pieces``, and the listener may hang up."""
+    """Connects the thread that reads a stream with the consumer, who may cancel it."""
 
     def __init__(self) -> None:
         self.pieces: SimpleQueue[str | Reply | BaseException] = SimpleQueue()
         self.cancelled = threading.Event()
         self.sent_chars = 0
-        "characters that were handed on"
+        "number of characters passed on so far"
         self._stream: Any = None
 
     def send(self, text: str) -> None:
-        """Hands a piece on."""
+        """Pass a piece of text on to the consumer.
+
+        Parameters
+        ----------
+        text : str
+            The piece.
+        """
         self.sent_chars += len(text)
         self.pieces.put(text)
 
     def attach(self, stream: Any) -> None:
-        """What is listened to from now on."""
+        """Set the stream that ``cancel`` closes.
+
+        Parameters
+        ----------
+        stream : object
+            Stream of litellm.
+        """
         self._stream = stream
 
     def cancel(self) -> bool:
-        """Ends the call from another thread than the one that reads; whether it heard that at once.
+        """Cancel the call, from another thread than the one that reads.
 
-        Closing a socket does not wake its reader, shutting it down does. Where there is no way to it,
-        as with some providers, the connection is closed with the next piece or at the timeout.
+        The socket is shut down, because closing it would not wake its reader. For some providers
+        the socket is out of reach; then the connection is closed with the next piece or at the
+        timeout.
+
+        Returns
+        -------
+        bool
+            True if the socket was shut down, so that the reader ends at once.
         """
         self.cancelled.set()
         with suppress(Exception):
@@ -81,11 +99,23 @@ class StreamChannel:
 def stream_in_thread(
     ask: Callable[[StreamChannel], Reply | ModelUnavailable],
 ) -> Generator[str | Reply, None, None]:
-    """What ``ask`` sends into its channel, then its reply; what it raises is raised here.
+    """Run ``ask`` in a thread and yield what it sends, then its reply.
 
-    It is called in a thread of its own once the first piece is wanted, so Ctrl+C is heard at once.
-    Closing the generator hangs up.
+    The thread starts when the first piece is requested, and Ctrl+C interrupts the wait at once.
+    Closing the generator cancels the call. Errors of ``ask`` are raised here.
 
+    Parameters
+    ----------
+    ask : callable
+        Called with a ``StreamChannel``; returns the reply or an error.
+
+    Yields
+    ------
+    str or Reply
+        Pieces of the text; last, the whole reply.
+
+    Examples
+    --------
     >>> def ask(channel):
     ...     channel.send("Hel")
     ...     channel.send("lo.")
@@ -104,7 +134,7 @@ def stream_in_thread(
     def work() -> None:
         try:
             channel.pieces.put(ask(channel))
-        except BaseException as error:  # it is raised where it is awaited
+        except BaseException as error:  # raised again in the thread that waits for it
             channel.pieces.put(error)
 
     thread = threading.Thread(target=work, name="ctxlab-llm", daemon=True)
@@ -116,14 +146,33 @@ def stream_in_thread(
             raise came
         yield came
     finally:
-        # What a program that ends cuts off in the middle of an import may keep it from ending.
+        # A thread that is cut off in the middle of an import can keep the program from exiting.
         thread.join(_JOIN_SECONDS if channel.cancel() else POLL_SECONDS)
 
 
 def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledResponse:
-    """What ``parse_reply`` gives, from litellm's stream, whose text goes to the channel as it comes.
+    """Read litellm's stream, pass its text on to the channel, and build the reply.
 
-    Raises what litellm raises, or ``StreamInterrupted`` where some text was already handed on.
+    Errors of litellm are raised as they are if no text was passed on yet.
+
+    Parameters
+    ----------
+    prices : Prices
+        Prices of the model.
+    channel : StreamChannel
+        Receives the text as it arrives.
+    stream : object
+        Stream of litellm.
+
+    Returns
+    -------
+    BilledResponse
+        Its result is a tuple of message and finish reason, as in ``parse_reply``.
+
+    Raises
+    ------
+    StreamInterrupted
+        If the stream ends early, after some text was passed on.
     """
     heard = _PartialReply()
     channel.attach(stream)
@@ -144,17 +193,19 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledR
             wire = {"content": content, "tool_calls": heard.complete_calls()}
             return build_reply(prices, wire, "".join(heard.reasoning), heard.finish, heard.usage)
         why = (
-            "nobody listens" if channel.cancelled.is_set() else "the stream ended without a reason"
+            "the stream was cancelled"
+            if channel.cancelled.is_set()
+            else "the stream ended without a finish reason"
         )
     finally:
         with suppress(Exception):
             stream.completion_stream.close()
-    # Outside of the clause above, or what broke it would pass for something to try again.
+    # Raised outside of the except clause, or its cause would be classified as worth a retry.
     raise StreamInterrupted(f"after {channel.sent_chars:,} characters: {why}")
 
 
 class _PartialReply:
-    """A reply as far as it has come."""
+    """A reply that is assembled from chunks."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -166,7 +217,7 @@ class _PartialReply:
         self._calls_by_index: dict[int, dict[str, str]] = {}
 
     def add_chunk(self, chunk: Any) -> str:
-        """Adds a chunk; returns its text."""
+        """Add a chunk and return its text."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         if not chunk.choices:
             return ""
@@ -177,27 +228,28 @@ class _PartialReply:
             self._add_call_delta(each)
         self.reasoning.append(getattr(delta, "reasoning_content", None) or "")
         text = self._pending_surrogate + (getattr(delta, "content", None) or "")
-        # A character may come in two halves, each with an escape of its own.
+        # A character may arrive as two surrogates in two chunks.
         self._pending_surrogate = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self.text.append(repair_surrogates(text.removesuffix(self._pending_surrogate)))
         return self.text[-1]
 
     def is_complete(self, stream: Any) -> bool:
-        """Whether the provider said all that it had to say.
+        """Return True if the provider sent a finish reason.
 
-        litellm makes up an end, and tokens, where a provider gave none: what came is in its list.
+        litellm invents an end and a usage if a provider sends none. ``stream.chunks`` holds what
+        arrived.
         """
         came = getattr(stream, "chunks", None)
         if came is not None:
             if not any(getattr(chunk, "choices", None) for chunk in came):
-                raise ValueError("the answer holds no choices")
+                raise ValueError("the response has no choices")
             if not any(getattr(chunk, "usage", None) for chunk in came):
                 self.usage = None
         ends = [getattr(stream, f"{when}_finish_reason", "?") for when in _FINISH_PREFIXES]
         return any(ends)
 
     def complete_calls(self) -> list[dict[str, str]]:
-        """The calls; what came without an id of its own or a name gets one, as providers want it."""
+        """Return the tool calls; add missing ids and names, since providers require both."""
         taken = {""}
         for call in self.calls:
             if call["id"] in taken:
@@ -217,7 +269,7 @@ class _PartialReply:
         call["arguments"] += arguments
 
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
-        """The call that a delta belongs to; some providers number all calls 0, or none."""
+        """Return the call that a delta belongs to; some providers number all calls 0, or none."""
         known = next((call for call in self.calls if id and call["id"] == id), None)
         if known is None:
             known = self._calls_by_index.get(index) if index is not None else None
@@ -226,7 +278,7 @@ class _PartialReply:
             if known is not None and id and name and known["id"]:
                 known = None
         if known is not None and name and arguments.strip() and _is_json(known["arguments"]):
-            known = None  # it was complete: this is another one, under the same number or id
+            known = None  # that call is complete, so this is another one with the same index or id
         if known is None:
             known = {"id": "", "name": "", "arguments": ""}
             self.calls.append(known)

@@ -1,1 +1,1 @@
-"""Messages and recordings: their types, formats, validity and entities."""
+"""Messages and recordings: types, conversion, validity and entities."""

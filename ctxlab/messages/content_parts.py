@@ -1,15 +1,20 @@
-"""The types of content parts, of OpenAI's chat shape and of the other APIs that ctxlab reads.
+"""Types of content parts, in OpenAI's chat format and in the other APIs that ctxlab reads.
 
-A part of OpenAI's chat shape has a ``type`` and a payload under a key of the same name. Other APIs
-write more into a message's content: calls of tools, their results, reasoning. A message that holds
-such a part is no chat message, and taking it for one would lose its calls in silence. This module
-is the only place that lists the types; the readers, ``openai_format`` and the warnings ask it.
+A part in OpenAI's chat format has a ``type`` and a payload under the key of the same name. Other
+APIs put more into the content of a message: tool calls, tool results, reasoning. A message with
+such a part is no chat message. Reading it as one would silently lose its tool calls. This module is
+the only place that lists the types; the readers, ``openai_format`` and the warnings use it.
 
-Source: platform.openai.com "Chat Completions" and "Responses" (2025); docs.claude.com "Messages API"
-(2026); docs.aws.amazon.com Bedrock Runtime ``ContentBlock`` (2026); github.com/vercel/ai ``packages/ai``
-``ui-messages.ts`` at 0103ba5 and ``provider-utils`` ``content-part.ts`` at 06d915d;
-github.com/block/goose ``conversation/message.rs`` at 0513296; github.com/MoonshotAI/kosong
-``message.py`` at 0c57e5f; OpenTelemetry GenAI conventions (2026).
+References
+----------
+- platform.openai.com, "Chat Completions" and "Responses" (2025)
+- docs.claude.com, "Messages API" (2026)
+- docs.aws.amazon.com, Bedrock Runtime, ``ContentBlock`` (2026)
+- github.com/vercel/ai, ``packages/ai`` ``ui-messages.ts`` at 0103ba5 and ``provider-utils``
+  ``content-part.ts`` at 06d915d
+- github.com/block/goose, ``conversation/message.rs`` at 0513296
+- github.com/MoonshotAI/kosong, ``message.py`` at 0c57e5f
+- OpenTelemetry GenAI conventions (2026)
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ __all__ = [
 CHAT_PART_TYPES = frozenset(
     {"text", "image_url", "input_audio", "file", "refusal", "audio_url", "video_url"}
 )
-"""OpenAI's own types; ``audio_url`` and ``video_url`` are those of servers that speak its API."""
+"""Types of OpenAI's chat format; compatible servers add ``audio_url`` and ``video_url``."""
 
 TEXT_TYPES = ("text", "input_text", "output_text", "refusal", "citationsContent", "guardContent")
 REASONING_TYPES = ("thinking", "reasoning", "reasoning_content", "reasoningContent", "think")
@@ -54,7 +59,7 @@ IMAGE_TYPES = (
     *("media", "image-data", "image-url", "file"),
 )
 MARKER_TYPES = ("input_json_delta", "tool_call_chunk", "cachePoint", "step-start")
-"""Parts without content of their own: marks, and pieces of a call that stands whole elsewhere."""
+"""Parts without own content: markers, and fragments of a tool call that is complete elsewhere."""
 
 UNSUPPORTED_TYPES = (
     *("redacted_thinking", "redactedThinking", "document", "video", "audio", "input_file"),
@@ -65,10 +70,10 @@ UNSUPPORTED_TYPES = (
     *("actionRequired", "systemNotification", "conversationCompacted", "contextLengthExceeded"),
     *("summarizationRequested", "resource", "resource_link"),
 )
-"""Types that are known and that a recording has no place for: readers count them."""
+"""Known types that a recording cannot hold; readers skip and count them."""
 
 UNREAD_CALL_TYPES = frozenset({"functionCall", "functionResponse"})
-"""Calls and results that no reader reads: a conversation that holds one would lose it."""
+"""Tool calls and results that no reader supports; reading the conversation would lose them."""
 
 _VERCEL_TOOL_TYPES = ("dynamic-tool", "tool-invocation")
 _KNOWN_TYPES = frozenset(
@@ -84,14 +89,14 @@ _KNOWN_TYPES = frozenset(
         *_VERCEL_TOOL_TYPES,
     }
 )
-# Bedrock and Gemini name the kind of a block by its only key.
+# In Bedrock and Gemini the only key of a block is its type.
 _BEDROCK_KEYS = (
     *("text", "toolUse", "toolResult", "reasoningContent", "image", "document", "video", "audio"),
     *("cachePoint", "guardContent", "citationsContent", "searchResult"),
 )
 _GEMINI_KEYS = ("functionCall", "functionResponse", "inlineData", "fileData", "executableCode")
 
-# An API by types that it alone writes; those above that no reader knows help to name a file.
+# API -> types that only this API writes. APIs without a reader are listed for error messages.
 _TYPES_BY_API = {
     "Google Gemini contents": _GEMINI_KEYS,
     "Anthropic messages": ("tool_use", "tool_result", "redacted_thinking", "server_tool_use"),
@@ -107,8 +112,20 @@ _TYPES_BY_API = {
 
 
 def part_type(part: Mapping[str, Any]) -> str | None:
-    """Return the type of a content part: its ``type``, else the key by which Bedrock names it.
+    """Return the type of a content part: its ``type``, else the key that names it in Bedrock or Gemini.
 
+    Parameters
+    ----------
+    part : mapping
+        The content part.
+
+    Returns
+    -------
+    str or None
+        The type; None if the part has none.
+
+    Examples
+    --------
     >>> part_type({"type": "text", "text": "hi"}), part_type({"toolUse": {}}), part_type({"a": 1})
     ('text', 'toolUse', None)
     """
@@ -119,8 +136,20 @@ def part_type(part: Mapping[str, Any]) -> str | None:
 
 
 def is_chat_part(part: Any) -> bool:
-    """Whether a content part is one of OpenAI's chat shape: a text, or a type with its payload.
+    """Return whether a content part follows OpenAI's chat format: a text, or a type with its payload.
 
+    Parameters
+    ----------
+    part : Any
+        The content part.
+
+    Returns
+    -------
+    bool
+        True if it does.
+
+    Examples
+    --------
     >>> is_chat_part({"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}})
     True
     >>> is_chat_part({"type": "file", "mediaType": "image/png", "url": "https://ex.org/a.png"})
@@ -133,8 +162,20 @@ def is_chat_part(part: Any) -> bool:
 
 
 def is_known_type(kind: str | None) -> bool:
-    """Whether some reader knows what a part of this type is.
+    """Return whether a reader knows the type of a content part.
 
+    Parameters
+    ----------
+    kind : str or None
+        The type, as returned by ``part_type``.
+
+    Returns
+    -------
+    bool
+        True if one does.
+
+    Examples
+    --------
     >>> is_known_type("toolUse"), is_known_type("data-weather"), is_known_type("hologram")
     (True, True, False)
     """
@@ -142,8 +183,20 @@ def is_known_type(kind: str | None) -> bool:
 
 
 def describe_type(part: Mapping[str, Any]) -> str:
-    """Return the type of a part as it is told to a person: of one without a type, its keys.
+    """Return the type of a content part for a message to the user; a part without a type shows its keys.
 
+    Parameters
+    ----------
+    part : mapping
+        The content part.
+
+    Returns
+    -------
+    str
+        The description.
+
+    Examples
+    --------
     >>> describe_type({"type": "hologram"}), describe_type({"tool_name": "ls", "arguments": {}})
     ('hologram', 'none (keys arguments, tool_name)')
     """
@@ -154,8 +207,20 @@ def describe_type(part: Mapping[str, Any]) -> str:
 
 
 def guess_api(kinds: Iterable[str | None]) -> str | None:
-    """Return the name of the API whose types these are; None where they are of none that is known.
+    """Return the name of the API that writes the given types of content parts.
 
+    Parameters
+    ----------
+    kinds : iterable of str or None
+        Types, as returned by ``part_type``.
+
+    Returns
+    -------
+    str or None
+        The name; None if no known API can be told from the types.
+
+    Examples
+    --------
     >>> guess_api(["text", "functionCall"]), guess_api(["text"])
     ('Google Gemini contents', None)
     """

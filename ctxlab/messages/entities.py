@@ -1,7 +1,7 @@
-"""Entities are the typed tokens that an agent must get exactly right: paths, ids, numbers, dates.
+"""Find entities: typed tokens that an agent must reproduce exactly, such as paths, ids and dates.
 
-They are what a language model cannot make up: a word like "file" needs no context, ``src/io.py`` does.
-The patterns are deliberately plain; whatever they miss, they miss for every strategy alike.
+A language model cannot guess entities. It can write a word like "file" without any context, but not
+``src/io.py``. The patterns are deliberately simple. What they miss, they miss for all strategies.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ __all__ = [
 ENTITY_KINDS: dict[str, str] = {
     "url": "a web address",
     "email": "an e-mail address",
-    "date": "a date or a time stamp, written in digits",
-    "path": "a file or folder: it has a slash or a file name's ending",
+    "date": "a date or time stamp in digits",
+    "path": "a file or folder: a token with a slash or a file extension",
     "hash": "a hexadecimal number of seven digits or more, or a UUID",
     "id": "letters and digits in one token, such as HAT136 or mia_li_3668",
-    "identifier": "a name of code: snake_case, camelCase, dotted.name, SCREAMING_CASE",
+    "identifier": "a name in code: snake_case, camelCase, dotted.name, SCREAMING_CASE",
     "number": "a number of four digits or more, or with decimals",
-    "value": "a whole argument of a few words that is none of these, such as a name",
+    "value": "a whole argument of a few words that contains none of these, such as a person's name",
 }
+"""Kinds of entities, with their meaning."""
 
 
 class Entity(NamedTuple):
-    """A typed token: its kind, one of ``ENTITY_KINDS``, and its text as it stands."""
+    """A typed token."""
 
     kind: str
+    "one of ``ENTITY_KINDS``"
     text: str
+    "the token as written"
 
 
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
@@ -50,7 +53,7 @@ _HASH = re.compile(
     r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-# Three digits in a row make mia_li_3668 an id; read_utf8 is a name of code.
+# Three digits in a row make mia_li_3668 an id; read_utf8 is a name in code.
 _SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)+_*|__\w+__)")
 _CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -116,8 +119,22 @@ _MAX_CHARS = 200
 
 
 def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
-    """The distinct typed tokens of a text, in order; the first ``limit`` where that is given.
+    """Return the distinct entities of a text, in order of appearance, URLs first.
 
+    Parameters
+    ----------
+    text : str
+        The text to search.
+    limit : int, optional
+        Maximum number of entities. None: all.
+
+    Returns
+    -------
+    tuple of Entity
+        The entities.
+
+    Examples
+    --------
     >>> [tuple(e) for e in find_entities("run pytest tests/test_io.py::test_read at 1a2b3c4d")]
     [('path', 'tests/test_io.py'), ('identifier', 'test_read'), ('hash', '1a2b3c4d')]
     """
@@ -134,8 +151,20 @@ def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
 
 
 def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
-    """The entities of one argument: its typed tokens, or the whole value where it is short.
+    """Return the entities of one argument value: those in its text, else the whole value if it is short.
 
+    Parameters
+    ----------
+    value : Any
+        A leaf of the arguments: text, number, bool or None.
+
+    Returns
+    -------
+    tuple of Entity
+        The entities.
+
+    Examples
+    --------
     >>> find_entities_in_value("Mia Li"), find_entities_in_value(250), find_entities_in_value("economy")
     ((Entity(kind='value', text='Mia Li'),), (Entity(kind='number', text='250'),), ())
     """
@@ -150,7 +179,7 @@ def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
     found = find_entities(text)
     if found or not _MIN_CHARS <= len(text) <= 60 or "\n" in text or text.count(" ") > 5:
         return found
-    # One lower-case word is the vocabulary of a schema ("economy", "completed"), not a fact.
+    # One lower-case word is usually an enum value of a schema ("economy", "completed"), not a fact.
     plain = text.isalpha() and text.islower()
     return () if plain or not any(map(str.isalnum, text)) else (Entity("value", text),)
 
@@ -158,7 +187,7 @@ def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
 @lru_cache(maxsize=65536)
 def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
     if chunk.isalpha() and (chunk.islower() or chunk.istitle() or len(chunk) < _MIN_CHARS):
-        return ()  # a plain word, as most are
+        return ()  # fast path: most chunks are plain words
     if _DOT_PATH.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
         path = chunk.rstrip(".:#+-").removesuffix("/")
         if _MIN_CHARS <= len(path) <= _MAX_CHARS and _classify_token(path) == "path":
@@ -180,7 +209,7 @@ def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
 
 def _classify_token(token: str) -> str | None:
     if "/" in token and _PATH.fullmatch(token):
-        # "and/or" is no path: it takes a root, a second slash, or a file name at the end.
+        # "and/or" is no path: a path has a root, a second slash, a dot or an underscore.
         rooted = token[0] in "/~."
         return "path" if rooted or token.count("/") > 1 or "." in token or "_" in token else None
     if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _FILE_EXTENSIONS:
@@ -206,11 +235,23 @@ _WORD_TRANSLATION = bytes(c if chr(c) in _WORD_CHARS else 32 for c in range(256)
 
 
 def ascii_words(text: str) -> set[bytes]:
-    """The distinct ASCII words of a text: runs of letters, digits and ``_``; all else parts them.
+    """Return the distinct ASCII words of a text: runs of letters, digits and ``_``.
 
-    A text that holds an entity has all of the entity's words, so this is a quick sieve for
+    A text that contains an entity contains all words of the entity. So this is a fast filter before
     ``contains_entity``.
 
+    Parameters
+    ----------
+    text : str
+        The text to split.
+
+    Returns
+    -------
+    set of bytes
+        The words.
+
+    Examples
+    --------
     >>> sorted(ascii_words("12→a.b c_d, a"))
     [b'12', b'a', b'b', b'c_d']
     """
@@ -218,8 +259,22 @@ def ascii_words(text: str) -> set[bytes]:
 
 
 def contains_entity(text: str, entity: str) -> bool:
-    """Whether a text contains the entity as a whole: ``12`` is not in ``512``.
+    """Return whether a text contains an entity as a whole token: ``512`` does not contain ``12``.
 
+    Parameters
+    ----------
+    text : str
+        The text to search.
+    entity : str
+        Text of the entity.
+
+    Returns
+    -------
+    bool
+        True if it does.
+
+    Examples
+    --------
     >>> contains_entity("see src/io.py:12", "src/io.py")
     True
     >>> contains_entity("5120", "512"), contains_entity("x_512", "512")
@@ -229,9 +284,27 @@ def contains_entity(text: str, entity: str) -> bool:
 
 
 def find_entity_offset(text: str, entity: str) -> int:
-    """Where a text first contains the entity as a whole, as an offset in characters; -1: nowhere.
+    """Return the offset at which a text first contains an entity as a whole token.
 
-    Only ASCII letters, digits and ``_`` run on: what stands between other scripts is found.
+    Only ASCII letters, digits and ``_`` extend a token. An entity between characters of other
+    scripts is found.
+
+    Parameters
+    ----------
+    text : str
+        The text to search.
+    entity : str
+        Text of the entity.
+
+    Returns
+    -------
+    int
+        Offset in characters; -1 if the text does not contain the entity.
+
+    Examples
+    --------
+    >>> find_entity_offset("512 and 12", "12"), find_entity_offset("512", "12")
+    (8, -1)
     """
     start = text.find(entity)
     while start >= 0:

@@ -1,7 +1,8 @@
-"""A tool call says which file it is about, by its name and its arguments; nothing is executed or opened.
+"""Find out which file a tool call reads, writes, edits or lists, from its name and arguments.
 
-The tables are those of the agents that people run: Claude Code, pi, OpenHands, SWE-agent, Codex,
-mini-swe-agent, Gemini CLI, Cline, Cursor, and servers that speak MCP. What is not clear is not guessed.
+Nothing is executed or opened. The tables cover common agents: Claude Code, pi, OpenHands,
+SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. Ambiguous calls yield
+None.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ FileOperation: TypeAlias = Literal["read", "write", "edit", "list"]
 
 
 class FileAccess(NamedTuple):
-    """What a call does to which file; a folder where the verb is ``list``."""
+    """Access of a tool call to one file, or to one folder if the operation is ``list``."""
 
     path: str
-    "as the call writes it, without ``./``, doubled or backward slashes"
+    "path as written in the call, without ``./``, and with single forward slashes"
     operation: FileOperation
-    "``write`` makes all of the content anew, ``edit`` changes some of it"
+    "``write`` replaces the whole content, ``edit`` changes a part of it"
     line_range: tuple[int, int | None] | None = None
-    "lines that a read asks for, from and to; None: all, or up to what the tool shows"
+    "first and last line of a read; last is None for an open end; None for the whole file"
 
 
 _TOOLS_BY_OPERATION: dict[FileOperation, str] = {
@@ -81,17 +82,41 @@ _ERROR_START = re.compile(
 
 
 def is_tool_error(message: Message) -> bool:
-    """Whether a tool result says that the call did not do what it was to do."""
+    """Return whether a tool result reports that the tool call failed.
+
+    Parameters
+    ----------
+    message : Message
+        The tool result.
+
+    Returns
+    -------
+    bool
+        True if it is marked as an error or begins like one.
+    """
     return bool(message.extra.get("is_error") or _ERROR_START.match(message.text[:80]))
 
 
 @lru_cache(maxsize=1 << 14)
 def parse_file_access(call: ToolCall) -> FileAccess | None:
-    """The file that a tool call is about; None where it is about none, or that is not clear.
+    """Return the file access of a tool call.
 
-    Of a patch for several files it is the first. Shell commands count where they plainly read one file,
-    list a folder, or write one: ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``, ``cat > F <<EOF``.
+    A patch of several files yields its first file. A shell command counts if it clearly reads one
+    file, lists a folder or writes one file: ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``, ``cat > F
+    <<EOF``.
 
+    Parameters
+    ----------
+    call : ToolCall
+        The tool call.
+
+    Returns
+    -------
+    FileAccess or None
+        The access; None if the call accesses no file, or if that is not clear.
+
+    Examples
+    --------
     >>> parse_file_access(ToolCall("c1", "Edit", '{"file_path": "./src/io.py", "old_string": "a"}'))
     FileAccess(path='src/io.py', operation='edit', line_range=None)
     >>> parse_file_access(ToolCall("c2", "bash", '{"command": "cd /repo && head -n 20 io.py"}'))
@@ -135,13 +160,29 @@ def parse_file_access(call: ToolCall) -> FileAccess | None:
 
 
 def _find_path(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """The first of the keys that holds a path; an address is none."""
+    """Return the path under the first key that has one; URLs are not paths."""
     found = (p for key in keys if isinstance(p := arguments.get(key), str) and p.strip())
     return next((path for path in found if "://" not in path), None)
 
 
 def normalize_tool_name(name: str) -> str:
-    """A tool's name as the table has it: ``mcp__files__readFile`` is ``read_file``."""
+    """Return a tool name in snake case, without the prefixes of servers and namespaces.
+
+    Parameters
+    ----------
+    name : str
+        The name as recorded.
+
+    Returns
+    -------
+    str
+        The normalized name.
+
+    Examples
+    --------
+    >>> normalize_tool_name("mcp__files__readFile")
+    'read_file'
+    """
     last = re.split(r"__|[./:]", name)[-1]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).replace("-", "_").lower()
 
@@ -151,7 +192,7 @@ def _normalize_path(path: str) -> str:
 
 
 def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:
-    """The lines that a read asks for."""
+    """Return the lines that a read requests."""
     view = arguments.get("view_range")
     if isinstance(view, list) and len(view) == 2:
         first, last = _parse_int(view[0]), _parse_int(view[1])
@@ -177,7 +218,7 @@ def _parse_int(value: Any) -> int | None:
 
 
 def _parse_patch(text: str) -> FileAccess | None:
-    """The first file of a patch in Codex's format."""
+    """Return the first file of a patch in Codex's format."""
     found = _PATCH_HEADER.search(text)
     if found is None:
         return None
@@ -185,7 +226,7 @@ def _parse_patch(text: str) -> FileAccess | None:
 
 
 def _parse_shell_command(command: Any) -> FileAccess | None:
-    """What a shell command does to a file, where that is plain."""
+    """Return the file access of a shell command, if it is clear."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         is_script = len(command) == 3 and command[1] in ("-c", "-lc")
         command = command[2] if is_script else shlex.join(command)
@@ -202,7 +243,7 @@ def _parse_shell_command(command: Any) -> FileAccess | None:
 
 
 def _parse_heredoc(text: str) -> FileAccess | None:
-    """A file that is written from what stands in the command."""
+    """Return the file that a command writes from a here-document."""
     first = text.partition("\n")[0]
     if _HEREDOC.match(first) and (found := _REDIRECT_TARGET.search(first)):
         return FileAccess(
@@ -212,7 +253,7 @@ def _parse_heredoc(text: str) -> FileAccess | None:
 
 
 def _parse_one_line_command(text: str) -> FileAccess | None:
-    """A file that a command on one line shows or edits."""
+    """Return the file that a one-line command reads, writes, edits or lists."""
     if "\n" in text or len(text) > 2000:
         return None
     try:
@@ -245,7 +286,7 @@ def _parse_one_line_command(text: str) -> FileAccess | None:
 def _parse_simple_command(
     words: Sequence[str],
 ) -> tuple[str, FileOperation, tuple[int, int | None] | None] | None:
-    """Path (empty where it is what is piped in), verb and part of a command without pipes."""
+    """Return path (empty for standard input), operation and lines of a command without pipes."""
     if not words or any(word and set(word) <= set("();<>|&") for word in words):
         return None
     name, rest = words[0], [word for word in words[1:] if word]

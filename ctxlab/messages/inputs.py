@@ -1,4 +1,4 @@
-"""What a caller hands over is copied as plain data, so that a later edit of it changes nothing here."""
+"""Copy messages from callers as plain data, so that later changes by the caller have no effect."""
 
 from __future__ import annotations
 
@@ -15,21 +15,47 @@ class SupportsModelDump(Protocol):
     """An object of a provider's library, such as ``response.choices[0].message``."""
 
     def model_dump(self, *, exclude_none: bool = False) -> dict[str, Any]:
-        """Its fields as plain data: that of pydantic."""
+        """Return the fields as plain data, as pydantic does.
+
+        Parameters
+        ----------
+        exclude_none : bool, optional
+            Leave out fields that are None.
+
+        Returns
+        -------
+        dict
+            The fields.
+        """
         ...
 
 
 MessageInput: TypeAlias = Message | Mapping[str, Any] | SupportsModelDump
-"""A message as a caller has it: OpenAI's chat shape, as a dict or as an object of its library."""
+"""A message from a caller: a ``Message``, or OpenAI's chat format as a dict or a library object."""
 
 
 def copy_message(message: MessageInput) -> Message | dict[str, Any]:
-    """The message, sharing nothing with the caller that could be edited.
+    """Return a copy of a message that shares no mutable data with the caller.
 
-    Raises ``ValueError`` for what is no message, and for one whose content holds calls or results as
-    Anthropic, Bedrock and others write them: a strategy that does not see its calls would part them
-    from their results.
+    Parameters
+    ----------
+    message : Message, mapping or SupportsModelDump
+        The message.
 
+    Returns
+    -------
+    Message or dict
+        A ``Message`` stays one; everything else becomes a dict.
+
+    Raises
+    ------
+    ValueError
+        If the input is no message, or if its content holds tool calls or tool results as parts, as
+        the APIs of Anthropic, Bedrock and others do. A strategy does not see such calls and would
+        separate them from their results.
+
+    Examples
+    --------
     >>> parts = [{"type": "text", "text": "Hi"}]
     >>> copy = copy_message({"role": "user", "content": parts})
     >>> parts[0]["cache_control"] = {"type": "ephemeral"}
@@ -45,17 +71,33 @@ def copy_message(message: MessageInput) -> Message | dict[str, Any]:
     else:
         copy = to_plain_data(message)
         if not isinstance(copy, dict):
-            raise ValueError(f"a message is an object, not {type(message).__name__}")
+            raise ValueError(f"a message must be an object, got {type(message).__name__}")
         content = copy.get("content")
     reject_tool_parts(content)
     return copy
 
 
 def to_plain_data(value: Any) -> Any:
-    """A copy of JSON data, objects with ``model_dump`` as their data; texts and numbers are shared."""
+    """Return a copy of JSON data in which objects with ``model_dump`` are replaced by their fields.
+
+    Parameters
+    ----------
+    value : Any
+        The data. Immutable values are not copied.
+
+    Returns
+    -------
+    Any
+        The copy.
+
+    Examples
+    --------
+    >>> to_plain_data({"role": "user", "content": [{"type": "text"}]})
+    {'role': 'user', 'content': [{'type': 'text'}]}
+    """
     if value is None or isinstance(value, (str, int, float)):
         return value
-    if isinstance(value, (dict, Mapping)):  # the first is quick to see
+    if isinstance(value, (dict, Mapping)):  # checking for dict first is faster
         return {key: to_plain_data(each) for key, each in value.items()}
     if isinstance(value, list):
         return [to_plain_data(each) for each in value]
@@ -66,7 +108,20 @@ def to_plain_data(value: Any) -> Any:
 
 
 def is_same_message(message: MessageInput, earlier: Message | dict[str, Any]) -> bool:
-    """Whether a message says what a copy of an earlier one does."""
+    """Return whether a message equals an earlier copy of a message.
+
+    Parameters
+    ----------
+    message : Message, mapping or SupportsModelDump
+        The message.
+    earlier : Message or dict
+        A message that ``copy_message`` returned.
+
+    Returns
+    -------
+    bool
+        True if both have the same data.
+    """
     return message == earlier or (
         not isinstance(message, Message) and to_plain_data(message) == earlier
     )

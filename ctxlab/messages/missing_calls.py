@@ -1,7 +1,7 @@
-"""Warn of a recording whose tool calls were probably not read.
+"""Warn about recordings whose tool calls were probably not read.
 
-A long conversation without a single call is usual for a chat and odd for an agent. Where parts of
-unknown types stand beside it, the calls are likely to be in them.
+A long conversation without any tool call is usual for a chat, but not for an agent. If the
+recording also contains content parts of unknown types, these parts probably hold the tool calls.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _SKIPPED_PREFIX = "block of type "
 
 
 def missing_calls_warning(recording: Recording) -> str | None:
-    """Return a warning where the calls of a recording were probably not read.
+    """Return a warning if the tool calls of a recording were probably not read.
 
     Parameters
     ----------
     recording : Recording
-        As a reader gave it.
+        The recording, as returned by a reader.
 
     Returns
     -------
     str or None
-        The warning, without the name of the recording. None where it holds a call, fewer than
-        10 answers, or no part of an unknown type.
+        The warning, without the name of the recording. None if the recording has a tool call, fewer
+        than 10 answers, or no content part of unknown type.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def missing_calls_warning(recording: Recording) -> str | None:
         kind = reason.removeprefix(_SKIPPED_PREFIX).partition(" (")[0].partition(",")[0]
         if reason.startswith(_SKIPPED_PREFIX) and not is_known_type(kind.removeprefix("redacted ")):
             unknown[kind] += count
-    # Those that a reader kept in the messages are counted there.
+    # Some readers keep unknown parts in the messages instead of skipping them.
     unknown = unknown or _count_unknown_types(recording)
     if not unknown:
         return None
@@ -58,7 +58,7 @@ def missing_calls_warning(recording: Recording) -> str | None:
 
 
 def _count_unknown_types(recording: Recording) -> Counter[str]:
-    """Return the unknown types of the parts that stand in the messages, with how many there are."""
+    """Return how often each unknown type of content part occurs in the messages."""
     parts = (
         part
         for message in recording.messages

@@ -1,4 +1,7 @@
-"""A message on the wire is read strictly in what matters and forgivingly in what recordings vary."""
+"""Convert messages from and to OpenAI's chat format.
+
+Keys that matter are checked strictly. Variations that occur in recordings are accepted.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,27 @@ _KNOWN_KEYS = frozenset(Message.__struct_fields__) | {"refusal", "function_call"
 
 
 def message_from_dict(data: Mapping[str, Any]) -> Message:
-    """Return the message that a dict in OpenAI's chat shape holds.
+    """Return the message that a dict in OpenAI's chat format describes.
 
-    ``developer`` is read as ``system`` and ``function`` as ``tool``; arguments that are an object
-    become JSON text; unknown keys go to ``extra``. Content parts of any type are taken as they are,
-    so that a live conversation goes on; readers of files and the live manager refuse what
-    ``reject_tool_parts`` refuses.
+    The role ``developer`` is read as ``system`` and ``function`` as ``tool``. Arguments given as an
+    object become JSON text. Unknown keys go to ``extra``. Content parts of any type are accepted,
+    so that a live conversation can continue. Readers of files and the live manager reject the parts
+    that ``reject_tool_parts`` rejects.
 
     Parameters
     ----------
-    data : Mapping[str, Any]
-        The message as a provider takes it or gives it.
+    data : mapping
+        The message as sent to or received from a provider.
 
     Returns
     -------
     Message
+        The message.
 
     Raises
     ------
     ValueError
-        Where a key is wrong; the text says which and why.
+        If a key has a wrong value; the message names the key.
 
     Examples
     --------
@@ -53,14 +57,14 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
     'hi'
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"a message is an object, not {type(data).__name__}")
+        raise ValueError(f"a message must be an object, got {type(data).__name__}")
     role = data.get("role")
     role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
         raise ValueError(f"role is {role!r}; expected one of {', '.join(ROLES)}")
     calls = data.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
-        raise ValueError(f"tool_calls is a list, not {type(calls).__name__}")
+        raise ValueError(f"tool_calls must be a list, got {type(calls).__name__}")
     extra = {k: v for k, v in data.items() if k not in _KNOWN_KEYS}
     if isinstance(data.get("extra"), Mapping):
         extra.update(data["extra"])
@@ -84,17 +88,50 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
 
 
 def message_from_row(row: Any) -> Message:
-    """A message as it was written to a file; ``ValueError`` says which key is wrong and why."""
+    """Return the message that a stored row describes; the inverse of ``row_from_message``.
+
+    Parameters
+    ----------
+    row : Any
+        The row, as read from a file.
+
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the row is no object or a key has a wrong value; the message names the key.
+
+    Examples
+    --------
+    >>> message_from_row({"role": "user", "content": "hi", "file": "a.py"}).file
+    'a.py'
+    """
     if not isinstance(row, dict) or not isinstance(row.get("extra"), dict):
         return message_from_dict(row)
-    # Taken apart, so that a key in "extra" is never taken for one of the message's own.
+    # Merge "extra" last, so that its keys are not read as keys of the message.
     message = message_from_dict({key: value for key, value in row.items() if key != "extra"})
     return message.replace(extra=message.extra | row["extra"])
 
 
 def row_from_message(message: Message) -> dict[str, Any]:
-    """All of a message, as a row of a file; ``message_from_row`` gives it again.
+    """Return all fields of a message as a row to store; the inverse of ``message_from_row``.
 
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        The row, as JSON data.
+
+    Examples
+    --------
     >>> row_from_message(Message("user", "hi", file="a.py"))
     {'role': 'user', 'content': 'hi', 'file': 'a.py'}
     """
@@ -102,7 +139,7 @@ def row_from_message(message: Message) -> dict[str, Any]:
     if message.reasoning:
         row["reasoning"] = message.reasoning
     if (usage := message.usage) is not None:
-        # The four that every provider gives, and the one that few do.
+        # Every provider reports the other four counts; few report reasoning.
         counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
         row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
     if message.time is not None and (isinstance(message.time, int) or math.isfinite(message.time)):
@@ -115,37 +152,59 @@ def row_from_message(message: Message) -> dict[str, Any]:
 
 
 def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:
-    """A message's content: text, parts, or nothing."""
+    """Return the content of a message as text, a tuple of parts, or None.
+
+    Parameters
+    ----------
+    content : Any
+        Text, a list of parts, or None. Texts in a list become text parts.
+
+    Returns
+    -------
+    str, tuple of dict or None
+        The content.
+
+    Raises
+    ------
+    ValueError
+        If the content has another type.
+
+    Examples
+    --------
+    >>> parse_content(["hi"])
+    ({'type': 'text', 'text': 'hi'},)
+    """
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):
         parts = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
         if all(isinstance(p, dict) for p in parts):
             return tuple(parts)
-    raise ValueError(f"content is text or a list of parts, not {type(content).__name__}")
+    raise ValueError(f"content must be text or a list of parts, got {type(content).__name__}")
 
 
 def reject_tool_parts(content: Any) -> None:
-    """Refuse content that holds calls or results of tools as parts.
+    """Raise ValueError if the content holds tool calls or tool results as parts.
 
-    Other APIs write them so. Read as a chat message, such a message would lose its calls: what
-    replays or manages it would part calls from results.
+    APIs other than OpenAI's chat API do so. A message with such parts would lose its tool calls if
+    it were read as a chat message, and a strategy could separate calls from their results.
 
     Parameters
     ----------
     content : Any
-        The content of a message: text, parts or nothing.
+        The content of a message: text, parts or None.
 
     Raises
     ------
     ValueError
-        Where a part is a call or a result in the shape of Anthropic, Bedrock or another API.
+        If a part is a tool call or a tool result in the format of Anthropic, Bedrock or another
+        API.
 
     Examples
     --------
     >>> reject_tool_parts([{"toolUse": {"toolUseId": "1", "name": "ls"}}])
     Traceback (most recent call last):
-    ValueError: Expected OpenAI's chat shape, got a block of type toolUse (Bedrock Converse messages); \
+    ValueError: expected OpenAI's chat format, got a block of type toolUse (Bedrock Converse messages); \
 give calls in tool_calls, and each result in a message of role tool
     """
     for part in content if isinstance(content, (list, tuple)) else ():
@@ -155,22 +214,43 @@ give calls in tool_calls, and each result in a message of role tool
         ):
             whose = f" ({api})" if (api := guess_api([kind])) else ""
             raise ValueError(
-                f"Expected OpenAI's chat shape, got a block of type {kind}{whose}; give calls in "
+                f"expected OpenAI's chat format, got a block of type {kind}{whose}; give calls in "
                 "tool_calls, and each result in a message of role tool"
             )
 
 
 def tool_call_from_dict(data: Any) -> ToolCall:
-    """A tool call, wrapped in ``function`` as OpenAI writes it or bare as others do."""
+    """Return the tool call that a dict describes, nested in ``function`` as in OpenAI's format or flat.
+
+    Parameters
+    ----------
+    data : ToolCall or mapping
+        The tool call. Arguments that are not text become JSON text.
+
+    Returns
+    -------
+    ToolCall
+        The tool call.
+
+    Raises
+    ------
+    ValueError
+        If the data is no object or has no name.
+
+    Examples
+    --------
+    >>> tool_call_from_dict({"id": "c1", "name": "ls", "arguments": {"path": "."}})
+    ToolCall(id='c1', name='ls', arguments='{"path":"."}')
+    """
     if isinstance(data, ToolCall):
         return data
     if not isinstance(data, Mapping):
-        raise ValueError(f"a tool call is an object, not {type(data).__name__}")
+        raise ValueError(f"a tool call must be an object, got {type(data).__name__}")
     function = data.get("function")
     body = function if isinstance(function, Mapping) else data
     name = body.get("name")
     if not isinstance(name, str):
-        raise ValueError(f"a tool call has a name, not {name!r}")
+        raise ValueError(f"the name of a tool call must be text, got {name!r}")
     arguments = body.get("arguments")
     if not isinstance(arguments, str):
         arguments = dump_json({} if arguments is None else arguments)
@@ -181,11 +261,11 @@ def _get_text(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise ValueError(f"{key} is text, not {type(value).__name__}")
+    raise ValueError(f"{key} must be text, got {type(value).__name__}")
 
 
 def _get_number(data: Mapping[str, Any], key: str) -> float | None:
     value = data.get(key)
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
-    raise ValueError(f"{key} is a number, not {type(value).__name__}")
+    raise ValueError(f"{key} must be a number, got {type(value).__name__}")

@@ -1,8 +1,8 @@
-"""A tool call says what it fetches: a file, a folder, what a search finds, what a command prints.
+"""Find out what a tool call fetches: a file, a folder, the matches of a search, the output of a command.
 
-Which call fetches what is data by name, for the agents that people run; behind it stands one rule for
-tools of one's own: a name that begins with a word of looking, such as ``get_order``, fetches what its
-arguments name. Nothing is executed or opened.
+A table lists the tools of common agents by name. For other tools one rule applies: a tool whose
+name begins with a verb such as ``get`` or ``find`` fetches what its arguments name. Nothing is
+executed or opened.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 
 class FetchTarget(NamedTuple):
-    """What a call fetches; two calls that fetch the same thing are equal here.
-
-    A file is its path, whichever part of it is read; a folder that is listed is a search. Of a search
-    it is what is looked for and where, of a command the command, white space apart. A lookup is a call
-    of any other tool that looks, with all of its arguments.
-    """
+    """Target of a tool call that fetches something; targets of the same thing are equal."""
 
     kind: _Kind
+    """``file``, ``search`` (listing a folder included), ``command``, or ``lookup`` for any other
+    tool"""
     key: str
+    """the path of a file, whichever lines are read; query and scope of a search; the command with
+    normalized white space; tool name and all arguments of a lookup"""
 
 
 _QUERY_KEYS = ("pattern", "query", "regex", "glob_pattern", "search_query", "url", "q")
@@ -52,11 +51,23 @@ _WHITESPACE = re.compile(r"\s+")
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
-    """What a tool call fetches; None where it fetches nothing, or that is not clear.
+    """Return what a tool call fetches.
 
-    A command that plainly reads one file (``cat F``) fetches the file; one that plainly writes one
-    fetches nothing.
+    A command that clearly reads one file (``cat F``) fetches the file. A command that clearly
+    writes one file fetches nothing.
 
+    Parameters
+    ----------
+    call : ToolCall
+        The tool call.
+
+    Returns
+    -------
+    FetchTarget or None
+        The target; None if the call fetches nothing, or if that is not clear.
+
+    Examples
+    --------
     >>> parse_fetch_target(ToolCall("c1", "Read", '{"file_path": "src/io.py", "offset": 9}'))
     FetchTarget(kind='file', key='src/io.py')
     >>> parse_fetch_target(ToolCall("c2", "bash", '{"command": "make  test"}'))

@@ -1,7 +1,7 @@
-"""A recorded conversation is frozen data in the shape of OpenAI's chat messages.
+"""Types of recorded conversations: immutable data in OpenAI's chat format.
 
-Everything else in ctxlab reads these types: formats make them, strategies replace them, metrics
-look at them. They hold what was recorded and nothing about how it is managed.
+The whole package uses these types: formats create them, strategies replace them, metrics read them.
+They hold what was recorded, and no state of the context management.
 """
 
 from __future__ import annotations
@@ -36,21 +36,35 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 
 CLEARED_RESULT_TEXT = "[Old tool result content cleared]"
-"""What stands in the place of a cleared result where a recording does not say."""
+"""Text in place of a cleared tool result, for recordings that do not record one."""
 
 ContentPart: TypeAlias = dict[str, Any]
-"""One part of a message's content as OpenAI writes it: ``{"type": "text" | "image_url" | …}``."""
+"""One part of a message's content in OpenAI's format: ``{"type": "text" | "image_url" | …}``."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """One call of a tool by the assistant; ``arguments`` is JSON text, as it is on the wire."""
+    """One tool call of the assistant."""
 
     id: str
+    "id that the tool result refers to"
     name: str
+    "name of the tool"
     arguments: str = "{}"
+    "arguments as JSON text, as sent by the provider"
 
     def argument_leaves(self) -> Iterator[tuple[str, Any]]:
-        """The leaf values of the arguments with their paths; the raw text where it is not JSON."""
+        """Iterate over the leaf values of the arguments with their paths.
+
+        Returns
+        -------
+        iterator of (str, Any)
+            Path and value of each leaf; one leaf with the raw text if the arguments are not JSON.
+
+        Examples
+        --------
+        >>> list(ToolCall("c1", "read", '{"path": "a.py", "lines": [1, 9]}').argument_leaves())
+        [('path', 'a.py'), ('lines[0]', 1), ('lines[1]', 9)]
+        """
         try:
             value = parse_json(self.arguments) if self.arguments else {}
         except ValueError:
@@ -58,22 +72,30 @@ class ToolCall(msgspec.Struct, frozen=True):
         return iter_leaves(value)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a provider takes it."""
+        """Return the tool call in OpenAI's format.
+
+        Returns
+        -------
+        dict
+            The tool call, as sent to a provider.
+        """
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the provider billed for the request that this message answers, in tokens."""
+    """Tokens that the provider billed for the request that a message answers."""
 
     input: int = 0
     "input tokens that were neither read from a cache nor written to one"
     cache_read: int = 0
+    "input tokens read from the prompt cache"
     cache_write: int = 0
+    "input tokens written to the prompt cache"
     output: int = 0
-    "output tokens, hidden reasoning included where the provider includes it"
+    "output tokens, including hidden reasoning if the provider includes it"
     reasoning: int = 0
-    "of them, those that were hidden reasoning, where the provider says so"
+    "output tokens that were hidden reasoning, if the provider reports them"
 
     @property
     def total_input(self) -> int:
@@ -82,33 +104,41 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message; immutable, so that its token count and its identity can be relied on.
+    """One message of a conversation.
 
+    Messages are immutable, so that token counts can be cached by identity.
+
+    Examples
+    --------
     >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
     >>> Message("assistant", tool_calls=(call,)).to_dict()["tool_calls"][0]["function"]["name"]
     'read'
     """
 
     role: Role
+    "author of the message"
     content: str | tuple[ContentPart, ...] | None = None
+    "text or content parts"
     tool_calls: tuple[ToolCall, ...] = ()
-    "calls that this assistant message makes"
+    "tool calls that this assistant message makes"
     tool_call_id: str | None = None
-    "the call that this tool result answers"
+    "id of the tool call that this tool result answers"
     name: str | None = None
-    "the tool that a result comes from, or the name of a speaker"
+    "name of the tool that returned a result, or name of a speaker"
     reasoning: str | None = None
-    "hidden reasoning as recorded; neither sent nor counted, since a chat request carries none"
+    """hidden reasoning as recorded; neither sent nor counted, because chat requests do not contain
+    it"""
     usage: Usage | None = None
+    "tokens billed for the request that this message answers"
     time: float | None = None
     "seconds since 1970"
     file: str | None = None
-    "the file that the user had open"
+    "file that the user had open"
     extra: dict[str, Any] = {}
-    "what a recording said beyond this; never sent"
+    "other data of the recording; never sent"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Message:
-        """Itself, for it cannot be changed, and what holds a copy may go by its identity."""
+        """Return the message itself: it is immutable, and copies may be looked up by identity."""
         return self
 
     def __hash__(self) -> int:
@@ -117,14 +147,20 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The text of the content; parts that are no text are left out."""
+        """The text of the content, without parts that are not text."""
         content = self.content
         if content is None or isinstance(content, str):
             return content or ""
         return "\n".join(str(p.get("text") or "") for p in content if p.get("type") == "text")
 
     def to_dict(self) -> dict[str, Any]:
-        """As a provider takes it: role, content, calls, and no bookkeeping of ours."""
+        """Return the message in OpenAI's chat format.
+
+        Returns
+        -------
+        dict
+            Role, content, tool calls, tool call id and name, as sent to a provider; nothing else.
+        """
         content: Any = list(self.content) if isinstance(self.content, tuple) else self.content
         wire: dict[str, Any] = {"role": self.role, "content": content}
         if self.tool_calls:
@@ -136,69 +172,102 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return wire
 
     def replace(self, **changes: Any) -> Message:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed.
+
+        Parameters
+        ----------
+        **changes : Any
+            Field names with their new values.
+
+        Returns
+        -------
+        Message
+            The copy.
+
+        Examples
+        --------
+        >>> Message("user", "hi").replace(content="bye").content
+        'bye'
+        """
         return msgspec.structs.replace(self, **changes)
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about the conversation with its answers, and where the evidence stands."""
+    """A question about a recording, with its answers and evidence."""
 
     id: str
+    "id of the probe, unique in its recording"
     question: str
+    "text of the question"
     answers: tuple[str, ...] = ()
-    "any of these is right"
+    "accepted answers; one of them is enough"
     evidence: tuple[int, ...] = ()
     "positions of the messages that hold the answer"
     position: int | None = None
-    "asked before this message; None: after the last"
+    "the question is asked before the message at this position; None: after the last message"
     category: str | None = None
+    "category of the question in its data set"
 
 
 class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the recording system itself compacted, and what it put in place of what it dropped."""
+    """A compaction by the recording system itself: where it happened and what it put in place."""
 
     position: int
-    "it happened before this message"
+    "the compaction happened before the message at this position"
     kind: Literal["summary", "clear"] = "summary"
+    "``summary``: a summary replaced messages; ``clear``: tool results were cleared"
     summary: str | None = None
+    "text of the summary"
     kept: tuple[int, ...] = ()
-    "positions before it that stayed as they were"
+    "positions of the earlier messages that stayed unchanged"
     cleared: tuple[str, ...] = ()
     "ids of the tool calls whose results were cleared (kind ``clear``)"
     trigger: str | None = None
+    "cause of the compaction as recorded, such as ``auto`` or ``manual``"
     tokens_before: int | None = None
+    "tokens of the context before the compaction, as recorded"
 
     @property
     def summary_message(self) -> Message | None:
-        """The summary as the message in which a model reads it; None where there is none."""
+        """The summary as the message that a model reads; None if there is no summary."""
         return Message("user", self.summary) if self.summary else None
 
 
 class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A conversation as it was recorded, whole.
+    """A complete recorded conversation.
 
+    Examples
+    --------
     >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello"))).request_positions
     (1,)
     """
 
     id: str
+    "id of the recording"
     messages: tuple[Message, ...]
+    "all messages, in order"
     tools: tuple[dict[str, Any], ...] = ()
-    "tool definitions in OpenAI's shape"
+    "tool definitions in OpenAI's format"
     model: str | None = None
+    "model that wrote the assistant's messages"
     probes: tuple[Probe, ...] = ()
+    "questions about the recording"
     compactions: tuple[Compaction, ...] = ()
+    "compactions by the recording system"
     cluster: str | None = None
-    "recordings that repeat one task share it; None: the recording stands for itself"
+    """shared by recordings that are not independent, such as trials of one task; None: the
+    recording is a cluster of its own"""
     meta: dict[str, Any] = {}
+    "other data of the source, such as scores or a task"
     format: str | None = None
+    "name of the format that the recording was read from"
     source: str | None = None
-    "the file that it was read from"
+    "file that the recording was read from"
     skipped: dict[str, int] = {}
-    "what the reader left out: reason → how many"
+    "number of items that the reader left out, by reason"
 
     def __repr__(self) -> str:
-        """One line: a whole conversation would flood a notebook.
+        """Return a one-line description; a whole conversation is too long for a notebook.
 
         >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello")), model="gpt-5")
         <Recording a: 2 messages, 1 request, gpt-5>
@@ -218,15 +287,28 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def request_positions(self) -> tuple[int, ...]:
-        """Positions of the assistant messages before each of which a model was called."""
+        """Positions of the assistant messages that a model wrote, one per request."""
         return find_request_positions(self.messages)
 
 
 def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Positions of the messages that a model wrote: the assistant's.
+    """Return the positions of the messages that a model wrote: the assistant messages.
 
-    A greeting, before which nobody had said anything, was written by none.
+    An assistant message before the first message of the user is a fixed greeting and does not
+    count.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        The conversation.
+
+    Returns
+    -------
+    tuple of int
+        The positions, ascending.
+
+    Examples
+    --------
     >>> said = [Message("assistant", "Hello!"), Message("user", "hi"), Message("assistant")]
     >>> find_request_positions(said)
     (2,)
@@ -241,33 +323,60 @@ def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def check_recordings(recordings: object) -> None:
-    """Refuses, where recordings belong, what is easily given in their place.
+    """Raise SpecError if an argument is not an iterable of recordings.
 
-    Raises ``SpecError`` that says what to write: for a path, for one recording, and for what cannot
-    be gone through. What an iterator will give is not looked at.
+    The items of an iterator are not checked.
 
+    Parameters
+    ----------
+    recordings : object
+        The argument to check.
+
+    Raises
+    ------
+    SpecError
+        If the argument is a path, a single recording, or not iterable, or if a list holds other
+        items; the message says what to pass instead.
+
+    Examples
+    --------
     >>> check_recordings("logs/")
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: recordings are wanted, not the path 'logs/': ctxlab.load('logs/') gives them
+    ctxlab.errors.SpecError: expected recordings, got the path 'logs/'; pass ctxlab.load('logs/')
     """
     if isinstance(recordings, Recording):
-        raise SpecError("recordings are wanted, and this is one of them: put it in a list")
+        raise SpecError("expected a list of recordings, got one Recording; pass [recording]")
     listed = recordings if isinstance(recordings, (list, tuple)) else None
     for each in (recordings,) if listed is None else listed:
         if isinstance(each, (str, PurePath)):
             path = str(each)
             raise SpecError(
-                f"recordings are wanted, not the path {path!r}: ctxlab.load({path!r}) gives them"
+                f"expected recordings, got the path {path!r}; pass ctxlab.load({path!r})"
             )
         if not isinstance(each, Iterable if listed is None else Recording):
             kind = type(each).__name__
-            raise SpecError(f"recordings are wanted, not {kind}: ctxlab.load gives them")
+            raise SpecError(f"expected recordings, got {kind}; read them with ctxlab.load")
 
 
 def message_text(message: Message) -> str:
-    """All text of a message that a model could read: content, tool names, argument values.
+    r"""Return all text of a message that a model can read: content, tool names and argument values.
 
-    Arguments are decoded, so that a path in them reads as it does in a tool's output.
+    Arguments are decoded, so that a path in them reads as in the output of a tool.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    str
+        The text; each part starts a new line.
+
+    Examples
+    --------
+    >>> message_text(Message("assistant", "Reading.", (ToolCall("c1", "read", '{"path": "a.py"}'),)))
+    'Reading.\nread\na.py'
     """
     if not message.tool_calls:
         return message.text

@@ -1,8 +1,7 @@
-"""A request is valid when a provider would accept it; each rule is a small named thing.
+"""Check whether a provider would accept a list of messages as a request.
 
-The rules are what OpenAI's and Anthropic's APIs answer with a 400 error. ``find_violations`` looks
-at plain messages and knows nothing of how they were made, so that it can judge every strategy
-alike.
+The rules are those that the APIs of OpenAI and Anthropic answer with a 400 error.
+``find_violations`` looks at plain messages only, so that it treats all strategies alike.
 """
 
 from __future__ import annotations
@@ -24,18 +23,23 @@ __all__ = [
 
 
 class Rule(NamedTuple):
-    """One thing that a provider insists on."""
+    """A rule that a provider enforces."""
 
     name: str
+    "name of the rule"
     providers: frozenset[str]
+    "providers that enforce the rule"
     meaning: str
+    "the rule as a sentence"
 
 
 class Violation(NamedTuple):
-    """A rule that a message breaks; ``position`` is the index of the message."""
+    """A broken rule and the message that breaks it."""
 
     rule: str
+    "name of the rule"
     position: int
+    "index of the message"
 
 
 _ALL_PROVIDERS = frozenset({"openai", "anthropic"})
@@ -56,24 +60,39 @@ RULES: dict[str, Rule] = {
         Rule(
             "empty_request",
             _ALL_PROVIDERS,
-            "a request holds a message that is not the system prompt",
+            "a request has a message besides the system prompt",
         ),
         Rule("empty_message", _ANTHROPIC, "a user or assistant message is not empty"),
-        Rule("late_system", _ANTHROPIC, "system messages stand before all others"),
+        Rule("late_system", _ANTHROPIC, "system messages come before all others"),
         Rule(
-            "starts_with_user", _ANTHROPIC, "the first message but the system prompt is the user's"
+            "starts_with_user",
+            _ANTHROPIC,
+            "the first message after the system prompt is a user message",
         ),
     )
 }
-"""By name. Which of them a request must keep depends on the model that it is sent to."""
+"""Rules by name. The model of a request decides which of them apply."""
 
 
 def find_violations(messages: Sequence[Message], provider: str | None = None) -> list[Violation]:
-    """Every rule that the messages break as one request, in order; empty where it is valid.
+    """Return all rules that the messages break as one request.
 
-    ``provider`` is ``"openai"`` or ``"anthropic"``; None applies the rules of both. A tool result
-    belongs to the message right before its block: ids that are used again later do not matter.
+    A tool result belongs to the message right before its block of results. Ids may be reused later.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        The request.
+    provider : {"openai", "anthropic"}, optional
+        Provider whose rules apply. None: the rules of both.
+
+    Returns
+    -------
+    list of Violation
+        The violations by position; empty if the request is valid.
+
+    Examples
+    --------
     >>> find_violations([Message("user", "hi"), Message("tool", "42", tool_call_id="c1")])
     [Violation(rule='orphaned_result', position=1)]
     """
@@ -84,7 +103,25 @@ def find_violations(messages: Sequence[Message], provider: str | None = None) ->
 
 
 def is_valid(messages: Sequence[Message], provider: str | None = None) -> bool:
-    """Whether a provider would accept the messages as one request."""
+    """Return whether a provider would accept the messages as one request.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        The request.
+    provider : {"openai", "anthropic"}, optional
+        Provider whose rules apply. None: the rules of both.
+
+    Returns
+    -------
+    bool
+        True if no rule is broken.
+
+    Examples
+    --------
+    >>> is_valid([Message("user", "hi")])
+    True
+    """
     return not find_violations(messages, provider)
 
 
@@ -122,21 +159,28 @@ def _iter_violations(messages: Sequence[Message]) -> Iterator[Violation]:
 
 
 class UnitTracker:
-    """Groups messages that only make sense together, as they arrive: a call with its results.
+    """Groups messages into units that must stay together: a tool call with its results.
 
-    ``starts[i]`` is where the unit of message ``i`` begins, so ``i`` is a safe place to cut when
-    ``starts[i] == i``. A result that answers no open call stands alone; messages that stand between a
-    call and its late result belong to the call's unit, so that no cut can part the two.
+    Messages are added one by one. ``starts[i]`` is the index at which the unit of message ``i``
+    begins, so a conversation can safely be cut before message ``i`` if ``starts[i] == i``. A result
+    that answers no open call is a unit of its own. Messages between a call and its late result
+    belong to the unit of the call, so that no cut can separate the two.
     """
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.calls_by_result: dict[int, ToolCall] = {}
-        "position of a tool result → the call that it answers"
+        "position of a tool result → the tool call that it answers"
         self._open_calls: dict[str, tuple[int, ToolCall]] = {}
 
     def add(self, message: Message) -> None:
-        """The next message of the conversation."""
+        """Add the next message of the conversation.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+        """
         starts, here = self.starts, len(self.starts)
         starts.append(here)
         if message.role == "tool":
@@ -145,11 +189,22 @@ class UnitTracker:
                 self.calls_by_result[here] = call
                 self._merge_into_unit(starts[place], here)
         elif message.tool_calls:
-            # An id that is used again means the newest call (tau-bench recycles ids).
+            # A reused id refers to the newest call (tau-bench reuses ids).
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
     def copy_prefix(self, length: int) -> UnitTracker:
-        """Those of the first messages, as they are known here; no call waits for a result there."""
+        """Return the units of the first messages, without open calls.
+
+        Parameters
+        ----------
+        length : int
+            Number of messages.
+
+        Returns
+        -------
+        UnitTracker
+            The copy.
+        """
         units = UnitTracker()
         units.starts = self.starts[:length]
         units.calls_by_result = {
@@ -165,10 +220,22 @@ class UnitTracker:
 
 
 def safe_cuts(messages: Sequence[Message]) -> list[int]:
-    """Places where a conversation can be cut without parting a call from its results.
+    """Return the indexes at which a conversation can be cut without separating a call from its results.
 
-    ``messages[cut:]`` for any of them holds no result whose call is before the cut.
+    For each of them ``messages[cut:]`` contains no result whose call is before the cut.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        The conversation.
+
+    Returns
+    -------
+    list of int
+        The indexes, ascending.
+
+    Examples
+    --------
     >>> safe_cuts([Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
     [0, 1, 2]
     """

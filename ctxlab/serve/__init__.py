@@ -1,1 +1,1 @@
-"""Servers: sessions over MCP and over HTTP."""
+"""Servers that provide sessions over MCP and HTTP."""

@@ -1,7 +1,7 @@
-"""A server answers whoever has its token, and nobody else.
+"""Token authentication and request limits of both servers.
 
-Both servers stand behind ``AuthMiddleware``: it looks at a request before the server does. What it
-refuses it answers with problem details (RFC 9457).
+Both servers run behind ``AuthMiddleware``, which checks each request first. Refusals are problem
+details (RFC 9457).
 """
 
 from __future__ import annotations
@@ -33,23 +33,37 @@ _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
-"""A server as ASGI has it."""
+"""An ASGI application."""
 
 _Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES = 1_000_000
-"""Bytes of a request's body at most, where nothing else is said."""
+"""Default maximum size of a request body, in bytes."""
 
 BODY_TIMEOUT = 30.0
-"""Seconds in which a body must have come, so that slow clients hold nothing for long."""
+"""Default time limit for receiving a body, in seconds, so that slow clients hold no resources."""
 
 ON_AUTHENTICATED_KEY = "ctxlab.authenticated"
-"""The key of an ASGI scope whose function ``AuthMiddleware`` calls once the token was right."""
+"""Key in the ASGI scope of a function that is called when a request has the right token."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name other than localhost is not looked up.
+    """Return True if only this machine can reach an address.
 
+    Names other than localhost are not resolved.
+
+    Parameters
+    ----------
+    host : str
+        IP address or host name.
+
+    Returns
+    -------
+    bool
+        True for a loopback address or localhost.
+
+    Examples
+    --------
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "", "db.local")]
     [True, True, True, False, False, False]
     """
@@ -60,12 +74,13 @@ def is_loopback(host: str) -> bool:
 
 
 def check_or_generate_token(token: str | None) -> str:
-    """Check a token, or make a random one where there is none.
+    """Check a token, or generate a random one.
 
     Parameters
     ----------
     token : str or None
-        What clients must send. None: 32 random bytes, as 43 characters that need no escaping in a URL.
+        Token that clients must send. None generates 32 random bytes, written as 43 characters that
+        need no escaping in a URL.
 
     Returns
     -------
@@ -75,7 +90,7 @@ def check_or_generate_token(token: str | None) -> str:
     Raises
     ------
     SpecError
-        If no header could carry the token: it is empty, or not all printable ASCII without spaces.
+        If a header cannot carry the token: it is empty, or not all printable ASCII without spaces.
 
     Examples
     --------
@@ -83,23 +98,41 @@ def check_or_generate_token(token: str | None) -> str:
     ('a-token', 43)
     >>> check_or_generate_token("")
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: Expected a token of printable ASCII without spaces, got an empty one; \
-leave it out for a random one
+    ctxlab.errors.SpecError: expected a token of printable ASCII without spaces, got an empty one; \
+leave it out to generate a random one
     """
     if token is None:
         return secrets.token_urlsafe(32)
     if not token or not all("!" <= letter <= "~" for letter in token):
         got = "one with other characters" if token else "an empty one"
         raise SpecError(
-            f"Expected a token of printable ASCII without spaces, got {got}; "
-            "leave it out for a random one"
+            f"expected a token of printable ASCII without spaces, got {got}; "
+            "leave it out to generate a random one"
         )
     return token
 
 
 def problem_details(status: int, detail: str) -> dict[str, Any]:
-    """What went wrong, as RFC 9457 has it.
+    """Build the problem details of an error, as defined by RFC 9457.
 
+    Parameters
+    ----------
+    status : int
+        HTTP status code.
+    detail : str
+        Explanation of the error.
+
+    Returns
+    -------
+    dict
+        JSON object with ``type``, ``title``, ``status`` and ``detail``.
+
+    References
+    ----------
+    RFC 9457, Problem Details for HTTP APIs.
+
+    Examples
+    --------
     >>> problem_details(401, "send a token")["title"]
     'Unauthorized'
     """
@@ -108,31 +141,35 @@ def problem_details(status: int, detail: str) -> dict[str, Any]:
 
 
 class AuthMiddleware:
-    """Lets a request through to ``app`` if it brings the token, is not too long and came in time.
+    """ASGI middleware that checks the token, size and duration of each request.
 
-    401: the token is missing or wrong (compared in constant time). 403: the request comes from a web
-    page of another site (``Origin``). 413: the body has more than ``max_body`` bytes, whether or not
-    its length was told. 408: it was not whole after ``body_timeout``. The server sees none of these,
-    nor what a client broke off.
+    Requests that fail a check are not passed to ``app``. They are answered with these statuses:
 
-    No ``Host`` is refused: a page that reaches the server under a name of its own (DNS rebinding) has no
-    token to send. ``Origin`` is looked at because the MCP specification asks for it.
+    - 401: the token is missing or wrong (compared in constant time)
+    - 403: the request comes from a web page of another site (``Origin``)
+    - 408: the body was not complete after ``body_timeout``
+    - 413: the body has more than ``max_body`` bytes, whether or not its length was declared
+
+    A request that the client aborts is dropped.
+
+    ``Host`` is not checked: a page that reaches the server under its own name (DNS rebinding) has
+    no token to send. ``Origin`` is checked because the MCP specification requires it.
 
     Parameters
     ----------
     app : ASGIApp
-        The server behind it.
-    token : str or None
-        What a request must bring as ``Authorization: Bearer TOKEN``. None: a random one.
-    max_body : int
-        Bytes of a body at most.
-    body_timeout : float
-        Seconds in which a body must have come.
+        Application to protect.
+    token : str, optional
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
+    max_body : int, default 1_000_000
+        Maximum size of a body in bytes.
+    body_timeout : float, default 30.0
+        Time limit for receiving a body, in seconds.
 
     Attributes
     ----------
     token : str
-        The token that is asked for.
+        Token that requests must send.
     """
 
     def __init__(
@@ -148,7 +185,7 @@ class AuthMiddleware:
         self.max_body = max_body
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """One request, as ASGI calls a server."""
+        """Handle one ASGI request."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -161,7 +198,7 @@ class AuthMiddleware:
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
-        too_long = (413, f"a request has at most {self.max_body:,} bytes")
+        too_long = (413, f"the body exceeds {self.max_body:,} bytes")
         if refusal is None and _declared_length(scope["headers"]) > self.max_body:
             refusal = too_long
         if refusal is None:
@@ -169,10 +206,10 @@ class AuthMiddleware:
                 async with asyncio.timeout(self.body_timeout):
                     body = await _read_body(receive, self.max_body)
             except TimeoutError:
-                refusal = 408, f"the request was not whole after {self.body_timeout:g} seconds"
+                refusal = 408, f"the request was incomplete after {self.body_timeout:g} seconds"
             else:
                 if body is not None and body[-1]["type"] == "http.disconnect":
-                    return  # nobody is there to be answered
+                    return  # the client is gone
                 if body is not None:
                     await self.app(scope, _prepend_received(body, receive), send)
                     return
@@ -180,7 +217,7 @@ class AuthMiddleware:
         await _send_problem(send, *refusal)
 
     def _check_headers(self, headers: _Headers) -> tuple[int, str] | None:
-        """Status and reason, where the headers are enough to say no."""
+        """Return the status and the reason of a refusal, or None if the headers are acceptable."""
         values_by_header: dict[bytes, list[bytes]] = {
             b"authorization": [],
             b"origin": [],
@@ -200,7 +237,7 @@ class AuthMiddleware:
         for value in values_by_header[b"origin"]:
             origin = _parse_hostname(value.decode("latin-1"))
             if not origin or not (is_loopback(origin) or origin in hosts):
-                return 403, "this server answers no pages of other sites"
+                return 403, "requests from web pages of other sites are not allowed"
         return None
 
 
@@ -212,13 +249,13 @@ def _parse_hostname(address: str) -> str:
 
 
 def _declared_length(headers: _Headers) -> int:
-    """The length that the body is said to have; 0 where nothing is said."""
+    """Return the declared length of the body; 0 if none is declared."""
     said = [value for name, value in headers if name == b"content-length" and value.isdigit()]
-    return max((int(value[:18]) for value in said), default=0)  # more digits are too many anyway
+    return max((int(value[:18]) for value in said), default=0)  # 18 digits exceed any limit
 
 
 async def _read_body(receive: _Receive, limit: int) -> list[MutableMapping[str, Any]] | None:
-    """The parts of a body, or what came instead of its end; None where it is too long."""
+    """Return the received parts of a body, up to its end or a disconnect; None if it is too long."""
     parts, length = [], 0
     while length <= limit:
         parts.append(part := await receive())
@@ -229,7 +266,7 @@ async def _read_body(receive: _Receive, limit: int) -> list[MutableMapping[str, 
 
 
 def _prepend_received(received: list[MutableMapping[str, Any]], receive: _Receive) -> _Receive:
-    """Gives what was received already, then goes on."""
+    """Return a receive function that first yields the parts that were received already."""
     waiting = iter(received)
 
     async def receive_next() -> MutableMapping[str, Any]:

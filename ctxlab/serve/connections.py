@@ -1,10 +1,10 @@
-"""Limits on connections that have not shown the server's token: how many, and for how long.
+"""Limits on the number and duration of connections without the server's token.
 
-uvicorn waits for the headers of a request without end, and takes connections until the process has no
-file descriptor left. Both are open to every account of the machine, before any token is asked for. Here
-a connection is *pending* until ``AuthMiddleware`` has found the right token on it, and again when
-the answer is complete. It may be pending for ``HEADER_TIMEOUT``. Where too many are, the oldest is
-closed, so that a client that sends its headers at once is always served.
+uvicorn waits for the headers of a request without a time limit, and accepts connections until the
+process runs out of file descriptors. Every account of the machine could exploit both without a
+token. Here a connection is *pending* until ``AuthMiddleware`` has found the right token on it, and
+again after each complete response. It may be pending for ``HEADER_TIMEOUT``. If too many are
+pending, the oldest one is closed, so that a client that sends its headers at once is always served.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ctxlab.serve.auth import ON_AUTHENTICATED_KEY, ASGIApp, problem_details
 __all__ = ["HEADER_TIMEOUT", "ConnectionLimits", "LimitedProtocol", "LogRateLimiter"]
 
 HEADER_TIMEOUT = 10.0
-"""Seconds in which the headers of a request must be whole, with the right token."""
+"""Time limit for complete request headers with the right token, in seconds."""
 
 _MAX_OPEN, _MAX_PENDING, _MAX_ACCEPT_BATCH = 1024, 128, 16
 
 
 class ConnectionLimits:
-    """The open connections of a server, and which of them are pending.
+    """Open and pending connections of a server.
 
     Parameters
     ----------
-    max_open : int
-        Connections at most.
-    max_pending : int
-        Pending connections at most.
-    pending_timeout : float
-        Seconds that a connection may be pending.
+    max_open : int, default 1024
+        Maximum number of connections.
+    max_pending : int, default 128
+        Maximum number of pending connections.
+    pending_timeout : float, default 10.0
+        Maximum time that a connection may be pending, in seconds.
     """
 
     def __init__(
@@ -53,11 +53,17 @@ class ConnectionLimits:
         )
         self.open: set[LimitedProtocol] = set()
         self.pending: dict[LimitedProtocol, asyncio.TimerHandle] = {}
-        "in the order in which they became pending, each with the timer that closes it"
+        "pending connections, oldest first, each with the timer that closes it"
 
     @classmethod
     def for_process(cls) -> ConnectionLimits:
-        """Limits that leave half of the process's file descriptors to the server itself."""
+        """Return limits that leave half of the process's file descriptors to the server itself.
+
+        Returns
+        -------
+        ConnectionLimits
+            The limits.
+        """
         try:
             from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
         except ImportError:  # Windows has no such limit
@@ -68,11 +74,17 @@ class ConnectionLimits:
 
     @property
     def accept_batch_size(self) -> int:
-        """Connections to accept at a time: those that are to be closed still hold descriptors."""
+        """Number of connections to accept at a time; even those to be closed hold file descriptors."""
         return max(1, min(_MAX_ACCEPT_BATCH, self.max_open // 8))
 
     def add(self, connection: LimitedProtocol) -> None:
-        """Count a new connection; close the one that has been pending longest if there are too many."""
+        """Count a new connection; if there are too many, close the one that has been pending longest.
+
+        Parameters
+        ----------
+        connection : LimitedProtocol
+            New connection.
+        """
         self.open.add(connection)
         self.mark_pending(connection)
         if len(self.pending) > self.max_pending or len(self.open) > self.max_open:
@@ -81,38 +93,58 @@ class ConnectionLimits:
             oldest.transport.abort()
 
     def mark_pending(self, connection: LimitedProtocol) -> None:
-        """Make a connection pending; one that is goes on with the time that it has left."""
+        """Start the time limit of a connection, unless it is pending already.
+
+        Parameters
+        ----------
+        connection : LimitedProtocol
+            Open connection.
+        """
         if connection not in self.pending:
             later = connection.loop.call_later
             self.pending[connection] = later(self.pending_timeout, connection.close_timed_out)
 
     def mark_authenticated(self, connection: LimitedProtocol) -> None:
-        """End the time of a pending connection: its request has the token."""
+        """Stop the time limit of a connection, since its request has the token.
+
+        Parameters
+        ----------
+        connection : LimitedProtocol
+            Open connection.
+        """
         if (timer := self.pending.pop(connection, None)) is not None:
             timer.cancel()
 
     def discard(self, connection: LimitedProtocol) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection.
+
+        Parameters
+        ----------
+        connection : LimitedProtocol
+            Closed connection.
+        """
         self.open.discard(connection)
         self.mark_authenticated(connection)
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 connection, with limits while it has not shown the token.
+    """HTTP/1.1 connection of uvicorn, limited while it has not sent the token.
 
     Parameters
     ----------
-    *args, **kwargs
-        As uvicorn calls its protocol.
+    *args : object
+        Positional arguments of uvicorn's protocol.
     limits : ConnectionLimits
-        Shared by all connections of a server.
+        Limits shared by all connections of a server.
+    **kwargs : object
+        Keyword arguments of uvicorn's protocol.
     """
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
         self._request_received = self._has_authenticated = False
-        "whether a request was whole, and whether one had the token"
+        "a complete request was received, and one had the token"
         self._wrapped_app: ASGIApp = self.app
         self.app = self._run_app
 
@@ -126,17 +158,29 @@ class LimitedProtocol(H11Protocol):
         self.limits.mark_authenticated(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection and start its time."""
+        """Count the connection and start its time limit.
+
+        Parameters
+        ----------
+        transport : asyncio.Transport
+            Transport of the connection.
+        """
         super().connection_made(transport)
         self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection.
+
+        Parameters
+        ----------
+        exc : Exception or None
+            Error that closed the connection.
+        """
         self.limits.discard(self)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, within the same limits."""
+        """Start the time limit of the next request."""
         if self in self.limits.open:
             self.limits.mark_pending(self)
         super().on_response_complete()
@@ -148,10 +192,10 @@ class LimitedProtocol(H11Protocol):
         if self._has_authenticated or not self.transport.get_write_buffer_size():
             self.transport.close()  # who has the token may still be reading the last answer
         else:
-            self.transport.abort()  # else who never reads would never be closed
+            self.transport.abort()  # a client that never reads would block a graceful close
 
     def _send_timeout_response(self) -> None:
-        why = f"the headers of the request were not whole after {self.limits.pending_timeout:g} seconds"
+        why = f"the headers were incomplete after {self.limits.pending_timeout:g} seconds"
         body = json.dumps(problem_details(408, why)).encode()
         head = (
             "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n"
@@ -161,15 +205,15 @@ class LimitedProtocol(H11Protocol):
 
 
 class LogRateLimiter:
-    """A log filter that lets the same complaint about connections through once a while.
+    """Log filter that passes each distinct warning about connections once per interval.
 
-    A client without a token can cause such complaints as often as it likes. Failures of the application
-    are no such complaints: they come with their traceback, every time.
+    A client without a token can cause such warnings as often as it likes. Errors of the
+    application, which have a traceback, always pass.
 
     Parameters
     ----------
-    interval : float
-        Seconds between two records that say the same.
+    interval : float, default 60.0
+        Minimum time between two equal records, in seconds.
 
     Examples
     --------
@@ -184,7 +228,7 @@ class LogRateLimiter:
         self._last_logged: dict[str, float] = {}
 
     def __call__(self, record: logging.LogRecord) -> bool:
-        """Whether a record is to be logged."""
+        """Return True if a record is to be logged."""
         text = str(record.msg).partition("\n")[0]
         if record.name == "asyncio" and text.startswith("socket."):
             record.msg, record.args, record.exc_info = text, (), None  # one line

@@ -1,4 +1,4 @@
-"""A server listens until it is told to stop, and says in one sentence why it cannot."""
+"""Run an ASGI application with uvicorn until it is told to stop."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ctxlab.serve.auth import ASGIApp, is_loopback
 __all__ = ["run_uvicorn", "server_url"]
 
 _SHUTDOWN_TIMEOUT = 2
-"""Seconds that open answers have to end in, once the server is told to stop."""
+"""Time limit for open responses after the server is told to stop, in seconds."""
 
 _LISTEN_BACKLOG = 128
-"""Connections that wait in the system until they are accepted."""
+"""Number of connections that wait in the operating system until they are accepted."""
 
 
 def run_uvicorn(
@@ -27,12 +27,28 @@ def run_uvicorn(
     *,
     on_listening: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serves ``app`` with uvicorn until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
+    """Serve an application with uvicorn until SIGINT or SIGTERM, then raise ``KeyboardInterrupt``.
 
-    Answers that are open then have two seconds to end; what is broken off is no error any more.
-    ``port`` 0 takes a free one; ``on_listening`` is told the address once connections are taken.
-    Connections without the token of ``app`` are limited, see ``ctxlab.serve.connections``. Raises
-    ``SpecError`` where the address cannot be had, ``DataMissing`` where uvicorn is not installed.
+    Open responses have two seconds to finish; later ones are cut off without an error in the log.
+    Connections without the token of ``app`` are limited, see ``ctxlab.serve.connections``.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        Application to serve.
+    host : str
+        Address to listen on.
+    port : int
+        Port to listen on; 0 chooses a free one.
+    on_listening : callable, optional
+        Function that is called with the URL when the server accepts connections.
+
+    Raises
+    ------
+    SpecError
+        If the server cannot listen on the address.
+    DataMissing
+        If uvicorn is not installed.
     """
     try:
         import uvicorn
@@ -43,13 +59,13 @@ def run_uvicorn(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            for each in sockets or ():  # asyncio queues as few as it accepts at a time
+            for each in sockets or ():  # asyncio sets the queue to the size of an accept batch
                 each.listen(_LISTEN_BACKLOG)
 
     limits = ConnectionLimits.for_process()
     config = uvicorn.Config(
         app,
-        # Others, which uvicorn would take where they are installed, have no such limits.
+        # uvicorn prefers other loops and protocols if installed; these have no such limits.
         loop="asyncio",
         http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
         ws="none",
@@ -77,8 +93,22 @@ def run_uvicorn(
 
 
 def server_url(host: str, port: int) -> str:
-    """Where a browser or client finds a server.
+    """Return the URL of a server.
 
+    Parameters
+    ----------
+    host : str
+        IP address or host name.
+    port : int
+        Port of the server.
+
+    Returns
+    -------
+    str
+        The URL, with brackets around an IPv6 address.
+
+    Examples
+    --------
     >>> server_url("::1", 9878), server_url("[::1]", 9878), server_url("0.0.0.0", 80)
     ('http://[::1]:9878', 'http://[::1]:9878', 'http://0.0.0.0:80')
     """
@@ -88,7 +118,7 @@ def server_url(host: str, port: int) -> str:
 
 def _bind_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
-        raise SpecError(f"port {port} is not between 0 and 65535")
+        raise SpecError(f"port must be between 0 and 65535, got {port}")
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:
@@ -96,4 +126,4 @@ def _bind_socket(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError, ValueError) as error:
         why = (getattr(error, "strerror", None) or "no such address").partition(" (while")[0]
         other = "another --port" if is_loopback(name) else "another --host or --port"
-        raise SpecError(f"cannot serve on {host}, port {port}: {why}; give {other}") from None
+        raise SpecError(f"cannot listen on {host}, port {port}: {why}; choose {other}") from None

@@ -1,6 +1,6 @@
-"""Sessions: stores of live conversations, their contents, titles and search.
+"""Stores of live sessions, with their table of contents, titles and search.
 
-Each name is loaded when it is first asked for: who only reads what a session is loads no store.
+Each name is loaded on first access.
 """
 
 import lazy_loader

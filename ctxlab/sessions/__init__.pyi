@@ -1,4 +1,4 @@
-"""What `ctxlab.sessions` offers; `__init__.py` loads each from here when it is first asked for."""
+"""Public names of ``ctxlab.sessions``; ``__init__.py`` loads each of them on first access."""
 
 from .background_summaries import BackgroundSummarizer as BackgroundSummarizer
 from .base import AgentPlan as AgentPlan

@@ -1,6 +1,10 @@
-"""Lines and titles are written in the background: no conversation waits for them or fails by them.
+"""Background thread that writes one-line turn summaries and titles of sessions.
 
-Source: seed design "Session Table of Contents and Interaction Summaries".
+A conversation neither waits for them nor fails because of them.
+
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries".
 """
 
 from __future__ import annotations
@@ -25,15 +29,15 @@ from ctxlab.sessions.titles import RECENT_TURNS, build_title_prompt, single_line
 __all__ = ["MAX_BACKLOG", "MAX_CONCURRENT_CALLS", "BackgroundSummarizer"]
 
 MAX_CONCURRENT_CALLS = 5
-"""Calls that are made at a time, by everything in this process that writes lines and titles."""
+"""Maximum number of concurrent model calls for summaries and titles in this process."""
 
 MAX_BACKLOG = 20
-"""Interactions that are gone back to at most when a turn is completed."""
+"""Maximum number of earlier interactions that are summarized when a turn ends."""
 
 _LOG = logging.getLogger("ctxlab.sessions")
 _CALL_SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
 _POLL_INTERVAL = 0.1
-_MAX_REPLY_TOKENS = 1_000  # tokens, of which a model may spend most on thinking
+_MAX_REPLY_TOKENS = 1_000  # generous, since a model may spend most of them on reasoning
 _CUT_OFF_REASONS = ("length", "content_filter")
 _MAX_PROMPT_CHARS, _MAX_RESPONSE_CHARS, _MAX_STEPS = 2_000, 2_000, 12
 _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
@@ -46,13 +50,13 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """A turn with a prompt, and what was done up to the next one."""
+    """A turn with a prompt and the steps up to the next prompt."""
 
     number: int
     turns: Sequence[Sequence[Message]]
-    "the first, and the last of those that followed"
+    "the first turn and the last ones that follow it"
     omitted_turns: int
-    "turns between them"
+    "number of turns left out between them"
 
     @property
     def prompt(self) -> str:
@@ -60,20 +64,33 @@ class _PromptedInteraction(NamedTuple):
 
 
 class BackgroundSummarizer:
-    """Writes the missing lines of a session and then its title, whenever a turn was completed.
+    """Write missing turn summaries and a session's title after each completed turn.
 
-    Only turns with a prompt are given to a model, with the steps that followed; each is asked about
-    once, and the line is kept in the store. An answer that is empty, longer than 100 characters or cut
-    off gives way to the extracted line, as does a failure, after which this program does not ask about
-    that turn again. Everything of that kind is logged (``ctxlab.sessions``), a warning the first time.
-    Sessions of a system are left alone, and so is a title that was given by hand. The client is asked
-    directly, so that a summary is no turn and asks for no summary. Without a model nothing is asked and
-    nothing kept: lines are extracted whenever they are shown, and the title follows the first line of a
-    prompt that begins another topic.
+    Only turns with a prompt are sent to a model, together with the steps that follow. Each turn is
+    sent once, and its summary is stored. If the reply is empty, longer than 100 characters or cut
+    off, the extracted line is stored instead. If the call fails, the extracted line is used and
+    this process does not try that turn again. Both are logged to ``ctxlab.sessions``: the first
+    problem of a kind as a warning, later ones as info.
 
-    The store must allow calls from several threads. A program that ends calls ``close``, or is left
-    by its threads, which are daemons: what is missing is made when the session goes on.
+    System sessions and titles that a user set are left alone. The client is called directly, so
+    that a summary does not become a turn. Without a model nothing is stored except the title: lines
+    are extracted when they are displayed, and the title changes to the first line of a prompt that
+    starts a new topic.
 
+    The worker threads are daemons. Call ``close`` to wait for them at exit; summaries that are
+    still missing are written when the session continues.
+
+    Parameters
+    ----------
+    store : SessionStore
+        Store of the sessions. It must allow calls from several threads.
+    client : Client, optional
+        Client that sends the requests. By default, a ``LiteLLMClient``.
+    model : str, optional
+        Model that writes summaries and titles. By default, no model is called.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from ctxlab.llm import ScriptedClient
     >>> from ctxlab.sessions import JsonlStore
@@ -93,7 +110,7 @@ class BackgroundSummarizer:
     ) -> None:
         self.store = store
         self.model = model
-        "None: nothing is asked"
+        "None: no model is called"
         self.client = client if client is not None or model is None else LiteLLMClient()
         self._condition = threading.Condition()
         self._pending: dict[str, bool] = {}
@@ -111,19 +128,43 @@ class BackgroundSummarizer:
         self.close(5.0 if kind is None else 0.0)
 
     def turn_completed(self, id: str) -> None:
-        """A turn of a session is over: what is missing is made in the background; returns at once."""
+        """Schedule the missing summaries and the title of a session, and return at once.
+
+        Call it when a turn has ended.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        """
         self._schedule(id, everything=False)
 
     def backfill(self, id: str) -> None:
-        """Lines for all turns that have none, however many, in the background.
+        """Schedule summaries for all turns of a session that have none, and return at once.
 
-        For a session that went on without a model or was migrated, whose turns nobody wrote lines for:
-        a turn that is completed goes back to ``MAX_BACKLOG`` of them alone.
+        Use it for a session that was migrated or that ran without a model. ``turn_completed`` goes
+        back ``MAX_BACKLOG`` interactions at most.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
         """
         self._schedule(id, everything=True)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until all is made, ``timeout`` seconds at most; whether it is."""
+        """Wait until all scheduled work is done.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Maximum time in seconds. By default, wait without limit.
+
+        Returns
+        -------
+        bool
+            True if all work is done, False after a timeout.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         with self._condition:
             while self._pending or self._in_progress:
@@ -132,11 +173,17 @@ class BackgroundSummarizer:
                 )
                 if left <= 0:
                     return False
-                self._condition.wait(left)  # in short pieces, so that Ctrl+C is heard everywhere
+                self._condition.wait(left)  # short waits, so that Ctrl+C works on all platforms
         return True
 
     def close(self, timeout: float = 5.0) -> None:
-        """Waits so many seconds for what is under way, and begins nothing more."""
+        """Wait for scheduled work, then accept no more.
+
+        Parameters
+        ----------
+        timeout : float, default 5.0
+            Maximum time to wait, in seconds.
+        """
         try:
             made = self.wait(timeout)
         finally:
@@ -145,9 +192,9 @@ class BackgroundSummarizer:
                 left = len(set(self._pending) | self._in_progress)
                 self._pending.clear()
         if not made:
-            _LOG.info("left without the summaries of %d sessions", left)
+            _LOG.info("closed before the summaries of %d sessions were written", left)
 
-    # --- in the background ---------------------------------------------------------------------
+    # --- worker threads ------------------------------------------------------------------------
 
     def _schedule(self, id: str, everything: bool) -> None:
         with self._condition:
@@ -161,7 +208,7 @@ class BackgroundSummarizer:
                 threading.Thread(
                     target=self._run_worker, name="ctxlab-summaries", daemon=True
                 ).start()
-            except RuntimeError as error:  # the program is ending, or has too many threads
+            except RuntimeError as error:  # the interpreter shuts down, or too many threads run
                 self._worker_count -= 1
                 self._log_failure("threads", f"no summary of session {id}: {error}")
 
@@ -177,10 +224,10 @@ class BackgroundSummarizer:
             try:
                 self._update_session(id, everything)
             except UnknownSession:
-                _LOG.debug("session %s was deleted before it had its summaries", id)
-            except Exception as error:  # whatever it is, the conversation goes on
+                _LOG.debug("session %s was deleted before it was summarized", id)
+            except Exception as error:  # no error here may interrupt the conversation
                 self._log_failure(
-                    type(error).__name__, f"session {id}: no summary was made: {error}"
+                    type(error).__name__, f"session {id}: no summary was written: {error}"
                 )
             finally:
                 with self._condition:
@@ -209,7 +256,7 @@ class BackgroundSummarizer:
             self._write_title(id)
 
     def _missing_interactions(self, id: str, everything: bool) -> Iterator[_PromptedInteraction]:
-        """The interactions without a line, the newest first."""
+        """Yield the interactions without a summary, newest first."""
         lines, tried = self.store.turn_summaries(id), self._extracted_summaries.setdefault(id, {})
         known = 0
         for each in self._iter_newest_first(id):
@@ -220,12 +267,12 @@ class BackgroundSummarizer:
                 return
 
     def _iter_newest_first(self, id: str) -> Iterator[_PromptedInteraction]:
-        """The interactions that are over; of a long run no more is held than is shown to a model."""
+        """Yield completed interactions, newest first; of a long run, hold only what a model is shown."""
         later, left_out, over = list[Sequence[Message]](), 0, True
         newest = self.store.count_turns(id)
         for number in range(newest, 0, -1):
             messages = self.store.read_turn(id, number)[1]
-            if number == newest:  # which may be going on while those before it are seen to
+            if number == newest:  # the newest turn may still be in progress
                 over = any(m.role == "assistant" and not m.tool_calls for m in messages[-1:])
             if any(m.role == "user" for m in messages):
                 if over:
@@ -237,7 +284,7 @@ class BackgroundSummarizer:
                 left_out += 1
 
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
-        """The line to be kept; None where the model is to be asked again another time."""
+        """Return the summary to store, or None if the model call failed."""
         plain = headline(each.turns[0])
         said = self._ask_model(
             _SUMMARY_PROMPT, _format_interaction(each), f"turn {each.number} of session {id}"
@@ -249,7 +296,9 @@ class BackgroundSummarizer:
         if line and len(line) <= MAX_HEADLINE_CHARS:
             return line
         what = f"{len(line)} characters long" if line else "empty or cut off"
-        self._log_failure("line", f"turn {each.number} of session {id}: the model's line is {what}")
+        self._log_failure(
+            "line", f"turn {each.number} of session {id}: the model's summary is {what}"
+        )
         return plain
 
     def _write_title(self, id: str) -> None:
@@ -265,9 +314,9 @@ class BackgroundSummarizer:
         title = _strip_quotes(said)
         if not title or len(title) > MAX_TITLE_LENGTH:
             what = f"{len(title)} characters long" if title else "empty or cut off"
-            self._log_failure("title", f"session {id} keeps its title: the model's is {what}")
+            self._log_failure("title", f"session {id} keeps its title: the model's title is {what}")
         elif _is_same_title(title, session.title) or self.store.get(id).title != session.title:
-            pass  # in the second case it was given another one meanwhile
+            pass  # unchanged, or retitled by someone else in the meantime
         else:
             self.store.retitle(id, title, max(lines))
 
@@ -289,7 +338,7 @@ class BackgroundSummarizer:
                 self.store.retitle(session.id, title, newest.number)
 
     def _ask_model(self, rules: str | None, text: str, about: str) -> str | None:
-        """What the model says; None where it says nothing, and where nobody waits for it."""
+        """Return the reply: empty if it was cut off, None if the call failed or the object is closed."""
         assert self.client is not None
         assert self.model is not None
         asked = [Message("system", rules)] if rules else []
@@ -303,7 +352,7 @@ class BackgroundSummarizer:
             reply = self.client.complete(request)
             return "" if reply.finish in _CUT_OFF_REASONS else reply.text
         except ModelError as error:
-            self._log_failure(type(error).__name__, f"{about} was not summarised: {error}")
+            self._log_failure(type(error).__name__, f"{about} was not summarized: {error}")
             return None
         finally:
             _CALL_SLOTS.release()
@@ -316,7 +365,7 @@ class BackgroundSummarizer:
 
 
 def _format_interaction(each: _PromptedInteraction) -> str:
-    """An interaction as a model reads it: the prompt, what was called, and what was answered last."""
+    """Format an interaction for a model: the prompt, the tool calls and the last reply."""
     said = [m.text for turn in each.turns for m in turn if m.role == "assistant" and m.text.strip()]
     parts = [f"User: {_clip_middle(each.prompt, _MAX_PROMPT_CHARS)}"]
     steps = [headline([m]) for turn in each.turns for m in turn if m.tool_calls]
@@ -331,13 +380,13 @@ def _format_interaction(each: _PromptedInteraction) -> str:
 
 
 def _clip_middle(text: str, limit: int) -> str:
-    """A text without its middle where it is long: people ask first or last, and answer last."""
+    """Cut the middle of a long text: its start and its end usually matter most."""
     text = text.strip()
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
 def _strip_quotes(text: str) -> str:
-    """What a model said as one line, without the quotes and marks that some put around it."""
+    """Return a model's reply on one line, without surrounding quotes or markup."""
     line = single_line(text, max_chars=10 * MAX_HEADLINE_CHARS)
     for around in ('"', "“”", "'", "`", "**"):
         inside = line.strip(around).strip()
@@ -348,7 +397,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def _is_titled_by_hand(session: Session) -> bool:
-    """Whether somebody gave the session its title, who knows best."""
+    """Return True if a user set the session's title."""
     return bool(session.titles) and session.titles[0].turn == 0
 
 
@@ -357,7 +406,7 @@ def _is_same_title(one: str, other: str) -> bool:
 
 
 def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
-    """Whether a prompt speaks of something else than the title and the prompts before it."""
+    """Return True if a prompt shares few words with the title and the prompts before it."""
     words = [word for word in query_words(prompt) if len(word) >= _MIN_TOPIC_WORD_CHARS]
     known = set().union(*map(query_words, before))
     repeated = sum(word in known for word in words)

@@ -1,7 +1,7 @@
-"""A session is a conversation that goes on: a library lets it be read, a store keeps it.
+"""Protocols for reading and storing sessions, and the types that they share.
 
-Whatever shows, searches or serves sessions is written against ``SessionLibrary``, so that it works
-on both stores and on imported logs; whatever a live agent writes goes through ``SessionStore``.
+Code that lists, searches or serves sessions uses ``SessionLibrary``, so that it works with both
+stores and with imported logs. A live agent writes through ``SessionStore``.
 """
 
 from __future__ import annotations
@@ -31,66 +31,78 @@ SessionStatus: TypeAlias = Literal["active", "closed", "archived"]
 STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 MAX_TITLE_LENGTH = 60
-"""Characters of a title at most."""
+"""Maximum number of characters of a title."""
 
 MAX_TITLES = 20
-"""Entries of a title history at most."""
+"""Maximum number of entries of a title history."""
 
 
 @dataclass(frozen=True)
 class TitleChange:
-    """A title that a session had, and which turn it came with."""
+    """One entry of a session's title history."""
 
     title: str
+    "the title"
     changed_at: float
-    "seconds since 1970"
+    "time of the change, in seconds since 1970"
     turn: int = 0
-    "the turn that it came with; 0: it was given by hand"
+    "turn that the title comes from; 0 if a user set it"
     interaction_id: str = ""
-    "of that turn, to jump there"
+    "id of that turn's interaction, as a link target; empty if ``turn`` is 0"
 
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """What an agent set out to do, step by step, and where it stands."""
+    """Steps that an agent planned, and its progress."""
 
     steps: tuple[str, ...] = ()
+    "the steps, in order"
     current: int | None = None
     "index of the current step"
     awaiting_continuation: bool = False
+    "the plan waits to be continued"
     paused: bool = False
+    "the plan is paused"
 
 
 @dataclass(frozen=True, repr=False)
 class Session:
-    """What is known of a session without reading its messages.
+    """Description of a session, without its messages.
 
+    Examples
+    --------
     >>> Session("3f2a", "Fix the parser", messages=12)
     <Session 3f2a: Fix the parser, 12 messages, active>
     """
 
     id: str
+    "session id"
     title: str = ""
+    "the current title; empty if none is set"
     model: str | None = None
+    "name of the model"
     status: SessionStatus = "active"
+    "``active``, ``closed`` or ``archived``"
     created: float = 0.0
-    "seconds since 1970"
+    "time of creation, in seconds since 1970"
     updated: float = 0.0
+    "time of the last change, in seconds since 1970"
     messages: int = 0
-    "how many are stored"
+    "number of stored messages"
     agent: str | None = None
-    "name of the agent that it belongs to"
+    "name of the agent that the session belongs to"
     file: str | None = None
-    "the file that it is about, where sessions are routed by file"
+    "file that the session is about, if sessions are routed by file"
     strategy: str | None = None
-    "the context strategy, as text"
+    "context strategy, as text"
     system: bool = False
-    "made by a system for itself: it gets no summaries and no titles"
+    "the session was created by a program for itself; it gets no summaries and no titles"
     titles: tuple[TitleChange, ...] = ()
-    "newest first, at most ``MAX_TITLES``"
+    "title history, newest first, at most ``MAX_TITLES`` entries"
     tools: tuple[dict[str, Any], ...] = ()
-    "tool definitions in OpenAI's shape"
+    "tool definitions in OpenAI's format"
     meta: dict[str, Any] = field(default_factory=dict)
+    "further JSON values"
 
     def __repr__(self) -> str:
         said = f"{self.title or '(no title)'}, {pluralize(self.messages, 'message')}"
@@ -99,34 +111,42 @@ class Session:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What a session goes on from: a bounded part of it, whatever its length."""
+    """Bounded part of a session from which it is resumed."""
 
     summary: str = ""
-    "of what stands before ``recent``; written by the engine"
+    "summary of the messages before ``recent``"
     recent: tuple[Message, ...] = ()
-    "the newest messages, within the store's caps; every call is answered and no result is orphaned"
+    "newest messages within the store's caps; every tool call has its result and vice versa"
     plan: AgentPlan | None = None
+    "the saved plan"
 
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A message that a search found."""
+    """Message that a search found."""
 
     session_id: str
+    "id of the message's session"
     turn: int
+    "turn number, from 1"
     position: int
-    "of the message in its session, from 0"
+    "position of the message in its session, from 0"
     role: str
+    "role of the message"
     snippet: str
-    "the words around what was found, at most 200 characters on one line"
+    "text around the first match: one line of at most 200 characters"
     score: float = 0.0
-    "higher is better; of one search only"
+    "higher is better; comparable within one search only"
     time: float | None = None
+    "time of the message, in seconds since 1970"
 
 
 @runtime_checkable
 class SessionLibrary(Protocol):
-    """Sessions that can be read. Every ``id`` that is not there raises ``UnknownSession``."""
+    """Read access to sessions.
+
+    Methods that take an ``id`` raise ``UnknownSession`` if no session has it.
+    """
 
     def sessions(
         self,
@@ -137,57 +157,193 @@ class SessionLibrary(Protocol):
         status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
-        """The sessions, the one that was updated last first.
+        """Return the sessions, most recently updated first.
 
-        ``query``: words in the title, in any case. ``since`` and ``before``: of ``updated``, seconds
-        since 1970. Archived ones are left out unless ``status`` asks for them.
+        Parameters
+        ----------
+        query : str, optional
+            Words that the title must contain, in any case.
+        since : float, optional
+            Keep sessions that were updated at this time or later, in seconds since 1970.
+        before : float, optional
+            Keep sessions that were updated at this time or earlier, in seconds since 1970.
+        status : {'active', 'closed', 'archived'}, optional
+            Keep sessions with this status. By default, archived sessions are left out.
+        agent : str, optional
+            Keep sessions of this agent.
+
+        Returns
+        -------
+        list of Session
+            The sessions, most recently updated first.
         """
         ...
 
     def get(self, id: str) -> Session:
-        """One of them."""
+        """Return one session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Session
+            The session without its messages.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """The messages at positions ``[start, stop)``, one after the other from the disk."""
+        """Yield the messages at positions ``[start, stop)``, reading them from disk one by one.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        start : int, default 0
+            Position of the first message.
+        stop : int, optional
+            Position after the last message. By default, read to the end.
+
+        Yields
+        ------
+        Message
+            The next message.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """The position of a turn's first message, and its messages; none where there is no such turn.
+        """Return the messages of a turn and the position of the first one.
 
-        Turns count from 1, see ``ctxlab.context.turns``. The price is that of the turn, not of the
-        session.
+        The cost depends on the length of the turn, not on that of the session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Turn number, from 1; see ``ctxlab.context.turns``.
+
+        Returns
+        -------
+        position : int
+            Position of the turn's first message. If the turn does not exist, the number of
+            messages.
+        messages : tuple of Message
+            The turn's messages. Empty if the turn does not exist.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
         """
         ...
 
     def count_turns(self, id: str) -> int:
-        """How many turns there are."""
+        """Return the number of turns of a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        int
+            Number of turns.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def turn_summaries(self, id: str) -> dict[int, str]:
-        """The one-line summaries that were written and kept, by the number of their turn."""
+        """Return the stored one-line summaries of a session's turns.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        dict of int to str
+            One-line summary by turn number.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[SearchHit]:
-        """Messages that hold all the words of a query, the best first; of one session or of all.
+        """Return the messages that contain all words of a query, best first.
 
-        A query is words and nothing else: what would be syntax elsewhere is a word or is nothing.
-        Archived sessions and sessions of a system are searched only where ``id`` names them.
+        Parameters
+        ----------
+        query : str
+            Words to find. Other characters separate words; there is no query syntax.
+        id : str, optional
+            Session to search. By default, search all sessions except archived and system sessions.
+        limit : int, default 20
+            Maximum number of hits.
+        offset : int, default 0
+            Number of hits to skip.
+
+        Returns
+        -------
+        list of SearchHit
+            The hits, best first.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has the id that was given.
         """
         ...
 
     def recording(self, id: str) -> Recording:
-        """All of a session, as the lab replays it."""
+        """Return a whole session as a recording, for replay.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Recording
+            The session as ``ctxlab.load`` reads it.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
 
 @runtime_checkable
 class SessionStore(SessionLibrary, Protocol):
-    """Sessions that can be written, by several processes at once.
+    """Read and write access to sessions, safe for several processes at once.
 
-    What a method has returned from is on disk: no kill of the process loses it.
+    When a method returns, its changes are on disk: killing the process does not lose them.
     """
 
     def create(
@@ -203,41 +359,193 @@ class SessionStore(SessionLibrary, Protocol):
         tools: tuple[dict[str, Any], ...] = (),
         meta: dict[str, Any] | None = None,
     ) -> Session:
-        """A new session, active; ``id`` None: a new UUID. Raises ``SessionError`` for a taken one."""
+        """Create a session and make it active.
+
+        Parameters
+        ----------
+        id : str, optional
+            Session id. By default, a new UUID.
+        title : str, default ''
+            Title. If empty, the first user message sets it.
+        model : str, optional
+            Name of the model.
+        agent : str, optional
+            Name of the agent that the session belongs to.
+        file : str, optional
+            File that the session is about.
+        strategy : str, optional
+            Context strategy, as text.
+        system : bool, default False
+            Create a system session, which gets no summaries and no titles.
+        tools : tuple of dict, optional
+            Tool definitions in OpenAI's format.
+        meta : dict, optional
+            Further JSON values to store with the session.
+
+        Returns
+        -------
+        Session
+            The new session, with status ``active``.
+
+        Raises
+        ------
+        SessionError
+            If the id is invalid or taken, or if a value cannot be stored as JSON.
+        """
         ...
 
     def open(self, id: str) -> ResumeState:
-        """What a session is resumed from; it is active from now on, whatever it was."""
+        """Make a session active and return the state to resume it from.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        ResumeState
+            The summary, the newest messages and the plan.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """Adds messages, all or none of them and nothing between them; the position of the first.
+        """Add messages to the end of a session, as one atomic write.
 
-        ``expected_position``: what that is to be; ``SessionConflict`` where it is another, and
-        nothing is added. The first user message gives the session its title, where it has none.
+        Either all messages are added, next to each other, or none. If the session has no title, the
+        first user message sets it.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        *messages : Message
+            Messages to add.
+        expected_position : int, optional
+            Position that the first message must get. By default, any position.
+
+        Returns
+        -------
+        int
+            Position of the first new message.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SessionConflict
+            If the next position is not ``expected_position``. Nothing is added then.
         """
         ...
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """A turn is over: what a resume begins with is brought up to date, ``plan`` replaced."""
+        """Update the stored resume state at the end of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        plan : AgentPlan, optional
+            Plan that replaces the stored one. By default, the stored plan is removed.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """Another title, which goes on top of the history of titles; no message is rewritten."""
+        """Set the title of a session and add it to the title history.
+
+        No message is rewritten.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        title : str
+            New title.
+        turn : int, default 0
+            Turn that the title comes from; 0 if a user set the title.
+
+        Returns
+        -------
+        Session
+            The session with its new title.
+
+        Raises
+        ------
+        SessionError
+            If the title is empty.
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
-        """Closes, archives, or makes active again."""
+        """Close, archive or reactivate a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        status : {'active', 'closed', 'archived'}
+            New status.
+
+        Returns
+        -------
+        Session
+            The session with its new status.
+
+        Raises
+        ------
+        UnknownName
+            If the status does not exist.
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        """Keeps the one-line summary of a turn."""
+        """Store the one-line summary of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turn : int
+            Turn number, from 1.
+        summary : str
+            One-line summary.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def delete(self, id: str) -> None:
-        """Removes a session and everything of it."""
+        """Delete a session with all its data.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         ...
 
     def close(self) -> None:
-        """Lets go of files; a store that was closed opens them again when it is used."""
+        """Close all open files; the store reopens them on the next use."""
         ...

@@ -1,7 +1,11 @@
-"""The file that a user has open decides which session a message belongs to.
+"""Choose the session of a message by the file that the user has open.
 
-Source: seed design "Hybrid Session Management": sessions are keyed by file, and by None where no file
-is open; going back to a file goes on with its session.
+Sessions are keyed by file, and by None if no file is open. Returning to a file continues its
+session.
+
+References
+----------
+Seed design "Hybrid Session Management".
 """
 
 from __future__ import annotations
@@ -15,20 +19,26 @@ from ctxlab.sessions.base import Session, SessionStore
 __all__ = ["FileRouter"]
 
 _ROUTED_KEY = "routed"
-"what stands in the meta of a session that was made here"
+"key in the ``meta`` of sessions that a router created"
 _MAX_CACHED_FILES = 256
-"files whose session is known without a look through the store"
+"maximum number of files whose session id is cached"
 
 
 class FileRouter:
-    """Finds the session of a file in a store, or makes one; safe to be used by several threads.
+    """Find the session of a file in a store, or create one. Safe for use by several threads.
 
-    Nothing is kept here that the store does not have, so another process, or the same one after a
-    restart, finds the same sessions. Of several sessions of a file the one that was updated last is
-    taken. Closed ones are resumed; archived ones are left alone, and so are those of a system. Where
-    no file is open only sessions that a router made are taken: any other has no file either.
+    All state is in the store, so another process, or the same one after a restart, finds the same
+    sessions. If a file has several sessions, the most recently updated one is chosen. Closed
+    sessions are resumed. Archived sessions and system sessions are ignored. If no file is open,
+    only sessions that a router created are chosen, since other sessions have no file either.
 
-    In a store with one active session a workspace, going to another file closes the session before.
+    In a store that allows one active session, switching to another file closes the previous
+    session.
+
+    Parameters
+    ----------
+    store : SessionStore
+        Store of the sessions.
     """
 
     def __init__(self, store: SessionStore) -> None:
@@ -37,10 +47,20 @@ class FileRouter:
         self._session_ids: dict[str | None, str] = {}
 
     def route(self, file: str | None, create: Callable[..., Session] | None = None) -> Session:
-        """The session of a file, active.
+        """Return the session of a file and make it active; create it if there is none.
 
-        ``create`` makes a new one, as ``SessionStore.create`` does where it is None; it is told ``file``
-        and ``meta``, and not called where there is one.
+        Parameters
+        ----------
+        file : str or None
+            The open file; None or empty if no file is open.
+        create : callable, optional
+            Function that creates a session from the keywords ``file`` and ``meta``. It is called
+            only if there is no session yet. By default, ``SessionStore.create``.
+
+        Returns
+        -------
+        Session
+            The active session of the file.
         """
         file = file or None
         with self._lock:
@@ -57,7 +77,18 @@ class FileRouter:
         return session
 
     def find(self, file: str | None) -> Session | None:
-        """The session of a file as it is; None where there is none yet."""
+        """Return the session of a file without changing it.
+
+        Parameters
+        ----------
+        file : str or None
+            The open file; None or empty if no file is open.
+
+        Returns
+        -------
+        Session or None
+            The session; None if there is none yet.
+        """
         file = file or None
         try:
             known = self.store.get(self._session_ids[file])

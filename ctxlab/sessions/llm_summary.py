@@ -1,4 +1,4 @@
-"""A model may write the rolling summary of a session; where it fails, the engine writes it."""
+"""Rolling summary of a session, written by a model with extraction as fallback."""
 
 from __future__ import annotations
 
@@ -16,13 +16,26 @@ from ctxlab.tokens.models import find_model
 
 __all__ = ["llm_summary_writer"]
 
-_CHARS_PER_TOKEN = 4  # a token of English prose
+_CHARS_PER_TOKEN = 4  # typical of English prose
 
 
 def llm_summary_writer(client: Client, model: str) -> SummaryWriter:
-    """Extends a summary by asking a model; what it fails to write is extracted from the messages.
+    """Return a function that extends a summary by asking a model.
 
-    Whoever calls it waits for the model. It raises nothing where the model cannot be asked.
+    The function waits for the model. If the model call fails, it extracts the summary from the
+    messages instead and raises nothing.
+
+    Parameters
+    ----------
+    client : Client
+        Client that sends the requests.
+    model : str
+        Model that writes the summary.
+
+    Returns
+    -------
+    SummaryWriter
+        Function for ``ResumeWindow``.
     """
     lenient = FaultTolerantClient(client)
 

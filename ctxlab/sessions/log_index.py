@@ -1,4 +1,4 @@
-"""Files of logs are recognised once, read again when they changed, and kept in memory within a bound."""
+"""Index of log files: detect formats, reread changed files and cache recordings within a bound."""
 
 from __future__ import annotations
 
@@ -18,69 +18,89 @@ from ctxlab.messages.types import Recording
 __all__ = ["MAX_CACHED_BYTES", "FileStamp", "LogFile", "LogIndex"]
 
 MAX_CACHED_BYTES = 1 << 26
-"""Bytes of files whose recordings are kept in memory; those of a larger file never are."""
+"""Total size in bytes of the files whose recordings are cached; larger files are never cached."""
 
 FileStamp: TypeAlias = tuple[int, int]
-"""When a file was changed, in nanoseconds, and its bytes; zeros for an address."""
+"""Modification time in nanoseconds and size in bytes; zeros for a URL."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file that holds recordings, or several that are read together."""
+    """File with recordings, or a group of files that are read together."""
 
     places: tuple[PathOrUrl, ...]
+    "paths or URLs of the files"
     id_prefix: str
-    "what the ids of its recordings begin with"
+    "prefix of the ids of its recordings"
     format: Format
+    "format that reads the files"
     stamps: tuple[FileStamp, ...]
+    "modification time and size of each file"
 
     @property
     def key(self) -> str:
-        """Which file it is, whatever stands in it."""
+        """Identifier of the file, independent of its content."""
         return str(self.places[0])
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Total size in bytes."""
         return sum(size for _, size in self.stamps)
 
     @property
     def modified(self) -> float:
-        """When, in seconds since 1970; 0 where nobody knows."""
+        """Time of the last modification in seconds since 1970; 0 if unknown."""
         return max(nanoseconds for nanoseconds, _ in self.stamps) / 1e9
 
     @property
     def is_stale(self) -> bool:
-        """Whether it has changed or gone since it was looked at."""
+        """True if the file has changed or disappeared since it was scanned."""
         return tuple(map(_file_stamp, self.places)) != self.stamps
 
 
 class _RecognizedFile(NamedTuple):
-    """What was found in the head of a file."""
+    """Format of a file, detected from its first bytes."""
 
     stamp: FileStamp
-    "which the file had before it was looked into"
+    "stamp of the file before it was read"
     format: Format
     group: str | None
-    "files of its folder and format that say the same are read with it; None: it stands alone"
+    "files of one folder and format with the same group are read together; None: read alone"
 
 
 class LogIndex:
-    """What files hold recordings below some paths."""
+    """Index of the files with recordings below some paths.
+
+    ``skipped_files`` maps each file that cannot be read to the reason.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        Files, folders, globs or URLs.
+    """
 
     def __init__(self, paths: Sequence[PathOrUrl]) -> None:
         self.paths = tuple(paths)
         self.skipped_files: dict[str, str] = {}
-        "files that hold no recording that can be read, and why"
+        "files without a readable recording, with the reason"
         self._recognized: dict[str, tuple[FileStamp, _RecognizedFile | None]] = {}
         self._cache: OrderedDict[LogFile, list[Recording]] = OrderedDict()
-        self._cached_bytes = 0  # bytes of them
+        self._cached_bytes = 0
 
     def scan(self) -> list[LogFile]:
-        """The files as they are now, in order; only what is new or changed is looked into.
+        """Return the current files in order; open only new or changed ones.
 
-        Raises ``ReadError`` for a path that is missing or a file, asked for by its name, that is broken;
-        ``UnknownFormat`` where no reader recognises that.
+        Returns
+        -------
+        list of LogFile
+            The files with recordings.
+
+        Raises
+        ------
+        ReadError
+            If a path is missing, or if a file that was named itself cannot be read.
+        UnknownFormat
+            If no format recognizes a file that was named itself.
         """
         self.skipped_files = {}
         every = [each for path in self.paths for each in find_files(path)]
@@ -101,9 +121,22 @@ class LogIndex:
         return files
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
-        """The recordings of a file in order; what is broken in it is skipped and counted.
+        """Yield the recordings of a file in order; skip and count broken parts.
 
-        Raises ``ReadError`` where nothing can be read.
+        Parameters
+        ----------
+        file : LogFile
+            File to read.
+
+        Yields
+        ------
+        Recording
+            The next recording.
+
+        Raises
+        ------
+        ReadError
+            If the file holds no readable recording.
         """
         if file in self._cache:
             self._cache.move_to_end(file)
@@ -129,7 +162,7 @@ class LogIndex:
             raise ReadError(first, None, f"{reason} ({why})" if why else reason)
 
     def _recognize_file(self, each: FoundFile) -> _RecognizedFile | None:
-        """What a file is; None, and why in ``skipped_files``, where it holds no recording."""
+        """Detect the format of a file; return None and fill ``skipped_files`` if it has no recording."""
         key, stamp = str(each.path), _file_stamp(each.path)
         known = self._recognized.get(key)
         if known is not None and known[0] == stamp:

@@ -1,4 +1,4 @@
-"""Imported logs are a library of sessions as well: they are listed, shown and searched, not written."""
+"""Read-only session library of imported logs."""
 
 from __future__ import annotations
 
@@ -33,31 +33,42 @@ _MAX_ID_CHARS = 80
 
 @dataclass
 class _IndexEntry:
-    """A recording, as far as it is known without its messages."""
+    """Index entry of a recording, without its messages."""
 
     file: LogFile
     number: int
-    "of the recording in its file, from 0"
+    "index of the recording in its file, from 0"
     session: Session
     turn_starts: list[int] = field(default_factory=list)
-    "positions at which turns begin; empty as long as nobody asked"
+    "positions at which turns begin; computed on first use"
 
 
 class LogLibrary:
-    """The recordings of whatever ``ctxlab.load`` reads, files, folders or globs, as a library.
+    """Library of the recordings that ``ctxlab.load`` reads from files, folders or globs.
 
-    An index is made when it is first used, and is kept in memory: ids, titles and times. Files are read
-    again when they have changed; the recordings of some 64 MiB of files are kept. New files are found
-    and those that are gone are forgotten whenever sessions are listed or all are searched. What is
-    broken in a file is skipped, and a file that holds no recording is named in ``skipped_files``.
+    The first use builds an index of ids, titles and times in memory. Changed files are read again,
+    and the recordings of up to 64 MiB of files are cached. Listing sessions, or searching all of
+    them, also finds new files and forgets removed ones. Broken parts of a file are skipped. Files
+    without a readable recording are listed in ``skipped_files``.
 
-    An id is the path below the folder that was asked for, made safe for file names and addresses; where
-    that changed it, or where it was taken, a checksum stands behind it. A title is the beginning of what
-    the user said first, and where no message has a time, the file's is taken; a recording of a stored
-    session says itself how it is titled and when it was created. The status is ``closed``.
+    The id of a recording is its path below the given folder, with characters that are unsafe in
+    file names and URLs replaced. A checksum is appended if a character was replaced or the id is
+    taken. The title is the beginning of the first user message. If no message has a time, the
+    file's modification time is used. Recordings of stored sessions keep their own title and
+    creation time. The status is always ``closed``.
 
-    Raises ``ReadError`` for a path that is missing, and for a file named by itself that is no log.
+    Parameters
+    ----------
+    paths : str, Path or iterable of str or Path
+        Files, folders, globs or URLs.
 
+    Raises
+    ------
+    ReadError
+        On first use, if a path is missing, or if a file that was named itself is not a log.
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "talk.jsonl").write_text('{"role": "user", "content": "Fix the parser"}')
@@ -81,13 +92,13 @@ class LogLibrary:
 
     @property
     def _location(self) -> str:
-        """What an error says of the place."""
+        """Location for error messages."""
         paths = self._files.paths
         return str(paths[0]) if len(paths) == 1 else f"{len(paths):,} paths"
 
     @property
     def skipped_files(self) -> dict[str, str]:
-        """Files that gave no recording, and why."""
+        """Files without a readable recording, with the reason."""
         broken = {file.key: reason for file, reason in self._unreadable_files.items()}
         return {**self._files.skipped_files, **broken}
 
@@ -100,7 +111,26 @@ class LogLibrary:
         status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
-        """See ``SessionLibrary``."""
+        """Return the sessions, most recently updated first.
+
+        Parameters
+        ----------
+        query : str, optional
+            Words that the title must contain, in any case.
+        since : float, optional
+            Keep sessions that were updated at this time or later, in seconds since 1970.
+        before : float, optional
+            Keep sessions that were updated at this time or earlier, in seconds since 1970.
+        status : {'active', 'closed', 'archived'}, optional
+            Keep sessions with this status. By default, archived sessions are left out.
+        agent : str, optional
+            Keep sessions of this agent.
+
+        Returns
+        -------
+        list of Session
+            The sessions, most recently updated first.
+        """
         entries = (entry.session for entry in self._refresh_index().values())
         found = filter_sessions(
             entries, query, since=since, before=before, status=status, agent=agent
@@ -108,16 +138,73 @@ class LogLibrary:
         return sorted(found, key=lambda session: (-session.updated, session.id))
 
     def get(self, id: str) -> Session:
-        """See ``SessionLibrary``."""
+        """Return one session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Session
+            The session without its messages.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         return self._get_entry(id).session
 
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """See ``SessionLibrary``."""
+        """Return an iterator over the messages at positions ``[start, stop)``.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        start : int, default 0
+            Position of the first message.
+        stop : int, optional
+            Position after the last message. By default, read to the end.
+
+        Returns
+        -------
+        iterator of Message
+            The messages in order.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         messages = self.recording(id).messages
         return iter(messages[start:stop])
 
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """See ``SessionLibrary``."""
+        """Return the messages of a turn and the position of the first one.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Turn number, from 1; see ``ctxlab.context.turns``.
+
+        Returns
+        -------
+        position : int
+            Position of the turn's first message. If the turn does not exist, the number of
+            messages.
+        messages : tuple of Message
+            The turn's messages. Empty if the turn does not exist.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         starts, messages = self._turn_starts(id)
         if not 1 <= number <= len(starts):
             return len(messages), ()
@@ -125,23 +212,95 @@ class LogLibrary:
         return start, messages[start : starts[number] if number < len(starts) else None]
 
     def count_turns(self, id: str) -> int:
-        """See ``SessionLibrary``."""
+        """Return the number of turns of a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        int
+            Number of turns.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         return len(self._turn_starts(id)[0])
 
     def turn_summaries(self, id: str) -> dict[int, str]:
-        """None are kept: all are extracted."""
+        """Return an empty dict, since logs store no summaries.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        dict of int to str
+            Always empty.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         self._get_entry(id)
         return {}
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[SearchHit]:
-        """See ``SessionLibrary``; all messages are looked at, newer sessions first."""
+        """Return the messages that contain all words of a query, best first.
+
+        All messages are read, those of newer sessions first.
+
+        Parameters
+        ----------
+        query : str
+            Words to find. Other characters separate words; there is no query syntax.
+        id : str, optional
+            Session to search. By default, search all sessions except archived and system sessions.
+        limit : int, default 20
+            Maximum number of hits.
+        offset : int, default 0
+            Number of hits to skip.
+
+        Returns
+        -------
+        list of SearchHit
+            The hits, best first.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has the id that was given.
+        """
         ids = [each.id for each in self.sessions()] if id is None else [self.get(id).id]
         return search_messages(self._iter_messages(ids), query, limit, offset)
 
     def recording(self, id: str) -> Recording:
-        """See ``SessionLibrary``."""
+        """Return a whole session as a recording, for replay.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Recording
+            The session as ``ctxlab.load`` reads it.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._lock:
             return self._load_recording(self._get_entry(id))
 
@@ -151,7 +310,7 @@ class LogLibrary:
         for id in ids:
             try:
                 yield id, self.recording(id).messages
-            except (UnknownSession, ReadError):  # its file has gone meanwhile
+            except (UnknownSession, ReadError):  # its file was removed in the meantime
                 continue
 
     def _turn_starts(self, id: str) -> tuple[list[int], tuple[Message, ...]]:
@@ -181,7 +340,7 @@ class LogLibrary:
             return entries[id]
 
     def _refresh_index(self) -> dict[str, _IndexEntry]:
-        """The index as the files are now; only what changed is read."""
+        """Bring the index up to date with the files; read only what changed."""
         with self._lock:
             files = self._files.scan()
             there = set(files)
@@ -191,7 +350,7 @@ class LogLibrary:
             known, entries = self._entries or {}, dict[str, _IndexEntry]()
             indexed: dict[str, tuple[LogFile, list[str]]] = {}
             new = list[LogFile]()
-            for file in files:  # what is known keeps its ids, whatever came before it
+            for file in files:  # known files first: they keep their ids
                 before = self._indexed_files.get(file.key)
                 if before is not None and before[0] == file:
                     indexed[file.key] = before
@@ -204,7 +363,7 @@ class LogLibrary:
             return entries
 
     def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> list[str]:
-        """Enters the recordings of a file; the ids that they got."""
+        """Add the recordings of a file to ``entries`` and return their ids."""
         ids = list[str]()
         try:
             for number, recording in enumerate(self._files.recordings(file)):
@@ -215,7 +374,7 @@ class LogLibrary:
                 ids.append(id)
         except ReadError as broken:
             self._unreadable_files[file] = broken.reason
-            _LOG.warning("left out: %s", broken)
+            _LOG.warning("skipped: %s", broken)
         return ids
 
 

@@ -1,4 +1,4 @@
-"""Sessions are opened by where they lie: a workspace, a folder of chunks, or any logs."""
+"""Open sessions by path: a workspace, a folder of chunks, or any logs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,33 @@ _CHUNK_FILE = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
 
 
 def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibrary:
-    """The sessions of a path, to be read.
+    """Open the sessions of a path for reading.
 
-    A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) and a folder of chunks
-    (``session-ID.N.jsonl``) are opened as the stores that they are. Whatever else ``ctxlab.load`` takes
-    is read as logs: files, folders, globs, addresses, ``bundled:NAME``. ``allow_empty``: a folder
-    that holds no session yet is the workspace that its first chat makes it.
+    A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) opens as a
+    ``SqliteStore``. A folder of chunks (``session-ID.N.jsonl``) opens as a ``JsonlStore``.
+    Everything else that ``ctxlab.load`` accepts opens as a ``LogLibrary``: files, folders, globs,
+    URLs, ``bundled:NAME``.
 
-    Raises ``SessionError`` where no session is, ``ReadError`` for a path that is missing, and
-    ``UnknownFormat`` for a file that is neither.
+    Parameters
+    ----------
+    path : str or Path
+        Path to open.
+    allow_empty : bool, default False
+        Open a folder without sessions as a new workspace instead of raising an error.
+
+    Returns
+    -------
+    SessionLibrary
+        The sessions.
+
+    Raises
+    ------
+    SessionError
+        If there is no session at the path.
+    ReadError
+        If the path does not exist.
+    UnknownFormat
+        If the path is a file of an unknown format.
     """
     store = find_store(path)
     if store is not None:
@@ -37,20 +55,33 @@ def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibra
             return open_store(path)
         count = len(logs.skipped_files)
         raise SessionError(
-            f"{path}: no session is stored there, and none of its {count:,} files is a log that ctxlab "
-            "reads; ctxlab chat begins a session"
+            f"{path}: found no stored session, and none of its {count:,} files is a log that ctxlab "
+            "reads; start a session with ctxlab chat"
         )
     return logs
 
 
 def open_store(path: str | Path) -> SessionStore:
-    """The store of a path, to be written; a folder that has none becomes a workspace.
+    """Open the store of a path for writing; a folder without a store becomes a workspace.
 
-    Raises ``SessionError`` for a path that is missing, and for a file that is no store: logs can be read
-    (``open_library``), but not written.
+    Parameters
+    ----------
+    path : str or Path
+        Folder or database of the store.
+
+    Returns
+    -------
+    SessionStore
+        The store.
+
+    Raises
+    ------
+    SessionError
+        If the path does not exist, or if it is a file that is not a store. Logs can only be read;
+        use ``open_library``.
     """
     if not str(path):
-        raise SessionError("a path is empty; the current folder is written as .")
+        raise SessionError("the path is empty; use . for the current folder")
     store = find_store(path)
     if store is not None:
         return store
@@ -61,15 +92,28 @@ def open_store(path: str | Path) -> SessionStore:
         return SqliteStore(folder)
     if folder.exists():
         raise SessionError(
-            f"{path}: is no store of sessions; give the folder of a workspace, or one of chunks"
+            f"{path}: not a session store; pass the folder of a workspace or of session chunks"
         )
-    raise SessionError(f"{path}: no such folder; make it first")
+    raise SessionError(f"{path}: no such folder; create it first")
 
 
 def find_store(path: str | Path) -> SessionStore | None:
-    """The store that a path holds already; None where it holds none, as an address does.
+    """Return the store that exists at a path, without creating anything.
 
-    Nothing is made. Raises ``SessionError`` for a path that cannot be looked at.
+    Parameters
+    ----------
+    path : str or Path
+        Path to look at.
+
+    Returns
+    -------
+    SessionStore or None
+        The store; None if the path holds none or is a URL.
+
+    Raises
+    ------
+    SessionError
+        If the path cannot be accessed.
     """
     if isinstance(path, str) and (not path or "://" in path):
         return None
@@ -82,7 +126,7 @@ def find_store(path: str | Path) -> SessionStore | None:
             workspace = here.parent
         stored = (workspace / _DATABASE).is_file()
         chunked = not stored and here.is_dir() and _has_chunks(here)
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a home that nobody has
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: "~user" of no user
         said = getattr(error, "strerror", None) or error
         raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
     if stored:

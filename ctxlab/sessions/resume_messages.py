@@ -1,4 +1,4 @@
-"""Build the messages with which a session is resumed: a summary first, then whole, trimmed units."""
+"""Build the messages that resume a session: a summary, then the newest messages, trimmed and paired."""
 
 from __future__ import annotations
 
@@ -27,24 +27,47 @@ __all__ = [
 ]
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
-"""What stands as the result of a call that has none."""
+"""Content of the result that stands in for a missing one."""
 
 
 def interrupted_result(call: ToolCall) -> Message:
-    """The result of a call that never got one."""
+    """Return a tool result that says that its call was interrupted.
+
+    Parameters
+    ----------
+    call : ToolCall
+        Call without a result.
+
+    Returns
+    -------
+    Message
+        The tool message.
+    """
     return Message("tool", INTERRUPTED_RESULT, tool_call_id=call.id, name=call.name)
 
 
 class MessageUnit:
-    """A message with the results of its calls: what is kept or left out as one."""
+    """Message with the results of its tool calls; kept or dropped as a whole.
+
+    Parameters
+    ----------
+    first : Message
+        Message that opens the unit.
+    """
 
     def __init__(self, first: Message) -> None:
         self.messages = [first]
         self.open_calls = {call.id: call for call in first.tool_calls}
-        "the calls that have no result yet"
+        "calls without a result, by id"
 
     def add_result(self, result: Message) -> None:
-        """The result of one of its open calls."""
+        """Add the result of an open call.
+
+        Parameters
+        ----------
+        result : Message
+            Tool message whose ``tool_call_id`` is that of an open call.
+        """
         del self.open_calls[result.tool_call_id or ""]
         self.messages.append(result)
 
@@ -52,19 +75,31 @@ class MessageUnit:
         return len(self.messages) + len(self.open_calls)
 
     def __iter__(self) -> Iterator[Message]:
-        """Its messages, with a result for each open call."""
+        """Iterate over the messages, with an interrupted result for each open call."""
         yield from self.messages
         yield from map(interrupted_result, self.open_calls.values())
 
 
 def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages as a provider takes them: each call is answered, right after it and once.
+    """Return the messages with exactly one result directly after each tool call.
 
-    A result without its call is left out, and so are a second one and a message that says nothing. A
-    result that came late moves to its call; an id that is used again means the newest call. A call
-    that has no result gets one that says it was interrupted. What is valid stays as it is. Where system
-    messages stand and who speaks first is not changed.
+    Providers reject other requests. Results without a call, repeated results and empty messages are
+    dropped. A late result moves to its call. If an id is used again, it means the newest call. A
+    call without a result gets one that says it was interrupted. Valid messages are unchanged, and
+    so is the order of system, user and assistant messages.
 
+    Parameters
+    ----------
+    messages : iterable of Message
+        Messages in order.
+
+    Returns
+    -------
+    tuple of Message
+        The paired messages.
+
+    Examples
+    --------
     >>> call = ToolCall("c1", "run", "{}")
     >>> cut = [Message("tool", "ok", tool_call_id="c0"), Message("assistant", tool_calls=(call,))]
     >>> [(m.role, m.content) for m in pair_tool_results(cut)]
@@ -84,15 +119,29 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 TRUNCATION_MARKER = "\n\n[truncated]"
-"""What a text that was cut ends with."""
+"""Text appended to content that was cut."""
 
 
 def trim_message(message: Message, max_chars: int) -> Message:
-    """The message in at most ``max_chars`` characters of content and arguments together.
+    """Return a message cut to ``max_chars`` characters of content and arguments.
 
-    The content becomes text: an image or another part is named in brackets. Arguments stay JSON.
-    What is never sent goes, but for the file that it was said about.
+    The content becomes text: images and other parts are replaced by their type in brackets.
+    Arguments remain JSON. Of the fields that are not sent to a provider, only ``file`` is kept.
 
+    Parameters
+    ----------
+    message : Message
+        Message to cut.
+    max_chars : int
+        Maximum number of characters of content and arguments together.
+
+    Returns
+    -------
+    Message
+        The shortened message.
+
+    Examples
+    --------
     >>> long = ToolCall("c1", "write", '{"path": "a.py", "text": "' + "x" * 500 + '"}')
     >>> kept = trim_message(Message("assistant", "I write it.", tool_calls=(long,)), 100)
     >>> kept.tool_calls[0].arguments
@@ -120,7 +169,18 @@ def trim_message(message: Message, max_chars: int) -> Message:
 
 
 def window_row_from_message(message: Message) -> dict[str, Any]:
-    """A trimmed message in OpenAI's chat shape; its content is always a text."""
+    """Convert a trimmed message to OpenAI's chat format, with text content.
+
+    Parameters
+    ----------
+    message : Message
+        Trimmed message.
+
+    Returns
+    -------
+    dict
+        JSON object of the message; its content is a string, never null.
+    """
     row = message.to_dict()
     row["content"] = row["content"] or ""
     if message.file is not None:
@@ -129,7 +189,23 @@ def window_row_from_message(message: Message) -> dict[str, Any]:
 
 
 def message_from_window_row(row: Mapping[str, Any]) -> Message:
-    """The message that ``window_row_from_message`` gave, or somebody wrote; raises ``ValueError``."""
+    """Convert a row of ``window_row_from_message``, or one from another program, to a message.
+
+    Parameters
+    ----------
+    row : mapping
+        JSON object of the message.
+
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the row is not a valid message.
+    """
     message = message_from_dict(row)
     return message.replace(content=None) if message.tool_calls and not message.content else message
 
@@ -141,14 +217,14 @@ def _content_text(message: Message) -> str:
 
 
 def _trim_arguments(arguments: str, limit: int) -> str:
-    """Arguments as JSON of at most ``limit`` characters; an empty object where that is too few."""
+    """Return arguments as JSON of at most ``limit`` characters; an empty object if nothing fits."""
     if len(arguments) <= limit:
         return arguments
     try:
         value = parse_json(arguments)
     except ValueError:
         value = None
-    # What is no object, or has too many values, keeps its beginning as one text.
+    # Shorten the strings of an object; if that fails, keep the beginning of the text.
     for shorter in (
         lambda n: _clip_strings(value, n),
         lambda n: {"truncated": clip_text(arguments, n)},
@@ -170,15 +246,27 @@ def _clip_strings(value: Any, chars: int) -> Any:
 
 
 CONTINUE_INSTRUCTION = "Continue from here. Do not repeat what is already done."
-"""The instruction that the message ends with."""
+"""Last sentence of the resume message."""
 
 
 def build_resume_message(resume: ResumeState) -> Message | None:
-    """The one message that a resumed context begins with; None where there is nothing to tell.
+    """Return the message that a resumed context begins with.
 
-    It holds the saved summary, the current step of the plan where there is one, and the instruction to
-    go on. It is the user's, since providers want a user to speak first.
+    It contains the saved summary, the current step of the plan and the instruction to continue. Its
+    role is user, since providers expect a user message first.
 
+    Parameters
+    ----------
+    resume : ResumeState
+        State to resume from.
+
+    Returns
+    -------
+    Message or None
+        The message; None if there is neither a summary nor a plan, and a user message comes first.
+
+    Examples
+    --------
     >>> resume = ResumeState("- user: Fix the bug", plan=AgentPlan(("read", "fix", "test"), current=1))
     >>> print(build_resume_message(resume).content)
     This conversation is resumed.
@@ -203,8 +291,22 @@ def build_resume_message(resume: ResumeState) -> Message | None:
 
 
 def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
-    """The messages that a resumed context begins with: system, the engine's message, the rest.
+    """Return the messages that a resumed context begins with.
 
+    System messages come first, then the resume message, then the other recent messages.
+
+    Parameters
+    ----------
+    resume : ResumeState
+        State to resume from.
+
+    Returns
+    -------
+    tuple of Message
+        The messages in order.
+
+    Examples
+    --------
     >>> system, hi = Message("system", "Be brief."), Message("user", "hi")
     >>> [m.role for m in build_resumed_messages(ResumeState("- user: hello", (system, hi)))]
     ['system', 'user', 'user']
@@ -217,7 +319,7 @@ def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
 
 
 def _plan_step_text(plan: AgentPlan | None) -> str:
-    """Where the plan stands; empty where there is none."""
+    """Describe the current step of a plan; empty if there is none."""
     if plan is None or plan.current is None or not 0 <= plan.current < len(plan.steps):
         return ""
     said = f"Current step of the plan ({plan.current + 1} of {len(plan.steps)}): "

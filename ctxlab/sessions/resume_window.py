@@ -1,9 +1,11 @@
-"""The window is the newest part of a conversation, bounded, with a summary of all that fell out of it.
+"""Bounded window of the newest messages, with a summary of the messages dropped from it.
 
-It is what a session is resumed from, whatever its length. It knows no disk: a store feeds it messages
-and keeps what it gives.
+A session is resumed from its window, however long the session is. The window does no I/O: a store
+adds messages to it and saves the result.
 
-Source: seed design "Workspace-scoped sessions" (``recent_messages``, rolling summary, retention).
+References
+----------
+Seed design "Workspace-scoped sessions" (``recent_messages``, rolling summary, retention).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from ctxlab.strategies.summaries.extractive import extract_summary
 __all__ = ["ResumeCaps", "ResumeWindow", "SummaryWriter"]
 
 SummaryWriter: TypeAlias = Callable[[str, Sequence[Message], int], str]
-"""The summary so far, extended by what the messages say, in so many characters."""
+"""Function of a summary, new messages and a maximum length in characters; returns a new summary."""
 
 _MIN_CAPS = {"messages": 1, "message_chars": 64, "total_chars": 256, "summary_chars": 0}
 _MIN_BATCH = 64
@@ -39,41 +41,56 @@ _MIN_BATCH = 64
 
 @dataclass(frozen=True)
 class ResumeCaps:
-    """How much of a session a resume begins with at most.
+    """Maximum size of the state that a session is resumed from.
 
+    Examples
+    --------
     >>> ResumeCaps(messages=0)
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: ResumeCaps: messages is 0; it is at least 1
+    ctxlab.errors.SpecError: ResumeCaps: messages must be at least 1, got 0
     """
 
     messages: int = 40
-    "in the window"
+    "maximum number of messages in the window"
     message_chars: int = 4000
-    "characters of a message's text and arguments"
+    "maximum number of characters of a message's text and arguments"
     total_chars: int = 60_000
-    "characters of the window as JSON"
+    "maximum number of characters of the window as JSON"
     summary_chars: int = 6000
-    "characters of the summary"
+    "maximum number of characters of the summary"
 
     def __post_init__(self) -> None:
         for each in fields(self):
             if (value := getattr(self, each.name)) < (least := _MIN_CAPS[each.name]):
-                raise SpecError(f"ResumeCaps: {each.name} is {value}; it is at least {least}")
+                raise SpecError(f"ResumeCaps: {each.name} must be at least {least}, got {value}")
 
 
 class ResumeWindow:
-    """The newest messages within the caps; what falls out of them is folded into the summary.
+    r"""Newest messages within the caps; older messages are folded into the summary.
 
-    A call is never parted from its results, and one that has none yet counts as if it had. Results are
-    cut before they are kept. A result whose call has gone, or never was, goes into the summary. Adding a
-    message costs what the caps allow, whatever went before. ``summary`` and ``recent`` are those of an
-    earlier window. ``write_summary`` extends the summary; ``min_dropped``: once a message has to
-    go, so many go together, for a ``write_summary`` that is dear.
+    A tool call and its results are never separated, and a call without a result reserves a place
+    for one. Messages are trimmed before they are stored. A result whose call was dropped or is
+    unknown goes into the summary. The cost of adding a message depends on the caps only.
 
+    Parameters
+    ----------
+    caps : ResumeCaps, optional
+        Maximum sizes. By default, ``ResumeCaps()``.
+    summary : str, default ''
+        Summary of an earlier window.
+    recent : iterable of Message, optional
+        Messages of an earlier window.
+    write_summary : SummaryWriter, optional
+        Function that extends the summary. By default, it is extracted without a model.
+    min_dropped : int, default 1
+        Number of messages to drop at a time, to call an expensive ``write_summary`` less often.
+
+    Examples
+    --------
     >>> window = ResumeWindow(ResumeCaps(messages=2))
     >>> window.extend(Message("user", f"line {i}") for i in range(4))
     >>> [m.content for m in window.recent], window.summary
-    (['line 2', 'line 3'], '- user: line 0\\n- user: line 1')
+    (['line 2', 'line 3'], '- user: line 0\n- user: line 1')
     """
 
     def __init__(
@@ -96,17 +113,29 @@ class ResumeWindow:
         self.extend(recent)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Several messages, in order."""
+        """Add messages in order.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            Messages to add.
+        """
         for message in messages:
             self.add(message)
 
     def add(self, message: Message) -> None:
-        """The next message of the conversation."""
+        """Add the next message of the conversation.
+
+        Parameters
+        ----------
+        message : Message
+            Message to add.
+        """
         kept = trim_message(message, self.caps.message_chars)
         if kept.role == "tool":
             unit = self._open_units.get(kept.tool_call_id or "")
             if kept.content == INTERRUPTED_RESULT:
-                return  # nothing is known yet: the call stays open, and its result may still come
+                return  # a placeholder: the call stays open, since its result may still come
             if unit is None:
                 self._queue_for_summary([kept])
                 return
@@ -124,7 +153,7 @@ class ResumeWindow:
 
     @property
     def summary(self) -> str:
-        """Of everything that stands before ``recent``."""
+        """Summary of everything before ``recent``."""
         if self._dropped:
             said = self._write_summary(self._summary, tuple(self._dropped), self.caps.summary_chars)
             self._summary = clean_text(_clip_summary(said, self.caps.summary_chars)) or ""
@@ -133,18 +162,29 @@ class ResumeWindow:
 
     @property
     def recent(self) -> tuple[Message, ...]:
-        """The newest messages; every call is answered and no result is orphaned."""
+        """Newest messages; every tool call has its result and vice versa."""
         return tuple(message for unit in self._units for message in unit)
 
     @property
     def recent_json(self) -> str:
-        """``recent`` as a JSON array in OpenAI's chat shape, within ``total_chars``."""
+        """``recent`` as a JSON array in OpenAI's chat format, within ``total_chars``."""
         return (
             f"[{','.join(dump_json(window_row_from_message(message)) for message in self.recent)}]"
         )
 
     def resume_state(self, plan: AgentPlan | None = None) -> ResumeState:
-        """What a session goes on from."""
+        """Return the state that a session is resumed from.
+
+        Parameters
+        ----------
+        plan : AgentPlan, optional
+            Saved plan of the session.
+
+        Returns
+        -------
+        ResumeState
+            Summary, recent messages and plan.
+        """
         return ResumeState(self.summary, self.recent, plan)
 
     def _enforce_caps(self) -> None:
@@ -161,7 +201,7 @@ class ResumeWindow:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """The oldest unit falls out."""
+        """Drop the oldest unit."""
         unit = self._units.popleft()
         self._message_count -= len(unit)
         self._size -= unit.json_size
@@ -171,7 +211,7 @@ class ResumeWindow:
         self._queue_for_summary(unit.messages)
 
     def _shrink_unit(self, unit: _SizedUnit) -> None:
-        """A unit that is too large by itself keeps less of each of its messages."""
+        """Trim the messages of a unit that exceeds the caps by itself."""
         limit, self._size = self.caps.message_chars // 2, self._size - unit.json_size
         while unit.json_size + self._size > self.caps.total_chars and limit >= _MIN_BATCH:
             unit.shorten(limit)
@@ -180,16 +220,16 @@ class ResumeWindow:
 
     def _queue_for_summary(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            # The system prompt was not said in it: a resume takes it from the transcript, and in a short
-            # summary it would stand where the task does.
+            # Leave a leading system prompt out of the summary: a resume reads it from the transcript,
+            # and in a short summary it would take the place of the task.
             if message.role != "system" or self._dropped or self._summary:
                 self._dropped.append(message)
         if len(self._dropped) >= max(4 * self.caps.messages, _MIN_BATCH):
-            _ = self.summary  # what has fallen is bounded too
+            _ = self.summary  # summarize now, so that the queue stays bounded
 
 
 class _SizedUnit(MessageUnit):
-    """A unit of the window with its size as JSON."""
+    """Unit of the window with its size as JSON."""
 
     def __init__(self, first: Message) -> None:
         super().__init__(first)
@@ -206,12 +246,12 @@ class _SizedUnit(MessageUnit):
 
 
 def _json_size(message: Message) -> int:
-    """Characters in a JSON array, the comma behind it included."""
+    """Return the number of characters in a JSON array, including the comma."""
     return len(dump_json(window_row_from_message(message))) + 1
 
 
 def _clip_summary(summary: str, limit: int) -> str:
-    """A summary that is too long loses lines of its middle, and the ends of lines that are very long."""
+    """Shorten a summary: cut very long lines and drop lines in the middle."""
     if len(summary) <= limit:
         return summary
     lines = [clip_text(line, max(limit // 4, 1)) for line in summary.splitlines()]

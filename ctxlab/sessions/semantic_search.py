@@ -1,6 +1,8 @@
-"""Turns are found by what they mean: an embedding model says how near each is to a question.
+"""Search turns by meaning, with embeddings.
 
-Source: seed design "Session Table of Contents and Interaction Summaries", "Future Enhancements".
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries", "Future Enhancements".
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ctxlab.sessions.table_of_contents import iter_turns
 __all__ = ["search_semantically"]
 
 _MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
-_BATCH_TURNS = 256  # turns
+_BATCH_TURNS = 256
 
 
 class _Turn(NamedTuple):
@@ -42,18 +44,43 @@ def search_semantically(
     *,
     limit: int = 20,
 ) -> list[SearchHit]:
-    """The turns nearest in meaning to a question, the nearest first; of one session or of all.
+    """Return the turns that are closest in meaning to a query, closest first.
 
-    A turn is embedded as its line and its first 1,500 characters. The first search embeds every turn:
-    give a ``CachedClient``, which keeps the vectors on disk and asks for new ones alone. A hit stands at
-    the first message of its turn, its snippet is the line, and its score is the cosine. Sessions that
-    are archived or of a system are searched only where ``id`` names them.
+    A turn is embedded as its one-line summary and its first 1,500 characters. The first search
+    embeds every turn. Pass a ``CachedClient`` to keep the vectors on disk and to embed new turns
+    only. The position of a hit is that of the turn's first message, its snippet is the summary and
+    its score is the cosine similarity.
 
-    Raises ``UnknownSession``, and what ``embedder`` raises.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Sessions to search.
+    query : str
+        Text to compare with.
+    embedder : Embedder
+        Client that computes embeddings.
+    model : str
+        Embedding model.
+    id : str, optional
+        Session to search. By default, search all sessions except archived and system sessions.
+    limit : int, default 20
+        Maximum number of hits.
+
+    Returns
+    -------
+    list of SearchHit
+        The hits, closest first.
+
+    Raises
+    ------
+    UnknownSession
+        If no session has the id that was given.
+    ModelError
+        If the embeddings cannot be computed.
     """
     if not query.strip() or limit < 1:
         return []
-    import numpy as np  # only who searches so pays for it
+    import numpy as np  # lazy: slow to import
 
     wanted = np.asarray(embedder.embed(model, [query]).vectors[0], dtype=np.float64)
     wanted /= np.linalg.norm(wanted) or 1.0
@@ -88,7 +115,7 @@ def search_semantically(
 
 def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[_Turn]:
     for id in ids:
-        with suppress(UnknownSession):  # it was deleted meanwhile
+        with suppress(UnknownSession):  # it was deleted in the meantime
             lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
             for number, messages in iter_turns(library, id, 1, position):
                 line = lines.get(number) or headline(messages)
@@ -99,7 +126,7 @@ def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[_Turn]:
 
 
 def _turn_text(messages: Sequence[Message]) -> str:
-    """The beginning of a turn, without going through all of a long one."""
+    """Return the beginning of a turn without reading all messages of a long one."""
     said = ""
     for message in messages:
         said += message_text(message)[:_MAX_TURN_CHARS] + "\n"

@@ -1,7 +1,11 @@
-"""The contents of a session list its turns in a line each; any of them can then be had in full.
+"""Table of contents of a session, one line per turn, and access to each turn in full.
 
-Source: seed design "Session Table of Contents and Interaction Summaries", whose answer types these are:
-what they hold is plain, and their names are those of the JSON.
+The result types follow the seed design: their fields hold plain values and are named like the keys
+of the JSON.
+
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries".
 """
 
 from __future__ import annotations
@@ -35,88 +39,127 @@ _STEP_INDENT = "   "
 
 @dataclass(frozen=True)
 class ContentsEntry:
-    """A line of the contents: one turn."""
+    """Entry of the table of contents: one turn."""
 
     turn: int
-    "counted from 1"
+    "turn number, from 1"
     id: str
-    "of the interaction: session and turn with ``:`` between"
+    "interaction id, ``SESSION:TURN``"
     summary: str
     "one line of at most 100 characters"
     created: str | None
-    "ISO 8601 in UTC; None where nobody knows"
+    "ISO 8601 time in UTC; None if unknown"
     has_prompt: bool
-    "the user spoke; else it is a further step of an agent's run"
+    "the turn has a user message; otherwise it is a further step of an agent's run"
     has_response: bool
+    "the turn has an assistant message"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a session, or a page of them."""
+    """Table of contents of a session, or a page of it."""
 
     session_id: str
+    "session id"
     session_name: str
+    "title of the session"
     total_turns: int
+    "number of turns of the session"
     entries: list[ContentsEntry]
+    "the entries of this page"
     formatted: str
-    "a numbered list of the entries, the steps of an agent's run indented"
+    "numbered list of the entries; the steps of an agent's run are indented"
 
 
 @dataclass(frozen=True)
 class InteractionBrief:
-    """The turn beside another."""
+    """Number, id and summary of a turn."""
 
     turn: int
+    "turn number, from 1"
     id: str
+    "interaction id, ``SESSION:TURN``"
     summary: str
+    "one line of at most 100 characters"
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """Messages that belong together: those of one turn, or a prompt with all that was done about it."""
+    """One turn, or a prompt with all the steps up to the next prompt."""
 
     id: str
+    "interaction id, ``SESSION:TURN``"
     session_id: str
+    "session id"
     turn: int
-    "the first that it holds"
+    "number of its first turn"
     last_turn: int
+    "number of its last turn"
     created: str | None
+    "ISO 8601 time in UTC of its first message with a time; None if unknown"
     summary: str
+    "one line of at most 100 characters"
     prompt: str
-    "what the user said; empty for a step"
+    "text of the user messages; empty for a step"
     response: str
-    "what the assistant said last"
+    "the last text of the assistant"
     total_messages: int
+    "number of messages, on all pages"
     first_message: int
-    "position in the session of its first message, whatever page is shown"
+    "position in the session of its first message, independent of the page"
     start: int
-    "of the page: how many messages of it stand before ``messages``"
+    "number of messages before this page"
     messages: list[dict[str, Any]]
-    "in OpenAI's shape; a page of them where a page was asked for"
+    "messages of this page, in OpenAI's format"
 
 
 @dataclass(frozen=True)
 class InteractionWithContext:
-    """An interaction, and in brief what stands before and after it."""
+    """Interaction with brief descriptions of its neighbors."""
 
     turn: int
+    "number of its first turn"
     interaction: Interaction
+    "the interaction"
     previous: InteractionBrief | None = None
+    "the turn or interaction before it"
     next: InteractionBrief | None = None
+    "the turn or interaction after it"
 
 
 def get_contents(
     library: SessionLibrary, id: str, *, start: int = 1, limit: int | None = None
 ) -> Contents:
-    """The contents of a session from turn ``start`` on; ``limit`` None: to its end.
+    """Return the table of contents of a session.
 
-    A line is what a model wrote and the store kept, else extracted from the turn. Turns are those of
-    ``ctxlab.context.turns``. No more than a turn is held at a time.
+    The line of a turn is its stored summary; without one it is extracted from the turn. Turns are
+    those of ``ctxlab.context.turns``. Only one turn is held in memory at a time.
 
-    Raises ``UnknownSession``; ``SpecError`` for a start below 1 or a negative limit.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Library that holds the session.
+    id : str
+        Session id.
+    start : int, default 1
+        First turn.
+    limit : int, optional
+        Maximum number of entries. By default, continue to the last turn.
+
+    Returns
+    -------
+    Contents
+        The entries from ``start`` on.
+
+    Raises
+    ------
+    UnknownSession
+        If no session has this id.
+    SpecError
+        If ``start`` is below 1 or ``limit`` is negative.
     """
     if start < 1:
-        raise SpecError(f"turns count from 1: start is {start}")
+        raise SpecError(f"start must be at least 1, the number of the first turn; got {start}")
     session, total = library.get(id), library.count_turns(id)
     count = max(0, total - start + 1) if limit is None else _check_not_negative("limit", limit)
     lines, entries = library.turn_summaries(id), list[ContentsEntry]()
@@ -134,9 +177,34 @@ def get_contents(
 def get_turn(
     library: SessionLibrary, id: str, number: int, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
-    """One turn, and in brief the turns before and after it.
+    """Return one turn with brief descriptions of the turns before and after it.
 
-    ``start`` and ``limit`` give a page of its messages. Raises ``UnknownSession``, ``UnknownTurn``.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Library that holds the session.
+    id : str
+        Session id.
+    number : int
+        Turn number, from 1.
+    start : int, default 0
+        Number of messages to skip.
+    limit : int, optional
+        Maximum number of messages. By default, all.
+
+    Returns
+    -------
+    InteractionWithContext
+        The turn and its neighbors.
+
+    Raises
+    ------
+    UnknownSession
+        If no session has this id.
+    UnknownTurn
+        If the session has no such turn.
+    SpecError
+        If ``start`` or ``limit`` is negative.
     """
     position, messages = _read_existing_turn(library, id, number)
     lines = library.turn_summaries(id)
@@ -150,16 +218,39 @@ def get_turn(
 def get_interaction(
     library: SessionLibrary, interaction_id: str, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
-    """A whole interaction: the prompt and everything up to the next prompt, and those beside it.
+    """Return a prompt with all the steps up to the next prompt, and its neighbors.
 
-    The id of any turn in it will do. What an agent did before anybody asked it is one as well.
-    ``start`` and ``limit`` give a page of its messages. Raises ``UnknownSession``, ``UnknownTurn``, and
-    ``SpecError`` for what is no id.
+    Steps before the first prompt of a session are an interaction too.
+
+    Parameters
+    ----------
+    library : SessionLibrary
+        Library that holds the session.
+    interaction_id : str
+        Id of any turn of the interaction, ``SESSION:TURN``.
+    start : int, default 0
+        Number of messages to skip.
+    limit : int, optional
+        Maximum number of messages. By default, all.
+
+    Returns
+    -------
+    InteractionWithContext
+        The interaction and its neighbors.
+
+    Raises
+    ------
+    UnknownSession
+        If no session has this id.
+    UnknownTurn
+        If the session has no such turn.
+    SpecError
+        If the id is malformed, or if ``start`` or ``limit`` is negative.
     """
     id, colon, written = interaction_id.rpartition(":")
     if not (colon and written.isascii() and written.isdecimal() and len(written) < 19):
         raise SpecError(
-            f"{interaction_id!r} is no id of an interaction: it is SESSION:TURN, as contents show it"
+            f"invalid interaction id {interaction_id!r}; use SESSION:TURN, as in the contents"
         )
     number = int(written)
     position, there = _read_existing_turn(library, id, number)
@@ -185,9 +276,25 @@ def get_interaction(
 def iter_turns(
     library: SessionLibrary, id: str, start: int = 1, position: int | None = None
 ) -> Iterator[tuple[int, list[Message]]]:
-    """The turns of a session from one on, each with its number, read one by one.
+    """Yield the turns of a session, reading them one by one.
 
-    ``position``: where turn ``start`` begins, where that is known.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Library that holds the session.
+    id : str
+        Session id.
+    start : int, default 1
+        First turn.
+    position : int, optional
+        Position of the first message of turn ``start``. By default, it is looked up.
+
+    Yields
+    ------
+    number : int
+        Turn number.
+    messages : list of Message
+        The turn's messages.
     """
     if position is None:
         position = library.read_turn(id, start)[0]
@@ -202,8 +309,22 @@ def iter_turns(
 
 
 def interaction_id(id: str, turn: int) -> str:
-    """The id of an interaction.
+    """Return the id of a turn's interaction.
 
+    Parameters
+    ----------
+    id : str
+        Session id.
+    turn : int
+        Turn number, from 1.
+
+    Returns
+    -------
+    str
+        Interaction id, ``SESSION:TURN``.
+
+    Examples
+    --------
     >>> interaction_id("a", 3)
     'a:3'
     """
@@ -211,8 +332,20 @@ def interaction_id(id: str, turn: int) -> str:
 
 
 def iso_timestamp(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in UTC; None where none is known.
+    """Format a time as ISO 8601 in UTC.
 
+    Parameters
+    ----------
+    seconds : float or None
+        Time in seconds since 1970.
+
+    Returns
+    -------
+    str or None
+        The formatted time; None if the time is unknown, 0 or out of range.
+
+    Examples
+    --------
     >>> iso_timestamp(1_700_000_000.25), iso_timestamp(0.0), iso_timestamp(None)
     ('2023-11-14T22:13:20.250000Z', None, None)
     """
@@ -220,7 +353,7 @@ def iso_timestamp(seconds: float | None) -> str | None:
         return None
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):  # a log may hold any number
+    except (ValueError, OverflowError, OSError):  # logs may contain times out of range
         return None
 
 
@@ -262,7 +395,7 @@ def _make_brief(
 
 
 class _InteractionBuilder:
-    """What is told of turns that belong together, of which only a page is held."""
+    """Collects the fields of an interaction turn by turn, holding one page of its messages."""
 
     def __init__(self, start: int, limit: int | None) -> None:
         self.start = _check_not_negative("start", start)
@@ -275,7 +408,7 @@ class _InteractionBuilder:
         self.page: list[dict[str, Any]] = []
 
     def add(self, turn: Sequence[Message]) -> None:
-        """The next turn."""
+        """Add the next turn."""
         self.first = self.first or turn
         self.created = self.created or _first_timestamp(turn)
         for message in turn:
@@ -292,7 +425,7 @@ class _InteractionBuilder:
     def build(
         self, id: str, turns: tuple[int, int], position: int, lines: Mapping[int, str]
     ) -> Interaction:
-        """As it is answered."""
+        """Return the interaction."""
         return Interaction(
             id=interaction_id(id, turns[0]),
             session_id=id,
@@ -319,5 +452,5 @@ def _first_timestamp(messages: Iterable[Message]) -> str | None:
 
 def _check_not_negative(name: str, number: int) -> int:
     if number < 0:
-        raise SpecError(f"{name} is {number}; 0 is the least")
+        raise SpecError(f"{name} must be at least 0, got {number}")
     return number

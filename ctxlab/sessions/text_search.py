@@ -1,4 +1,4 @@
-"""Messages are found by their words, without an index: whatever can be read can be searched."""
+"""Search messages by words, without an index."""
 
 from __future__ import annotations
 
@@ -23,22 +23,35 @@ __all__ = [
 ]
 
 SNIPPET_LENGTH = 200
-"""Characters of a snippet at most."""
+"""Maximum number of characters of a snippet."""
 
 _WORD = re.compile(r"[^\W_]+")
-_SNIPPET_LEAD = 60  # characters of a snippet that stand before what was found
+_SNIPPET_LEAD = 60  # characters of a snippet before the match
 _TYPICAL_LENGTH = 2_000  # characters of a message of usual length
-# Scripts that put no space between words: a letter of theirs is a word, and a word is found anywhere.
+# Scripts without spaces between words: each letter is a word, and words match anywhere.
 _UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 _UNSPACED = re.compile(f"([{_UNSPACED_RANGES}])")
 _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 
 
 def query_words(query: str) -> tuple[str, ...]:
-    """The words of a query, each once; all else in it is no more than a space between them.
+    """Return the distinct words of a query.
 
-    Letters and digits make a word, an underscore does not; case does not matter.
+    Words are runs of letters and digits, without underscores. Case is ignored, and all other
+    characters separate words.
 
+    Parameters
+    ----------
+    query : str
+        Query of a user.
+
+    Returns
+    -------
+    tuple of str
+        Case-folded words in order of first appearance.
+
+    Examples
+    --------
     >>> query_words('content:"read_file" OR Straße*')
     ('content', 'read', 'file', 'or', 'strasse')
     """
@@ -46,17 +59,52 @@ def query_words(query: str) -> tuple[str, ...]:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, each as often as it stands there."""
+    """Return all words of a text, with repetitions.
+
+    Parameters
+    ----------
+    text : str
+        Text to split.
+
+    Returns
+    -------
+    list of str
+        Case-folded words in order.
+    """
     return _WORD.findall(_fold_case(text))
 
 
 def split_for_index(word: str) -> list[str]:
-    """A word as an index takes it: letters that need no space between them are words of their own."""
+    """Split a word for an index: each letter of a script without spaces becomes a word.
+
+    Parameters
+    ----------
+    word : str
+        Word of ``split_words``.
+
+    Returns
+    -------
+    list of str
+        Parts of the word.
+    """
     return [word] if word.isascii() else _UNSPACED.sub(r" \1 ", word).split()
 
 
 def contains_words(text: str, words: Iterable[str]) -> bool:
-    """Whether all of some words of ``query_words`` stand in a text."""
+    """Return True if a text contains all given words.
+
+    Parameters
+    ----------
+    text : str
+        Text to search.
+    words : iterable of str
+        Words of ``query_words``.
+
+    Returns
+    -------
+    bool
+        True if every word is found.
+    """
     folded = _fold_case(text)
     return all(_word_pattern(word).search(folded) for word in words)
 
@@ -67,14 +115,33 @@ def search_messages(
     limit: int = 20,
     offset: int = 0,
 ) -> list[SearchHit]:
-    """The messages that hold all words of a query, as ``SessionLibrary.search`` gives them.
+    """Return the messages that contain all words of a query, best first.
 
-    ``sessions`` are ids with all messages from the first; they are gone through once, and no more than
-    ``offset + limit`` messages are held at a time. Tool names and arguments are searched as well. A
-    word is found whole: ``test`` is not found in ``tests``. The score, between 0 and 1, grows with how
-    often the words stand there and shrinks with the length of the message; of equal ones the earlier
-    of ``sessions`` comes first, and in it the newer message. No word, no hit.
+    Tool names and arguments are searched as well. Words match as a whole: ``test`` does not match
+    ``tests``. The score is between 0 and 1. It grows with the frequency of the words and shrinks
+    with the length of the message. Among equal scores the earlier of ``sessions`` comes first, and
+    within a session the newer message. A query without words has no hits.
 
+    ``sessions`` is read once, and at most ``offset + limit`` messages are held at a time.
+
+    Parameters
+    ----------
+    sessions : iterable of tuple of str and iterable of Message
+        Session ids, each with all messages of the session.
+    query : str
+        Words to find.
+    limit : int, default 20
+        Maximum number of hits.
+    offset : int, default 0
+        Number of hits to skip.
+
+    Returns
+    -------
+    list of SearchHit
+        The hits, as ``SessionLibrary.search`` returns them.
+
+    Examples
+    --------
     >>> said = [Message("user", "Fix the parser"), Message("assistant", "The parser is fixed.")]
     >>> [(hit.turn, hit.position, hit.role) for hit in search_messages([("a", said)], "PARSER fix")]
     [(1, 0, 'user')]
@@ -98,18 +165,30 @@ def search_messages(
 
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
-    """What stands around the first of some words, on one line of ``SNIPPET_LENGTH`` characters.
+    r"""Return the text around the first match, on one line of at most ``SNIPPET_LENGTH`` characters.
 
-    ``words`` are those of ``query_words``.
+    Parameters
+    ----------
+    text : str
+        Text to excerpt.
+    words : sequence of str
+        Words of ``query_words``.
 
-    >>> make_snippet("one\\ntwo " * 30 + "three", ["three"])[-17:]
+    Returns
+    -------
+    str
+        The snippet, with ``…`` where text was cut.
+
+    Examples
+    --------
+    >>> make_snippet("one\ntwo " * 30 + "three", ["three"])[-17:]
     'two one two three'
     """
     text = _compose(text)
     folded = text.casefold()
     places = [m.start() for word in words if (m := _word_pattern(word).search(folded))]
     place = min(places, default=0)
-    if len(folded) != len(text):  # some letters fold to two
+    if len(folded) != len(text):  # case folding turned some letters into two
         place = _unfold_position(text, place)
     start = max(0, place - _SNIPPET_LEAD)
     cut = " ".join(text[start : place + 4 * SNIPPET_LENGTH].split())
@@ -124,7 +203,7 @@ _Match = tuple[float, int, int, int, str, Message]
 def _iter_matches(
     sessions: Iterable[tuple[str, Iterable[Message]]], words: Sequence[str]
 ) -> Iterator[_Match]:
-    """Every message that holds the words, in an order of its own: the better ones are smaller."""
+    """Yield every message that contains the words, as tuples that sort best first."""
     patterns = [(word, _word_pattern(word)) for word in words]
     for number, (id, messages) in enumerate(sessions):
         turns = TurnCounter()
@@ -132,7 +211,7 @@ def _iter_matches(
             turn = turns.add(message)
             folded = _fold_case(message_text(message))
             if not all(word in folded for word in words):
-                continue  # which is far quicker than the patterns
+                continue  # a substring test is much faster than the patterns
             counts = [len(pattern.findall(folded)) for _, pattern in patterns]
             if all(counts):
                 long = 0.5 + len(folded) / _TYPICAL_LENGTH
@@ -152,12 +231,12 @@ def _fold_case(text: str) -> str:
 
 
 def _compose(text: str) -> str:
-    """One letter is one character, however it was typed."""
+    """Normalize to NFC, so that a letter with its accents is one character."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _unfold_position(text: str, place: int) -> int:
-    """Where the character stands whose folded form is at ``place``."""
+    """Return the index of the character whose case-folded form is at ``place``."""
     seen = 0
     for index, character in enumerate(text):
         if seen >= place:

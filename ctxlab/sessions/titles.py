@@ -1,7 +1,9 @@
-"""A session's title says what is worked on now, and the titles that it had say what came before.
+"""Session titles: history, derivation from a prompt, and the prompt that asks a model for one.
 
-Source: seed design "Session Table of Contents and Interaction Summaries", "Session Title Update Logic"
-and "Title History Tracking".
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries", "Session Title Update Logic" and
+"Title History Tracking".
 """
 
 from __future__ import annotations
@@ -21,13 +23,12 @@ __all__ = [
 ]
 
 RECENT_TURNS = 3
-"""Turns that count as recent."""
+"""Number of turns that count as recent."""
 
-_MAX_SHOWN_TURNS = 40  # turns that a model is shown at most
-_FIRST_TITLE_CHARS = 50  # characters of a first message that become a title
-_OPEN_FILE_PREFIX = re.compile(
-    r"\s*\[file: [^\]\n]{1,1000}\] "
-)  # as the HTTP server puts it in front
+_MAX_SHOWN_TURNS = 40  # in the prompt for a title
+_FIRST_TITLE_CHARS = 50  # of the first user message
+# The HTTP server adds this prefix to a message.
+_OPEN_FILE_PREFIX = re.compile(r"\s*\[file: [^\]\n]{1,1000}\] ")
 
 _TITLE_RULES = f"""\
 Generate a session title (max {MAX_TITLE_LENGTH} characters).
@@ -40,11 +41,28 @@ Answer with the title alone, on one line."""
 def titles_after_change(
     session: Session, title: str, turn: int, now: float
 ) -> tuple[TitleChange, ...]:
-    """The history of titles after a session was given another: newest first.
+    """Return the title history after a change of the title.
 
-    It has ``MAX_TITLES`` entries at most. ``now``: seconds since 1970. A title that it has already
-    changes nothing. Both stores keep what this returns.
+    Both stores use this function. If the title is unchanged, so is the history.
 
+    Parameters
+    ----------
+    session : Session
+        Session before the change.
+    title : str
+        New title.
+    turn : int
+        Turn that the title comes from; 0 if a user set it.
+    now : float
+        Time of the change, in seconds since 1970.
+
+    Returns
+    -------
+    tuple of TitleChange
+        The history, newest first, at most ``MAX_TITLES`` entries.
+
+    Examples
+    --------
     >>> titles = titles_after_change(Session("a"), "Fix the parser", 1, 10.0)
     >>> titles
     (TitleChange(title='Fix the parser', changed_at=10.0, turn=1, interaction_id='a:1'),)
@@ -59,9 +77,23 @@ def titles_after_change(
 
 
 def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
-    """A text as a title: on one line, without what would steer a terminal, cut at ``max_chars``.
+    r"""Return a text on one line, without control characters, cut at ``max_chars``.
 
-    >>> single_line("  Fix\\nthe \\x1b[1mparser "), single_line("a long title", 6)
+    Parameters
+    ----------
+    text : str
+        Text to convert.
+    max_chars : int, default 60
+        Maximum number of characters.
+
+    Returns
+    -------
+    str
+        The line, with ``…`` at its end if it was cut.
+
+    Examples
+    --------
+    >>> single_line("  Fix\nthe \x1b[1mparser "), single_line("a long title", 6)
     ('Fix the [1mparser', 'a lon…')
     """
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -69,12 +101,26 @@ def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
 
 
 def title_from_prompt(text: str) -> str:
-    """The title that a first user message gives: its first 50 characters, on one line.
+    """Return the title that a user message gives: its first 50 characters, on one line.
 
-    What stands in front of it says which file was open, and is no part of the title.
+    A prefix that names the open file is removed first.
 
-    Source: seed design "Robustness", 10.9 (``_update_title``).
+    Parameters
+    ----------
+    text : str
+        Text of the user message.
 
+    Returns
+    -------
+    str
+        The title.
+
+    References
+    ----------
+    Seed design "Robustness", 10.9 (``_update_title``).
+
+    Examples
+    --------
     >>> title_from_prompt("[file: a.py] Fix it")
     'Fix it'
     >>> title_from_prompt("Look at the parser, please: it fails on files that are odd")
@@ -86,10 +132,24 @@ def title_from_prompt(text: str) -> str:
 
 
 def build_title_prompt(title: str, turn_summaries: Mapping[int, str]) -> str:
-    """What a model is asked for a title: the turns, newest first, the last three marked ``[RECENT]``.
+    """Build the prompt that asks a model for a session title.
 
-    ``turn_summaries``: one-line summaries by the number of their turn. The newest 40 are shown.
+    It lists the newest 40 turns, newest first, and marks the last three with ``[RECENT]``.
 
+    Parameters
+    ----------
+    title : str
+        Current title.
+    turn_summaries : mapping of int to str
+        One-line summary by turn number.
+
+    Returns
+    -------
+    str
+        The prompt.
+
+    Examples
+    --------
     >>> prompt = build_title_prompt("Sign-in", {n: f"step {n}" for n in (1, 2, 3, 4)})
     >>> print(prompt.rpartition("Generate")[0])
     Current session title: "Sign-in"

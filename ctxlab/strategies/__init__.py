@@ -1,4 +1,4 @@
-"""Interchangeable context strategies, by name; a new one is a file and a line in ``registry``."""
+"""Interchangeable context strategies; to add one, write a module and list it in ``registry``."""
 
 from ctxlab.strategies.base import (
     BaseStrategy,

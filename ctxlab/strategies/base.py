@@ -1,8 +1,11 @@
-"""A strategy is a callable that edits a context before each request; pipelines are strategies too.
+"""Base classes of context strategies.
 
-A strategy is a frozen dataclass of parameters, so it can be hashed, pickled, compared and printed as
-it is written. Its class is written in lower case, as the text form is: ``tool_stubs(keep=3)`` means the
-same in Python, in an experiment file and on the command line.
+A strategy is a callable that edits a context before each request. A pipeline of strategies is a
+strategy too.
+
+Strategies are frozen dataclasses, so they can be hashed, pickled, compared and printed. Their class
+names are lower case, so that the text form and the Python form are the same: ``tool_stubs(keep=3)``
+has one meaning in Python, in an experiment file and on the command line.
 """
 
 from __future__ import annotations
@@ -38,25 +41,26 @@ __all__ = [
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Edits the context in place and returns it, or returns a fork for this request alone."""
+    """A callable that edits a context in place, or returns a fork of it for one request."""
 
     def __call__(self, context: Context, /) -> Context: ...
 
 
 class BaseStrategy:
-    """What strategies share: ``a | b``, printing as written, and parameters that are checked."""
+    """Base class of strategies: the ``|`` operator, the ``repr`` and the parameter checks."""
 
     supports_live: ClassVar[bool] = True
-    "it can manage a conversation that goes on, since it needs nothing that only a recording has"
+    """True if the strategy works in a live conversation; False if it needs data that only a
+    recording has"""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if not _matches_annotation(value, str(field.type)):
-                raise SpecError(f"{name}: {field.name} is {value!r}; it is to be {field.type}")
+                raise SpecError(f"{name}: {field.name} is {value!r}; expected {field.type}")
             if isinstance(value, (int, float)) and value < 0:
-                raise SpecError(f"{name}: {field.name} is {value!r}; it cannot be negative")
+                raise SpecError(f"{name}: {field.name} must not be negative, got {value!r}")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
         return Pipeline((*_pipeline_steps(self), *_pipeline_steps(as_strategy(other))))
@@ -78,9 +82,10 @@ class BaseStrategy:
 
 @dataclass(frozen=True, repr=False)
 class Pipeline(BaseStrategy):
-    """Strategies one after the other; once one forks, those after it edit the fork."""
+    """Strategies that run one after another; after one returns a fork, the rest edit the fork."""
 
     steps: tuple[Strategy, ...]
+    "strategies in the order in which they run"
 
     def __call__(self, context: Context, /) -> Context:
         for step in self.steps:
@@ -93,13 +98,15 @@ class Pipeline(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class FunctionStrategy(BaseStrategy):
-    """A plain function from a list of messages to a list of messages, as a strategy.
+    """A function from a list of messages to a list of messages, wrapped as a strategy.
 
-    What it leaves alone is recognised by identity or equality; what it changes stands for the gap that
-    it fills. Its result lasts for one request, since it is given the whole conversation each time.
+    Messages that the function returns unchanged are recognised by identity or equality. Changed
+    messages stand for the originals in the gap that they fill. The result lasts for one request,
+    because the function gets the whole conversation each time.
     """
 
     function: Callable[[list[Message]], Sequence[Message]]
+    "function that takes the messages of the request and returns the messages to send"
 
     def __call__(self, context: Context, /) -> Context:
         wanted = self.function(context.messages)
@@ -112,8 +119,25 @@ class FunctionStrategy(BaseStrategy):
 
 
 def as_strategy(value: Any) -> Strategy:
-    """A strategy as it is; a plain function of a list of messages wrapped in ``FunctionStrategy``.
+    """Return a strategy as it is, or wrap a plain function in ``FunctionStrategy``.
 
+    Parameters
+    ----------
+    value : Strategy or callable
+        A strategy, or a function from a list of messages to a list of messages.
+
+    Returns
+    -------
+    Strategy
+        The strategy.
+
+    Raises
+    ------
+    SpecError
+        If ``value`` is a class or cannot be called.
+
+    Examples
+    --------
     >>> as_strategy(lambda messages: messages[-10:]) | as_strategy(lambda messages: messages)
     <lambda> | <lambda>
     """
@@ -121,14 +145,26 @@ def as_strategy(value: Any) -> Strategy:
         return FunctionStrategy(value)
     if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"{value!r} is no strategy: expected tool_stubs(keep=3), a function, or text"
+            f"expected a strategy, got {value!r}; pass tool_stubs(keep=3), a function, or text"
         )
     return value  # type: ignore[no-any-return]
 
 
 def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
-    """Strategies, each followed by those that it is made of; functions are left out.
+    """Yield strategies and the strategies that they contain, depth first.
 
+    Parameters
+    ----------
+    *strategies : Strategy
+        Strategies to walk. Plain callables are skipped.
+
+    Yields
+    ------
+    BaseStrategy
+        Each strategy, followed by the strategies in its fields.
+
+    Examples
+    --------
     >>> from ctxlab.strategies import parse_strategy
     >>> pipeline = parse_strategy("when_it_pays(tool_stubs()) | panic()")
     >>> [repr(each) for each in walk_strategies(pipeline)][1:]
@@ -145,8 +181,20 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:
-    """Models that strategies call themselves: their fields ``model`` and ``embedding``, where set.
+    """Return the models that strategies call: their ``model`` and ``embedding`` fields that are set.
 
+    Parameters
+    ----------
+    *strategies : Strategy
+        Strategies to search, with the strategies that they contain.
+
+    Returns
+    -------
+    tuple of str
+        Model names without duplicates, in order of appearance.
+
+    Examples
+    --------
     >>> from ctxlab.strategies import parse_strategy
     >>> models_used(parse_strategy("tool_stubs() | panic()"))
     ()
@@ -162,7 +210,22 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
 
 
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
-    """A fork that holds what a list of messages says; what was left alone keeps its provenance."""
+    """Return a fork of a context that holds the given messages.
+
+    Unchanged messages keep their provenance.
+
+    Parameters
+    ----------
+    context : Context
+        The context to fork.
+    messages : sequence of Message
+        Messages that the fork should hold.
+
+    Returns
+    -------
+    Context
+        The fork.
+    """
     fork = context.fork()
     for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
         _apply_change(fork, start, stop, new)
@@ -170,9 +233,17 @@ def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context
 
 
 def tool_result_positions(context: Context) -> Sequence[int]:
-    """Positions of the tool results that were appended to a context; those of a branch are its own.
+    """Return the history positions of the tool results that were appended to a context.
 
-    They may reach further than the context does, where the history does.
+    Parameters
+    ----------
+    context : Context
+        A context. A branch has positions of its own.
+
+    Returns
+    -------
+    sequence of int
+        Positions, ascending. They may lie past the end of the context if its history is longer.
     """
     return (
         context.result_positions
@@ -184,9 +255,22 @@ def tool_result_positions(context: Context) -> Sequence[int]:
 def rewrite_tool_results(
     context: Context, strategy: BaseStrategy, stop: int, function: Rewrite, form: Form
 ) -> None:
-    """Rewrites tool results among the first ``stop`` of ``tool_result_positions``.
+    """Rewrite the tool results among the first ``stop`` of ``tool_result_positions``.
 
-    A strategy looks at each result once.
+    A strategy sees each result once; later calls start after the results already seen.
+
+    Parameters
+    ----------
+    context : Context
+        The context to edit.
+    strategy : BaseStrategy
+        The strategy under which the progress is stored in the context.
+    stop : int
+        Number of tool results, from the oldest on, to rewrite.
+    function : Rewrite
+        Function that returns the new message, or None to leave the message unchanged.
+    form : Form
+        The form that rewritten entries get.
     """
     done = context.strategy_state.get(strategy, 0)
     if stop <= done:
@@ -202,7 +286,7 @@ _PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool,
 
 
 def _matches_annotation(value: Any, annotation: str) -> bool:
-    """Whether a parameter is what its annotation says, as far as that names plain types."""
+    """Return True if a value has the annotated type; annotations other than plain types pass."""
     names = annotation.split(" | ")
     if not {*names} <= {*_PLAIN_TYPES, "None"}:
         return not isinstance(value, BaseStrategy) or "Strategy" in annotation
@@ -216,7 +300,7 @@ def _pipeline_steps(strategy: Any) -> tuple[Strategy, ...]:
 def _changed_ranges(
     old: Sequence[Message], new: Sequence[Message]
 ) -> Iterator[tuple[int, int, Sequence[Message]]]:
-    """``old[start:stop]`` became ``new`` wherever the two differ; kept messages keep their order."""
+    """Yield ``(start, stop, new)``: the replacements that turn ``old`` into ``new``, in order."""
     places: dict[int, list[int]] = {}
     for i, message in enumerate(old):
         places.setdefault(id(message), []).append(i)

@@ -1,7 +1,7 @@
-"""Controls bound what a strategy can score: nothing, chance, and perfect foresight.
+"""Control strategies: lower and upper bounds of what a strategy can score.
 
-They are no strategies for an agent. A strategy that fills the same limit and does not beat
-``random_drop`` knows nothing of what matters; none can beat ``oracle``.
+Controls are not meant for agents. A strategy that uses the same budget and does not beat
+``random_drop`` does not select relevant messages. No strategy can beat ``oracle``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ __all__ = ["nothing", "oracle", "random_drop"]
 
 @dataclass(frozen=True, repr=False)
 class nothing(BaseStrategy):
-    """Only the system prompt, the first user message, and the newest message with its call.
+    """Keeps only the system prompt, the first user message, and the newest message with its call.
 
+    Source: ctxlab; the smallest request that can be sent.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> [message["content"] for message in build_messages(None, talk, strategy=nothing())]
     ['line 0', 'line 99']
-
-    Source: ctxlab; the least that can be sent.
     """
 
     def __call__(self, context: Context, /) -> Context:
@@ -44,18 +46,20 @@ class nothing(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class random_drop(BaseStrategy):
-    """Messages picked by chance go, with their pairs, until the rest fits.
+    """Drops randomly chosen messages, with their call or results, until the rest fits.
 
+    Source: ctxlab; the score that a strategy with the same budget must beat.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> len(build_messages(None, talk, strategy=random_drop(), limit=63, reserve=0))
     8
-
-    Source: ctxlab; what a strategy must beat that fills the same limit.
     """
 
     seed: int = 0
-    "same seed, same picks"
+    "seed of the random choice"
 
     def __call__(self, context: Context, /) -> Context:
         state = context.strategy_state.get(self, self.seed)
@@ -63,7 +67,8 @@ class random_drop(BaseStrategy):
             head, tail = context.first_droppable, context.last_unit_start
             if tail <= head:
                 break
-            # Knuth's MMIX generator: a number that can be kept in the context and compared.
+            # Knuth's MMIX generator. Its state is one integer, which can be stored in the context
+            # and compared.
             state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
             start = head + (state >> 33) % (tail - head)
             while start > head and not context.is_safe_cut(start):
@@ -75,30 +80,35 @@ class random_drop(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class oracle(BaseStrategy):
-    """Knows what the next action will use: a window, and the lines that will be needed from before it.
+    """Keeps a recent window and the older lines that the next action will use.
 
-    It bounds what any strategy can recall within the budget. For a question it knows the evidence, as
-    much of it as fits, and so bounds evidence recall; which answer is right it does not know. Only a
-    replay can run it.
+    The strategy reads the next action from the recording, so it works only in a replay. It bounds
+    what any strategy can recall within the budget. For a probe it keeps as much of the evidence as
+    fits, so it bounds evidence recall. It does not know which answer is correct.
 
+    Source: ctxlab; the idea is Belady's optimal cache replacement.
+
+    Examples
+    --------
     >>> from ctxlab import Message, Recording, ToolCall, replay
     >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
     >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
     ...         Message("user", "a long story " * 400), Message("assistant", tool_calls=(call,)))
     >>> replay(Recording("a", said), oracle(), 60).needs["tier"].tolist()
     ['in view']
-
-    Source: ctxlab; Belady's optimal cache replacement is the idea.
     """
 
     supports_live: ClassVar[bool] = False
+    "False: the strategy needs the next action of a recording"
 
     def __call__(self, context: Context, /) -> Context:
         if context.excess <= 0:
             return context
         oracle_info = context.history.oracle_info
         if oracle_info is None:
-            raise SpecError("oracle knows the next action only in a replay")
+            raise SpecError(
+                "oracle reads the next action of a recording and works only in a replay"
+            )
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])
@@ -120,8 +130,8 @@ class oracle(BaseStrategy):
 
 
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
-    """The earliest safe cut from ``start`` on whose entries fit into the room, else the tail."""
-    if not context.version:  # nothing was edited, so the history has the sums
+    """Return the first safe cut from ``start`` on after which the entries fit, at most ``tail``."""
+    if not context.version:  # no edits, so the token sums of the history apply
         before = context.history.tokens_before
         index = bisect_left(before, before[context.history_length] - room, start, tail)
         return min(context.next_safe_cut(index), tail)
@@ -137,6 +147,6 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
 def _needed_passages(
     oracle_info: OracleInfo, needed: Sequence[tuple[int, str]], first: int, stop: int
 ) -> Message | None:
-    """The passages last mentioned in ``[first, stop)`` of the history, as one message."""
+    """Return one message with the passages last mentioned in ``[first, stop)``, or None."""
     lines = dict.fromkeys(oracle_info.passage(*need) for need in needed if first <= need[0] < stop)
     return Message("user", "\n".join(lines)) if lines else None

@@ -1,4 +1,4 @@
-"""File sessions keep a conversation for each file that is worked on, and resume it as it was left."""
+"""Strategy that keeps one conversation for each file and resumes it when the file is active."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ from ctxlab.strategies.base import BaseStrategy
 __all__ = ["ENGINE_MESSAGE_KEY", "file_sessions"]
 
 ENGINE_MESSAGE_KEY = "_engine"
-"""Set in ``Message.extra`` of what the engine wrote in the user's name, which is of no file."""
+"Key in ``Message.extra`` of user messages that the engine wrote. Such messages belong to no file."
 
 
 @dataclass(frozen=True, repr=False)
 class file_sessions(BaseStrategy):
-    """What is sent is the session of the active file: the head, that file's units, and what was asked.
+    """Sends the session of the active file: the shared head and the steps on that file.
 
-    A message's active file is the one recorded with it, else the one that its tool calls touch, else
-    the one before. A call stays with its results. Where calls touch several files the session stays if
-    its file is among them, else the first file that is written, or read, becomes active. Steps behind
-    this one edit the session, and their edits stay there: ``file_sessions() | tool_stubs() | panic()``.
+    A step is a tool call with its results, or a single message. The active file of a message is the
+    file recorded with it, else the file that its tool calls access, else the previous active file.
+    If calls access several files, the session stays when its file is among them. Otherwise the
+    first file written becomes active, or else the first file read. A call stays with its results.
+    Later steps of a pipeline edit the session, and their edits persist: ``file_sessions() |
+    tool_stubs() | panic()``.
 
-    An agent also switches in the midst of its run. The newest unit goes into the session that it opens,
-    and with it the newest user message and the ``carry`` units before, so that the agent sees what it
-    was asked and why it came.
+    An agent may also switch files during its run. The step that causes the switch goes into the new
+    session, together with the newest user message and the ``carry`` steps before it, so that the
+    agent sees its task and why it switched.
 
-    A live agent knows which file is open, and its tools read others on the way: with ``follow=False``
-    only the user's messages say the file, no file being one too, and a session begins with the system
-    prompt and nothing else.
+    In a live agent the user has one file open, and tools read others. With ``follow=False`` only
+    user messages set the active file (no file counts as a file too), and a new session starts with
+    the system prompt alone.
 
-    A session grows for as long as its file is worked on, and with it what a request takes: the steps
-    behind this one bound both.
+    A session grows as long as its file is active. Use later steps of the pipeline to limit its
+    size.
 
-    Source: seed design "Hybrid Session Management".
+    Source: design note "Hybrid Session Management".
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -53,9 +57,9 @@ class file_sessions(BaseStrategy):
     """
 
     carry: int = 4
-    "units before a switch that go along into the session, where tool calls are followed"
+    "steps before a switch that are copied into the new session, if ``follow`` is True"
     follow: bool = True
-    "tool calls switch the file too; False: only what the user has open does"
+    "True: tool calls switch the file too; False: only user messages do"
 
     def __call__(self, context: Context, /) -> Context:
         sessions: _FileSessions | None = context.strategy_state.get(self)
@@ -67,18 +71,17 @@ class file_sessions(BaseStrategy):
 
 
 class _FileSessions:
-    """The sessions of a conversation, and how far it has been routed to them."""
+    """The sessions of one conversation, and how many messages have been routed to them."""
 
     def __init__(self) -> None:
         self.branches: dict[str | None, Branch] = {}
         self.active_file: str | None = None
-        "the active file"
         self.user_positions: list[int] = []
-        "positions of the newest user message, and of those right before it on the same file"
+        "positions of the newest user message and of those directly before it on the same file"
         self.routed_length = 0
 
     def route(self, context: Context, carry: int) -> Branch:
-        """The session of the active file, with everything up to now in its place."""
+        """Route new messages to their sessions and return the session of the active file."""
         history = context.history
         for position in range(self.routed_length, context.history_length):
             message = history[position]
@@ -102,7 +105,7 @@ class _FileSessions:
         return branch
 
     def route_by_user_file(self, context: Context) -> Branch:
-        """The session of the file that the user has open; what the user says decides, and no call."""
+        """Route by the user's open file only and return the session of that file."""
         history, first = context.history, _shared_head(context)
         for position in range(self.routed_length, context.history_length):
             message = history[position]
@@ -119,7 +122,7 @@ class _FileSessions:
         return branch
 
     def _active_branch(self, context: Context, head: int | None = None) -> Branch:
-        """The session of the active file; a new one begins with the head."""
+        """Return the session of the active file; create it with the head if it does not exist."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)
@@ -128,7 +131,7 @@ class _FileSessions:
         return branch
 
     def _carried_positions(self, context: Context, position: int, carry: int) -> list[int]:
-        """What goes into a session before the message at ``position``, unless it is there."""
+        """Return the positions to copy into a session before the message at ``position``."""
         starts = context.history.unit_starts
         start = starts[position]
         for _ in range(carry):
@@ -139,7 +142,7 @@ class _FileSessions:
 
 
 def _shared_head(context: Context) -> int:
-    """How many messages at the beginning belong to every session: what the user says first does not."""
+    """Return how many leading messages all sessions share, without the user's first own message."""
     history = context.history
     if not history.user_positions or history.user_positions[0] >= history.head_length:
         return history.head_length
@@ -148,7 +151,7 @@ def _shared_head(context: Context) -> int:
 
 
 def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) -> None:
-    """Those that are not there yet, as they stand in the context that is routed."""
+    """Append the positions that a branch lacks, with the entries of the routed context."""
     last = branch.positions[-1] if branch.positions else -1
     for position in positions:
         if position > last:
@@ -160,7 +163,7 @@ def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) 
 
 
 def _accessed_file(message: Message, active: str | None) -> str | None:
-    """The file that a message's calls are about; a folder that is listed is none."""
+    """Return the file that a message's calls access; listing a folder does not count."""
     if not message.tool_calls:
         return None
     found = [touch for call in message.tool_calls if (touch := parse_file_access(call)) is not None]

@@ -1,4 +1,4 @@
-"""``full`` sends everything: the reference for what there is to lose, and what overflows."""
+"""Strategy that sends everything; the reference for losses and overflows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ __all__ = ["full"]
 
 @dataclass(frozen=True, repr=False)
 class full(BaseStrategy):
-    """Everything that was said is sent; nothing is managed.
+    """Sends every message; no context management.
 
+    Source: agents without context management.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> len(build_messages(None, talk, strategy=full(), limit=50, reserve=0))
     100
-
-    Source: what an agent does that has no context management.
     """
 
     def __call__(self, context: Context, /) -> Context:

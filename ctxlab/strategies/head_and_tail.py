@@ -1,4 +1,4 @@
-"""The beginning says what it is all about and the end where it stands; what lies between can go."""
+"""Strategy that keeps the beginning and the end of a conversation and drops the middle."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ __all__ = ["first_and_last"]
 
 @dataclass(frozen=True, repr=False)
 class first_and_last(BaseStrategy):
-    """The oldest and the newest messages by count; pairs stay whole.
+    """Keeps the oldest and the newest messages, by count; calls stay with their results.
 
-    The beginning never changes, so a prompt cache serves at least that.
+    The beginning never changes, so at least that part stays in a prompt cache.
 
+    Source: AutoGen's ``HeadAndTailChatCompletionContext``, changed so that calls and results stay
+    together.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=first_and_last(first=2, last=2))
     >>> [message["content"] for message in sent]
     ['line 0', 'line 1', 'line 98', 'line 99']
-
-    Source: AutoGen's ``HeadAndTailChatCompletionContext``, made safe.
     """
 
     first: int = 6
-    "oldest messages that stay at most; the system prompt and the task stay in any case"
+    "oldest messages to keep at most; the system prompt and the task are always kept"
     last: int = 20
-    "newest messages that stay at most; the newest step stays in any case"
+    "newest messages to keep at most; the newest step is always kept"
 
     def __call__(self, context: Context, /) -> Context:
         history = context.history

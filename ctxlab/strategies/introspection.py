@@ -1,4 +1,4 @@
-"""What is known of a strategy by its name: parameters, defaults, source, and whether it asks a model."""
+"""Descriptions of strategies by name: parameters, defaults, source, and use of models."""
 
 from __future__ import annotations
 
@@ -23,51 +23,79 @@ _StrategyKind = Literal["strategy", "control", "baseline"]
 
 @dataclass(frozen=True)
 class StrategyParameter:
-    """One parameter as it is written, and what it means."""
+    """One parameter of a strategy: name, default and meaning."""
 
     name: str
+    "name of the parameter"
     default: str
-    "as it is written; empty where it must be given"
+    "``repr`` of the default; empty if the parameter is required"
     description: str
+    "meaning of the parameter"
 
 
 @dataclass(frozen=True)
 class StrategyInfo:
-    """A strategy as the tables and the manual show it."""
+    """Description of a strategy, as shown in tables and in the manual."""
 
     name: str
+    "name of the strategy"
     kind: _StrategyKind
+    "strategy, control or baseline"
     summary: str
-    "what it does, in a sentence"
+    "one sentence that says what the strategy does"
     parameters: tuple[StrategyParameter, ...]
+    "parameters in order"
     source: str
-    "the seed, paper or product that it follows"
+    "design note, paper or product that the strategy follows"
     model_use: Literal["no", "optional"]
-    "whether it asks a model: only where the parameter ``model`` or ``embedding`` names one"
+    "``optional`` if a parameter ``model`` or ``embedding`` can name a model, else ``no``"
     docstring: str
     "the whole docstring"
     equivalent: str = ""
-    "a baseline in terms of ctxlab"
+    "the ctxlab strategy that a baseline stands for"
     url: str = ""
-    "where a baseline's behaviour can be read"
+    "page that documents the behaviour of a baseline"
 
     @property
     def signature(self) -> str:
-        """How it is written, with its defaults."""
+        """The strategy as it is written, with its defaults."""
         shown = (f"{p.name}={p.default}" if p.default else p.name for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
 
 
 def list_strategies() -> list[StrategyInfo]:
-    """Every strategy in the tables: strategies, controls, then the baselines."""
+    """Return all registered strategies: strategies, then controls, then baselines.
+
+    Returns
+    -------
+    list of StrategyInfo
+        One entry per name.
+    """
     named = [strategy_info(name) for name in STRATEGIES]
     ours = sorted(named, key=lambda each: each.kind == "control")
     return [*ours, *(strategy_info(name) for name in BASELINES)]
 
 
 def strategy_info(name: str) -> StrategyInfo:
-    """What is known of one; raises ``UnknownName``.
+    """Return the description of one strategy.
 
+    Parameters
+    ----------
+    name : str
+        Name of a strategy or a baseline.
+
+    Returns
+    -------
+    StrategyInfo
+        The description.
+
+    Raises
+    ------
+    UnknownName
+        If no strategy has that name.
+
+    Examples
+    --------
     >>> strategy_info("tool_stubs").signature, strategy_info("tool_stubs").model_use
     ('tool_stubs(keep=None)', 'no')
     """
@@ -132,11 +160,11 @@ def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:
 
 @cache
 def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
-    """The bare strings below a dataclass's fields."""
+    """Return the docstring literals below the fields of a dataclass, by field name."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(factory))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
-        return {}  # made without a file, as in a notebook's cell that is gone
+        return {}  # no source file, for example a notebook cell that was deleted
     found: dict[str, str] = {}
     last = None
     for node in getattr(tree, "body", ()):
@@ -151,12 +179,12 @@ def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     first = " ".join(text.split("\n\n")[0].replace("``", "").split())
     return first.split(". ")[0].rstrip(".") + "."
 
 
 def _source_section(text: str) -> str:
-    """What stands behind ``Source:``."""
+    """Return the text of the ``Source:`` paragraph of a docstring."""
     found = re.search(r"^Sources?: (.*?)(?=\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].replace("``", "").split()).rstrip(".") if found else ""

@@ -1,4 +1,4 @@
-"""Where the window is full, the middle goes: as much of the beginning stays as of the end."""
+"""Strategy that drops the middle of the conversation when the window is full."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ __all__ = ["middle_out"]
 
 @dataclass(frozen=True, repr=False)
 class middle_out(BaseStrategy):
-    """Drops steps from the middle until the rest fits, anew for every request.
+    """Drops steps from the middle until the rest fits, computed anew for each request.
 
-    A step is a call with its results, or a message. What was gone may come back when a large step
-    leaves the end. The task and the newest step stay.
+    A step is a tool call with its results, or a single message. Dropped steps may return when a
+    large step is no longer among the newest. The task and the newest step are always kept.
 
+    Source: AutoGen's ``TokenLimitedChatCompletionContext``, changed so that calls and results stay
+    together.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": text} for text in "abcdefg"]
     >>> sent = build_messages(None, talk, strategy=middle_out(tokens=20))
     >>> [message["content"] for message in sent]
     ['a', 'b', 'f', 'g']
-
-    Source: AutoGen's ``TokenLimitedChatCompletionContext``, made safe.
     """
 
     tokens: int | None = None
-    "tokens that the whole request's messages may have; None: what the budget allows"
+    "tokens that all messages of the request may take; None: what the budget allows"
 
     def __call__(self, context: Context, /) -> Context:
         room = context.available if self.tokens is None else min(self.tokens, context.available)
@@ -45,7 +48,7 @@ class middle_out(BaseStrategy):
         room -= sum([entry.tokens for entry in context.entries[: starts[0]]])
 
         def kept_tokens(kept: int) -> int:
-            """Tokens of so many steps, one more from the end than from the beginning where odd."""
+            """Return the tokens of ``kept`` steps; an odd count takes one more from the end."""
             return sums[kept // 2] + sums[steps] - sums[steps - (kept - kept // 2)]
 
         kept = max(1, bisect_right(range(steps + 1), room, key=kept_tokens) - 1)
@@ -54,12 +57,12 @@ class middle_out(BaseStrategy):
 
 
 class _UnitSums:
-    """Where the steps of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
+    """Start indices of the steps of a context, and ``sums[i]``, the tokens of the first ``i`` steps."""
 
     def __init__(self, context: Context) -> None:
         self.version = context.version
         self.starts = [context.next_safe_cut(context.first_droppable)]
-        "of each step, and where the last ends"
+        "start of each step, and the end of the last one"
         self.sums = [0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _UnitSums:
@@ -68,7 +71,7 @@ class _UnitSums:
         return other
 
     def extend(self, context: Context) -> None:
-        """What was appended since."""
+        """Add the steps appended since the last call."""
         entries, starts, sums = context.entries, self.starts, self.sums
         if len(starts) > 1:  # the newest step may have grown
             starts.pop()

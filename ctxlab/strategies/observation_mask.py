@@ -1,4 +1,4 @@
-"""Masking keeps every step of an agent and leaves out what the older tools answered."""
+"""Strategy that masks older tool results and keeps all other messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ __all__ = ["observation_mask"]
 
 @dataclass(frozen=True, repr=False)
 class observation_mask(BaseStrategy):
-    """All tool results but the newest ``keep`` are replaced by a line that says how much was there.
+    r"""Replaces older tool results by a line that gives their number of lines.
 
+    Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found masking as good
+    as summaries at lower cost; SWE-agent's ``LastNObservations`` before it.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message
-    >>> observation_mask().mask(Message("tool", "a line of output\\n" * 30), None).content
+    >>> observation_mask().mask(Message("tool", "a line of output\n" * 30), None).content
     '[output left out: 31 lines]'
-
-    Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found it as good as
-    summaries at less cost; SWE-agent's ``LastNObservations`` before it.
     """
 
     keep: int = 10
-    "tool results that stay"
+    "number of newest tool results to keep"
 
     def __call__(self, context: Context, /) -> Context:
         upto = bisect_left(tool_result_positions(context), context.history_length) - self.keep
@@ -35,7 +37,20 @@ class observation_mask(BaseStrategy):
         return context
 
     def mask(self, message: Message, _: ToolCall | None) -> Message | None:
-        """The message with its content masked; None where that would not be shorter."""
+        """Return a message with its content masked.
+
+        Parameters
+        ----------
+        message : Message
+            A tool result.
+        _ : ToolCall or None
+            The call of the result; not used.
+
+        Returns
+        -------
+        Message or None
+            The masked message; None if it would not be shorter.
+        """
         text = message.text
         masked = f"[output left out: {text.count(chr(10)) + 1} lines]"
         if len(text) <= len(masked) and is_text_only(message):

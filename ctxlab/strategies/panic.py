@@ -1,4 +1,4 @@
-"""Panic mode makes an overflowing request fit, for that request alone."""
+"""Strategy that makes an overflowing request fit, for that request only."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ _PROTECTED_FORMS = (Form.SUMMARY, Form.POINTER)
 
 @dataclass(frozen=True, repr=False)
 class panic(BaseStrategy):
-    """Shortens large tool results in the middle, then drops the oldest messages that are not protected.
+    """Shortens large tool results in the middle, then drops the oldest unprotected messages.
 
-    Never dropped are the system prompt, the first user message, a summary, contents, and the last
-    ``protect`` messages; pairs stay whole. Where these alone are too large, their tool results are
-    shortened too, and what still does not fit is reported as ``stuck``. Put it last in a pipeline.
+    Protected are the system prompt, the first user message, summaries, contents, and the last
+    ``protect`` messages. Calls stay with their results. If the protected messages alone are too
+    large, their tool results are shortened too. If the request still does not fit, ``stuck`` is
+    reported. Put this strategy last in a pipeline.
 
+    Source: design note "Robustness", 10.8 (context overflow recovery).
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=panic(), limit=60, reserve=0)
     >>> sent[0]["content"], sent[1]["content"], len(sent)
     ('line 0', 'line 93', 8)
-
-    Source: seed design "Robustness", 10.8 (context overflow recovery).
     """
 
     protect: int = 4
-    "newest messages that are never dropped"
+    "number of newest messages that are never dropped"
     large: int = 2000
-    "characters from which on a tool result counts as large"
+    "a tool result with more characters than this is shortened"
     begin: int = 1000
-    "characters kept of its beginning"
+    "characters to keep from the beginning of a large result"
     end: int = 500
-    "characters kept of its end"
+    "characters to keep from the end of a large result"
 
     def __call__(self, context: Context, /) -> Context:
         if context.excess <= 0:
@@ -53,13 +56,13 @@ class panic(BaseStrategy):
         last = max(first, min(context.last_unit_start, len(entries) - self.protect))
         while last > first and not context.is_safe_cut(last):
             last -= 1
-        # Where the newest alone are too large, their results are shortened as well.
+        # If the protected messages alone are too large, shorten their results as well.
         fixed, newest = _total_tokens(entries[:first]), _total_tokens(entries[last:])
         stop = last if fixed + newest <= context.available else len(entries)
         shortest = self._make_shortener(context)
         kept = [shortest(entry) for entry in entries[last:stop]]
         room = context.available - fixed - (newest if stop == last else _total_tokens(kept))
-        # From the newest on, so that the price is that of what is sent and not of what is dropped.
+        # Start at the newest, so that only messages that are sent are counted.
         older: list[Entry] = []
         for index in range(last - 1, first - 1, -1):
             entry = shortest(entries[index])
@@ -75,7 +78,7 @@ class panic(BaseStrategy):
         return fork
 
     def _make_shortener(self, context: Context) -> Callable[[Entry], Entry]:
-        """An entry as short as it can be made; the same each time, so that requests share it."""
+        """Return a function that shortens an entry; results are cached, so that requests share them."""
         known: dict[int, tuple[Entry, Entry]] = context.strategy_state.setdefault(self, {})
         shorter = context.history.get_rewrite_cache(self.shorten)
 
@@ -86,14 +89,27 @@ class panic(BaseStrategy):
                 if made is None:
                     return entry
                 short = Entry(made, tokens, Form.TRUNCATED, entry.start, entry.stop)
-                # The entry is kept beside it, so that its id is not given to another.
+                # Keep a reference to the entry, so that its id is not reused.
                 found = known[id(entry)] = entry, short
             return found[1]
 
         return shortest
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """A large tool result with its middle left out; None where it is not large."""
+        """Return a large tool result without its middle.
+
+        Parameters
+        ----------
+        message : Message
+            A message.
+        _ : ToolCall or None
+            The call of the result; not used.
+
+        Returns
+        -------
+        Message or None
+            The shortened message; None if it is not a large tool result.
+        """
         text = message.text
         if message.role != "tool" or len(text) <= self.large:
             return None

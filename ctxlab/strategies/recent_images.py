@@ -1,4 +1,4 @@
-"""Screenshots are large and soon out of date: the older ones stand as a line of text."""
+"""Strategy that replaces older images, such as screenshots, by a line of text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 
 @dataclass(frozen=True, repr=False)
 class recent_images(BaseStrategy):
-    """All images but the newest ``keep`` are replaced by a line of text; what stands beside them stays.
+    r"""Replaces older images by a line of text; other parts of a message stay.
 
-    Source: Anthropic's computer-use demo (``only_n_most_recent_images`` with ``min_removal_threshold``,
-    which there is as large as ``keep``, and where the image goes without a line in its place).
+    Source: Anthropic's computer-use demo (``only_n_most_recent_images``; there
+    ``min_removal_threshold`` equals ``keep``, and images are removed without a line of text).
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -33,24 +35,24 @@ class recent_images(BaseStrategy):
     >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(3)
     >>> [m.text for m in recent_images(keep=1)(context).messages]
-    ['a\\n[image left out]', 'b\\n[image left out]', 'c']
+    ['a\n[image left out]', 'b\n[image left out]', 'c']
     """
 
     keep: int = 3
-    "newest images that stay"
+    "number of newest images to keep"
     chunk: int = 1
-    "images that go at a time; more of them keep the prompt cache longer"
+    "number of images to remove at a time; a larger number keeps the prompt cache longer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chunk < 1:
-            raise SpecError("recent_images: chunk is 0; at least one image goes at a time")
+            raise SpecError("recent_images: expected a chunk of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         looked, seen, gone = context.strategy_state.get(self, (0, (), 0))
         if looked < context.history_length:
             new = context.history.entries[looked : context.history_length]
-            # Each image is named by the message that it stands in.
+            # An image is identified by the position of its message.
             seen += tuple(e.start for e in new for _ in range(_count_images(e.message)))
         going = len(seen) - self.keep
         going -= (gone + going) % self.chunk if going > 0 else 0
@@ -82,7 +84,7 @@ def _is_image(part: Mapping[str, Any]) -> bool:
 
 
 def _remove_images(message: Message, count: int) -> Message | None:
-    """The message without its first ``count`` images; None where it has none."""
+    """Return the message without its first ``count`` images; None if it has no images."""
     if not isinstance(message.content, tuple) or not _count_images(message):
         return None
     parts = []

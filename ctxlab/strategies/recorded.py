@@ -1,4 +1,4 @@
-"""What the recording system did itself is a strategy too, and the one that was really in force."""
+"""Strategy that repeats the compactions that the recording system did."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ __all__ = ["recorded"]
 
 @dataclass(frozen=True, repr=False)
 class recorded(BaseStrategy):
-    """Drops, summarises and clears what the recording system did, where it did.
+    """Drops, summarises and clears messages where the recording system did.
 
-    The compactions that Claude Code, pi, Codex or OpenHands wrote into their own logs: each takes
-    effect at the first request after it, with the summary that a model wrote then. It looks at no
-    limit. A recording without compactions is sent whole; requests are as valid as the product's were.
-    It is nearest to what the recorded agent saw, as far as its log tells: what the product put back
-    after compacting, or cleared without a word, is in no log.
+    It applies the compactions that Claude Code, pi, Codex or OpenHands wrote into their logs. Each
+    takes effect at the first request after it, with the summary that the model wrote then. The
+    limit has no effect. A recording without compactions is sent in full. Requests are as valid as
+    those of the product.
 
+    The result is the closest available view of what the recorded agent saw. What a product restored
+    after compacting, or cleared without logging it, is not known.
+
+    Source: the recordings themselves.
+
+    Examples
+    --------
     >>> from ctxlab import Compaction, Message, Recording, replay
     >>> said = tuple(Message(r, f"{r} {i}") for i in range(3) for r in ("user", "assistant"))
     >>> log = Recording("a", said, compactions=(Compaction(4, summary="two rounds"),))
     >>> [entry.message.content for entry in replay(log, recorded(), 9000).trace.context.entries]
     ['two rounds', 'user 2', 'assistant 2']
-
-    Source: the recordings themselves.
     """
 
     supports_live: ClassVar[bool] = False
+    "False: the strategy needs the compactions of a recording"
 
     def __call__(self, context: Context, /) -> Context:
         done: int = context.strategy_state.get(self, 0)
@@ -61,7 +66,7 @@ def _clear_text(message: Message, call: ToolCall | None) -> Message:
 
 
 def _apply_summary(context: Context, compaction: Compaction) -> None:
-    """From the newest on, so that indices before stay; the summary stands where the first run was."""
+    """Replace the dropped messages, newest first so that earlier indices stay valid."""
     kept = frozenset(compaction.kept)
     entries, summary = context.entries, compaction.summary_message
     stop = _compacted_end(context, compaction)
@@ -82,12 +87,12 @@ def _apply_summary(context: Context, compaction: Compaction) -> None:
 
 
 def _is_summary(entry: Entry) -> bool:
-    """Whether it stands for messages, even for one alone, and is none of them."""
+    """Return True if an entry stands for other messages."""
     return entry.is_aggregate or entry.form is Form.SUMMARY
 
 
 def _compacted_end(context: Context, compaction: Compaction) -> int:
-    """Index of the first message that came after it."""
+    """Return the index of the first message after a compaction."""
     came_after = (
         index
         for index, entry in enumerate(context.entries)
@@ -97,7 +102,7 @@ def _compacted_end(context: Context, compaction: Compaction) -> int:
 
 
 def _consecutive_ranges(indices: list[int]) -> list[tuple[int, int]]:
-    """Neighbours taken together: ``[1, 2, 5]`` → ``[(1, 3), (5, 6)]``."""
+    """Group consecutive indices into ranges: ``[1, 2, 5]`` → ``[(1, 3), (5, 6)]``."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         if runs and runs[-1][1] == index:

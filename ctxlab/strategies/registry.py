@@ -1,4 +1,4 @@
-"""The name table of strategies, and the text form that Python, files and the command line share."""
+"""Registry of strategies, and the text form used in Python, files and the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MODULES = {
     "random_drop": "controls",
     "oracle": "controls",
 }
-"""Module of this folder in which each strategy stands, by its name."""
+"Module in this folder that defines each strategy, by name."
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     name: getattr(importlib.import_module(f"ctxlab.strategies.{module}"), name)
@@ -55,7 +55,7 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 }
 
 CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})
-"""Names that bound a comparison and are never recommended."""
+"Names that serve as bounds in a comparison and are never recommended."
 
 DEFAULT_LINEUP: tuple[str, ...] = (
     "full",
@@ -71,30 +71,61 @@ DEFAULT_LINEUP: tuple[str, ...] = (
     "random_drop()",
     "oracle",
 )
-"""What an evaluation compares when nothing is said: ideas by themselves, pipelines, the controls.
+"""Strategies that an evaluation compares by default: single ideas, pipelines and controls.
 
-A strategy that does not look at the budget may overflow; a pipeline makes it fit with a window or a
-summary, which cut in place, and leaves what is then still too large to panic. Left out are those that
-answer a question of their own (``recorded``, ``recent_images``, ``file_sessions`` …), and ``retrieval``,
-which takes milliseconds a request.
-"""
+A strategy that ignores the budget may overflow. In the pipelines a window cuts in place, and
+``panic`` handles what is still too large. Strategies for special questions (``recorded``,
+``recent_images``, ``file_sessions`` …) are left out. So is ``retrieval``, which takes
+milliseconds per request."""
 
 _PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
 
 
 def register_strategy(name: str, strategy: Callable[..., Strategy]) -> None:
-    """Adds a strategy to the table; a name that is taken raises ``SpecError``."""
+    """Add a strategy to the registry.
+
+    Parameters
+    ----------
+    name : str
+        Name in texts, such as ``"my_window"``.
+    strategy : callable
+        Class or function that takes the parameters and returns a strategy.
+
+    Raises
+    ------
+    SpecError
+        If the name is taken.
+    """
     if name in STRATEGIES or name in BASELINES:
-        raise SpecError(f"a strategy is already called {name!r}")
+        raise SpecError(f"the strategy name {name!r} is already taken; choose another")
     STRATEGIES[name] = strategy
 
 
 def parse_strategy(text: str) -> Strategy:
-    """The strategy that a text stands for; ``repr`` of it gives the text back.
+    """Parse the text of a strategy; ``repr`` of the result is the normalised text.
 
-    Only names, literals and ``|`` are understood: nothing is evaluated. A dotted path, such as
-    ``mypackage.tricks.last_ten``, imports a strategy or a plain function of one's own.
+    Only names, literals and ``|`` are allowed; no code is evaluated. A dotted path, such as
+    ``mypackage.tricks.last_ten``, imports a strategy or a plain function.
 
+    Parameters
+    ----------
+    text : str
+        Text such as ``"tool_stubs(keep=3) | panic"``.
+
+    Returns
+    -------
+    Strategy
+        The strategy; a ``Pipeline`` if the text contains ``|``.
+
+    Raises
+    ------
+    SpecError
+        If the text or a parameter is invalid.
+    UnknownName
+        If a name is not registered.
+
+    Examples
+    --------
     >>> parse_strategy("tool_stubs(keep=3)|panic")
     tool_stubs(keep=3) | panic()
     """
@@ -102,9 +133,22 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def parse_to_ast(text: str) -> ast.expr:
-    """What a strategy's text says, as Python's own tree of it; names in it are not looked up.
+    """Parse the text of a strategy into a Python syntax tree without resolving names.
 
-    Raises ``SpecError`` where it is no expression.
+    Parameters
+    ----------
+    text : str
+        Text of a strategy.
+
+    Returns
+    -------
+    ast.expr
+        The expression.
+
+    Raises
+    ------
+    SpecError
+        If the text is not a Python expression.
     """
     try:
         return ast.parse(_PEER_PREFIX.sub("peer.", text.strip()), mode="eval").body
@@ -136,8 +180,10 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
     if factory is None:
         factory = _import_strategy(name)
         if not (isinstance(factory, type) and issubclass(factory, BaseStrategy)):
-            if called:  # a text must not be able to call whatever can be imported
-                raise SpecError(f"{name} takes no parameters: it is no subclass of BaseStrategy")
+            if called:  # text must not be able to call arbitrary imported objects
+                raise SpecError(
+                    f"{name} takes no parameters, because it is not a subclass of BaseStrategy"
+                )
             return as_strategy(factory)
     args: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -146,9 +192,9 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
             args = [_parse_value(a, text) for a in node.args]
             keywords = {k.arg or "**": _parse_value(k.value, text) for k in node.keywords}
         except (ValueError, TypeError, RecursionError, MemoryError):
-            raise SpecError(f"parameters are plain values, in {text!r}") from None
+            raise SpecError(f"expected literals or strategies as parameters, in {text!r}") from None
         if len(keywords) < len(node.keywords):
-            raise SpecError(f"a parameter is given twice, in {text!r}")
+            raise SpecError(f"the same parameter is given twice, in {text!r}")
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:
@@ -157,7 +203,7 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
 
 
 def _parse_value(node: ast.expr, text: str) -> Any:
-    """A literal, or a strategy where one is the parameter of another."""
+    """Return a literal, or a strategy that is the parameter of another one."""
     if isinstance(node, (ast.Call, ast.Name, ast.Attribute)) or (
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
     ):
@@ -171,7 +217,7 @@ def _dotted_name(node: ast.expr, text: str) -> str:
         parts.insert(0, node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise SpecError(f"{ast.unparse(node)!r} is no strategy, in {text!r}")
+        raise SpecError(f"{ast.unparse(node)!r} is not a strategy, in {text!r}")
     return ".".join((node.id, *parts))
 
 
@@ -186,5 +232,5 @@ def _import_strategy(name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise SpecError(f"cannot import the strategy {name!r}: {error}") from None
     if not callable(found):
-        raise SpecError(f"{name} is no strategy but a {type(found).__name__}")
+        raise SpecError(f"expected a strategy in {name}, got a {type(found).__name__}")
     return found  # type: ignore[no-any-return]

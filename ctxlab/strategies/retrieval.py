@@ -1,4 +1,4 @@
-"""Retrieval puts back what an old message said when the newest messages are about it again."""
+"""Strategy that quotes old messages that are relevant to the newest ones."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ __all__ = ["retrieval"]
 
 _HEADER = "Earlier messages that may matter now, quoted:"
 _MAX_EMBEDDED_CHARS = 8000
-"""Characters of a message that are embedded: what models take at the least."""
+"Characters of a message that are embedded; every common embedding model accepts this many."
 
 
 @dataclass(frozen=True, repr=False)
 class retrieval(BaseStrategy):
-    """A recent window, and in front of the newest unit quotes of the older messages nearest to it.
+    """Keeps a recent window, and quotes the most relevant older messages before the newest step.
 
-    Near is what shares rare words with the newest unit and the newest user message (BM25), or, with
-    ``embedding``, what has a vector near theirs. The quotes stand in one message for one request; what
-    is before them stays as it was until the window is cut again, which an automatic prompt cache reads;
-    one with breakpoints, as Claude's, reads the system prompt alone.
+    Relevance is BM25 over the words of the newest step and the newest user message or, with
+    ``embedding``, the similarity of vectors. The quotes are one message, which lasts for one
+    request. The messages before the quotes do not change until the next cut of the window, so an
+    automatic prompt cache can serve them. A cache with explicit breakpoints, such as Claude's,
+    serves the system prompt only.
 
-    Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009); quoting
-    old turns after MemGPT's recall storage (Packer et al., 2023).
+    Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009);
+    quoting old turns after MemGPT's recall storage (Packer et al., 2023).
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -50,17 +53,18 @@ class retrieval(BaseStrategy):
     """
 
     k: int = 20
-    "messages that are quoted at most"
+    "messages to quote at most"
     share: float = 0.15
-    "share of the tokens beside the head that the quotes may have"
+    "share of the available tokens, without the head, that the quotes may take"
     keep: float = 0.8
-    "share of the window's tokens that a cut leaves; 1: the window is full, and cut before every request"
+    """share of the window's tokens that remain after a cut; 1: the window stays full and is cut
+    before every request"""
     chars: int = 300
-    "characters of a quote at most; a longer message is clipped around what matched"
+    "characters of one quote at most; a longer message is clipped around the match"
     look_back: int = 1000
-    "how many messages before the window are looked at; bounds what a request costs"
+    "messages before the window to search; limits the cost of a request"
     embedding: str | None = None
-    "model that makes the vectors; None: words are compared and no model is called"
+    "embedding model; None: words are compared and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         window_start = _window_start(context)
@@ -85,7 +89,7 @@ class retrieval(BaseStrategy):
         return fork
 
     def _older_positions(self, context: Context, window_start: int) -> range:
-        """Positions before the window that are looked at."""
+        """Return the positions before the window that are searched."""
         entries, head = context.entries, context.history.head_length
         first = (
             entries[window_start].start if window_start < len(entries) else context.history_length
@@ -93,7 +97,7 @@ class retrieval(BaseStrategy):
         return range(max(head, first - self.look_back), first)
 
     def _cut_window(self, context: Context, window_start: int) -> None:
-        """The window is cut where it leaves no room for the quotes, and then deeper than it must be."""
+        """Cut the window if the quotes do not fit, down to ``keep`` of its tokens."""
         excess, entries = (
             context.excess + self._quote_tokens(context, window_start),
             context.entries,
@@ -111,14 +115,14 @@ class retrieval(BaseStrategy):
             context.drop(window_start, stop)
 
     def _quote_tokens(self, context: Context, window_start: int) -> int:
-        """Tokens that the quotes may have."""
+        """Return the tokens that the quotes may take."""
         fixed = sum([entry.tokens for entry in context.entries[:window_start]])
         return int(self.share * max(0, context.available - fixed))
 
     def _quote_messages(
         self, context: Context, found: Sequence[int], terms: Sequence[str], room: int
     ) -> Message | None:
-        """What was found, oldest first, as far as there is room."""
+        """Return a message with the quotes that fit, in order of position; None if none fits."""
         count = context.history.counter.count_text
         room = min(room, -context.excess) - count(_HEADER) - 8
         quotes: dict[int, str] = {}
@@ -135,7 +139,7 @@ class retrieval(BaseStrategy):
             return None
         return Message("user", "\n".join([_HEADER, *(quotes[p] for p in sorted(quotes))]))
 
-    # --- what is near --------------------------------------------------------------------------
+    # --- search ---------------------------------------------------------------------------------
 
     def _find_nearest(
         self,
@@ -145,7 +149,7 @@ class retrieval(BaseStrategy):
         question: Message | None,
         terms: Sequence[str],
     ) -> Sequence[int]:
-        """Positions of the nearest older messages, best first."""
+        """Return the positions of the most relevant older messages, best first."""
         if self.embedding is not None:
             asked = [question] if question else []
             query = "\n".join(
@@ -170,7 +174,7 @@ class retrieval(BaseStrategy):
     ) -> Sequence[int]:
         client: object = context.history.client
         if not isinstance(client, Embedder):
-            raise SpecError(f"{self!r} wants vectors of {model}, and no client was given for them")
+            raise SpecError(f"{self!r} needs embeddings of {model}; pass a client that can embed")
         held: _IncrementalIndex[VectorIndex] = context.strategy_state.get(
             (self, "vectors")
         ) or _IncrementalIndex(VectorIndex())
@@ -198,7 +202,7 @@ class retrieval(BaseStrategy):
 
 
 def _window_start(context: Context) -> int:
-    """Index behind the head and what stands for old messages there: a summary, contents."""
+    """Return the index after the head and the summaries or contents that follow it."""
     entries, index = context.entries, context.first_droppable
     while index < len(entries) and entries[index].form in (Form.SUMMARY, Form.POINTER):
         index += 1
@@ -213,16 +217,16 @@ _IndexT = TypeVar("_IndexT", bound=_Index)
 
 
 class _IncrementalIndex(Generic[_IndexT]):
-    """An index of the older messages, and how far it reaches."""
+    """An index of the older messages, and the position up to which it is filled."""
 
     def __init__(self, index: _IndexT) -> None:
         self.index, self.indexed_until = index, 0
 
     def new_positions(self, older: range) -> range:
-        """Positions that are not in it yet."""
+        """Return the positions that are not indexed yet."""
         return range(max(self.indexed_until, older.start), max(self.indexed_until, older.stop))
 
     def mark_indexed(self, older: range) -> None:
-        """They are in it now, and what is too old goes."""
+        """Record that the positions are indexed, and remove those before them."""
         self.indexed_until = max(self.indexed_until, older.stop)
         self.index.remove_before(older.start)

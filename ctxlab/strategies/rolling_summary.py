@@ -1,6 +1,6 @@
-"""A rolling summary stands for everything that has left the recent window, and grows by extension.
+"""Strategy that summarises everything before a recent window, and extends the summary later.
 
-What stands older than the summary is in it; what is newer stands word for word.
+The summary covers all older messages. Newer messages stay verbatim.
 """
 
 from __future__ import annotations
@@ -17,35 +17,39 @@ __all__ = ["rolling_summary"]
 
 @dataclass(frozen=True, repr=False)
 class rolling_summary(BaseStrategy):
-    """When the context fills up, everything older than a recent window becomes one summary message.
+    """Replaces everything before a recent window by one summary when the context fills up.
 
-    It compacts when ``trigger`` of the budget is used and goes down to ``target``, so that compactions
-    are rare and a prompt cache lives between them. The next summary extends the one before. One that is
-    no shorter than what it would replace is rejected and reported; where a model fails or writes what is
-    no summary, the summary is written without it and that is reported.
+    Compaction starts when ``trigger`` of the budget is used and goes down to ``target``, so
+    compactions are rare and a prompt cache stays valid between them. Each summary extends the
+    previous one. A summary that is not shorter than the messages that it replaces is rejected, and
+    the rejection is reported. If a model fails or its reply is not a summary, an extracted summary
+    is used, and that is reported.
 
+    Source: design notes "Robustness" (summary and recent messages; 10.7) and "Workspace-scoped
+    sessions" (rolling summary and a bounded window, both capped).
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}: " + "word " * 20} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=rolling_summary(tokens=99), limit=999, reserve=0)
     >>> len(sent), [line[:24] for line in sent[1]["content"].splitlines()[1:3]]
     (14, ['## Goal', '[… 84 more]'])
-
-    Source: seed designs "Robustness" (summary and recent messages; 10.7) and "Workspace-scoped sessions"
-    (rolling summary and a bounded window, both capped).
     """
 
     trigger: float = 0.8
-    "share of the available tokens at which it compacts"
+    "share of the available tokens at which compaction starts"
     target: float = 0.5
-    "share of the available tokens that it leaves in use"
+    "share of the available tokens that remain in use after compaction"
     keep_recent: int = 20
-    "messages that stay at most; fewer where the target is small"
+    "newest messages to keep at most; fewer if ``target`` is small"
     tokens: int = 2000
-    "of the summary at most; a third of the target's where that is less"
+    "tokens of the summary at most; never more than a third of the target"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
     prompt: str = "structured"
-    "what it is asked for: ``summary``, ``structured`` (with a model and without), or a file of yours"
+    """prompt of the model: ``summary``, ``structured`` (which also structures extracted summaries),
+    or the path of a file"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +72,7 @@ class rolling_summary(BaseStrategy):
         if start <= head:
             return context
         part = sum(entry.tokens for entry in entries[head:start])
-        # What was rejected is not asked for again until there is twice as much to summarize.
+        # After a rejection, wait until there is twice as much to summarise.
         if self.model is not None and part < 2 * context.strategy_state.get(self, 0):
             return context
         done = fold_into_summary(context, head, start, tokens, self.model, self.prompt)

@@ -1,4 +1,4 @@
-"""What a tool answered is stale once the same was read again or changed; the newest copy counts."""
+"""Strategy that replaces outdated tool results, such as earlier reads of a file."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ from ctxlab.strategies.helpers.text import is_text_only, with_text
 
 __all__ = ["stale_results"]
 
-# A file of which more parts than this are in view is told of the newest ones only, so that a new read
-# costs the same however often the file was read.
+# Only the newest reads of a file are remembered, so that the cost of a read does not grow.
 _MAX_READS = 64
 
 
 @dataclass(frozen=True, repr=False)
 class stale_results(BaseStrategy):
-    """An earlier copy of a file that was read again or edited since becomes a line that says so.
+    r"""Replaces the results of earlier reads by a line once a file was read again or edited.
 
-    So does the result of a call that was made again, word for word, with the same result. Only a later
-    result that is there and is no error counts; reads of other parts of a file leave each other alone.
+    A result is also replaced if an identical call returned the identical result later. Later
+    results that are errors, or are not in the context, do not count. Reads of different parts of a
+    file do not affect each other.
 
-    Source: ctxlab, after what users ask of coding agents; ``parse_file_access`` knows which tool
-    reads what.
+    Source: ctxlab, after requests of users of coding agents; ``parse_file_access`` knows which tool
+    accesses which file.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", "go")]
-    >>> for id, text in (("c1", "x = 1\\n" * 99), ("c2", "x = 2\\n" * 99)):
+    >>> for id, text in (("c1", "x = 1\n" * 99), ("c2", "x = 2\n" * 99)):
     ...     call = ToolCall(id, "read", '{"path": "src/io.py"}')
     ...     said += [Message("assistant", tool_calls=(call,)), Message("tool", text, tool_call_id=id)]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(5)
     >>> [m.text[:33] for m in stale_results()(context).messages if m.role == "tool"]
-    ['[src/io.py was read again later]', 'x = 2\\nx = 2\\nx = 2\\nx = 2\\nx = 2\\nx =']
+    ['[src/io.py was read again later]', 'x = 2\nx = 2\nx = 2\nx = 2\nx = 2\nx =']
     """
 
     edits: bool = True
-    "an edit makes what was read of the file before stale, even where it is not read again"
+    "an edit makes earlier reads of the file stale, even if the file is not read again"
 
     def __call__(self, context: Context, /) -> Context:
         known, done = context.strategy_state.get(self) or (_StaleIndex(self.edits), 0)
@@ -64,7 +66,7 @@ class stale_results(BaseStrategy):
 
 
 class _StaleResult(NamedTuple):
-    """The result at one position made that at another stale, which is to be said so."""
+    """One result, at ``earlier``, that the result at ``later`` makes stale, and its stub."""
 
     later: int
     earlier: int
@@ -78,7 +80,7 @@ class _FileRead(NamedTuple):
 
 
 class _StaleIndex:
-    """What became stale among the results of a context, in the order in which it did."""
+    """The stale results of a context, in the order in which they became stale."""
 
     def __init__(self, edits: bool) -> None:
         self.stale: list[_StaleResult] = []
@@ -94,7 +96,7 @@ class _StaleIndex:
         return other
 
     def update(self, context: Context) -> None:
-        """The results that are there by now, each once; those of a branch are its own."""
+        """Scan the tool results that were appended since the last call."""
         history, results = context.history, tool_result_positions(context)
         upto = bisect_left(results, context.history_length)
         for position in results[self._scanned : upto]:
@@ -128,7 +130,7 @@ class _StaleIndex:
 
 
 def _covers(new: _FileRead, old: _FileRead) -> bool:
-    """Whether a read shows all lines that an earlier one asked for."""
+    """Return True if a read shows all lines that an earlier read asked for."""
     wanted, shown = old.touch.line_range, new.touch.line_range
     if wanted == shown:
         return True
@@ -136,7 +138,7 @@ def _covers(new: _FileRead, old: _FileRead) -> bool:
         return False
     first, last = wanted
     if shown is None:
-        # A tool may show the beginning of a long file only: its lines say how far it went.
+        # A tool may show only the beginning of a long file; its line count says how much.
         return first > 0 and new.lines >= (first + old.lines - 1 if last is None else last)
     start, stop = shown
     return last is not None and stop is not None and 0 < start <= first and last <= stop
@@ -164,7 +166,7 @@ def _file_path(call: ToolCall | None) -> str:
 
 
 def _make_stub(message: Message, text: str) -> Message | None:
-    """None where the stub would not be shorter."""
+    """Return the message as a stub; None if the stub would not be shorter."""
     if len(message.text) <= len(text) and is_text_only(message):
         return None
     return with_text(message, text)

@@ -1,7 +1,7 @@
-"""Contents keep older turns as numbered lines, from which any of them can be fetched again.
+"""Strategy that lists older turns as numbered lines, from which the agent can fetch a turn.
 
-Source: seed design "Session Table of Contents": one line of at most 100 characters a turn, written by a
-model, or extracted from the turn where there is none.
+Each line has at most 100 characters. A model writes the lines, or they are extracted from the turns
+(after the design note "Session Table of Contents").
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ _UNLISTED_PREFIX = "Earlier turns that are no longer listed: "
 _NUMBERED_LINE = re.compile(r"[-*\s]*(?:turn\s+)?(\d+)\s*[.):]\s*(.+)", re.IGNORECASE)
 _MAX_TURN_CHARS, _MAX_MESSAGE_CHARS = 1200, 400
 _LINE_TOKENS, _REASONING_TOKENS = 50, 2000
-_MAX_WINDOW_SHARE = 0.8  # share of the model's window that its prompt and its reply may take
+_MAX_WINDOW_SHARE = 0.8  # share of the model's window for prompt and reply
 
 
 @dataclass(frozen=True, repr=False)
 class contents(BaseStrategy):
-    """Older turns become numbered lines, a block at a time, and ``get_turn(number)`` gives one in full.
+    """Replaces older turns by numbered lines, in blocks; ``get_turn(number)`` returns a turn in full.
 
-    When the context fills, everything older than a recent window becomes one message with a line for
-    each turn. That block is not touched again, and the next one is put behind it, so a prompt cache
-    keeps what stands before. Where the blocks outgrow their share, the oldest leave a line that says
-    how many turns are no longer listed. The agent must be given the tool:
-    ``ctxlab.context.turns.GET_TURN_TOOL`` is its definition; ``ContextManager.get_turn`` answers it.
+    When the context fills up, everything before a recent window becomes one message with a line for
+    each turn. Later blocks are added after it and do not change it, so a prompt cache keeps what
+    comes before. When the blocks exceed their share, the oldest are replaced by a line that says
+    which turns are no longer listed. The agent must have the tool:
+    ``ctxlab.context.turns.GET_TURN_TOOL`` is its definition, and ``ContextManager.get_turn``
+    answers its calls.
 
-    Source: seed design "Session Table of Contents and Interaction Summaries".
+    Source: design note "Session Table of Contents and Interaction Summaries".
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -59,15 +62,16 @@ class contents(BaseStrategy):
     """
 
     trigger: float = 0.8
-    "share of the available tokens at which it compacts"
+    "share of the available tokens at which compaction starts"
     target: float = 0.5
-    "share of the available tokens that it leaves in use at most"
+    "share of the available tokens that remain in use at most"
     share: float = 0.1
-    "share of the available tokens that all blocks may have together; it is part of ``target``"
+    "share of the available tokens that all blocks together may take; it is part of ``target``"
     model: str | None = None
-    "model that writes the lines, asked once a block; None: they are extracted and no model is called"
+    """model that writes the lines, with one call per block; None: they are extracted and no model
+    is called"""
     prompt: str = "contents"
-    "what it is asked for: ``contents``, or a file of your own"
+    "prompt of the model: ``contents``, or the path of a file"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +87,7 @@ class contents(BaseStrategy):
         return context
 
     def _window_start(self, context: Context, first: int) -> int:
-        """Index where the recent window begins: it fits, and begins with a turn where it can."""
+        """Return the start of the recent window: it fits, and starts with a turn if possible."""
         entries, head = context.entries, context.first_droppable
         history, begin = context.history, entries[first].start if first < len(entries) else 0
         lines = _LINE_TOKENS * (
@@ -103,11 +107,11 @@ class contents(BaseStrategy):
         )
 
     def _list_turns(self, context: Context, block_start: int, window_start: int) -> None:
-        """Entries ``[block_start, window_start)`` become a block of lines, as far as there is room."""
+        """Replace entries ``[block_start, window_start)`` by a block with the lines that fit."""
         entries = context.entries
         limit = int(self.share * context.available)
         numbers = _turn_numbers(context, entries[block_start:window_start])
-        # What would not be much shorter as lines is not worth a call.
+        # If lines would hardly be shorter, a model call does not pay.
         before = sum([entry.tokens for entry in entries[block_start:window_start]])
         worth = before > max(limit, _LINE_TOKENS * len(numbers))
         lines = self._turn_lines(context, numbers, entries[window_start - 1].stop, worth)
@@ -132,7 +136,7 @@ class contents(BaseStrategy):
         if middle < window_start:
             after = context.history.counter.count_message(block)
             if after >= sum([entry.tokens for entry in entries[middle:window_start]]):
-                context.report("contents rejected: longer than what they stand for")
+                context.report("contents rejected: not shorter than the messages they replace")
                 return
             context.fold(middle, window_start, block, Form.POINTER)
             context.report("contents")
@@ -140,7 +144,7 @@ class contents(BaseStrategy):
         while oldest > context.first_droppable and _is_contents_block(context.entries[oldest - 1]):
             oldest -= 1
         keep = middle
-        if middle == block_start:  # all of it is listed: older blocks stay as far as there is room
+        if middle == block_start:  # all turns are listed: keep the older blocks that fit
             used = context.entries[middle].tokens
             while keep > oldest and (used := used + context.entries[keep - 1].tokens) <= limit:
                 keep -= 1
@@ -148,7 +152,7 @@ class contents(BaseStrategy):
             self._unlist(context, oldest, keep)
 
     def _unlist(self, context: Context, start: int, stop: int) -> None:
-        """Entries ``[start, stop)`` become a line that says which turns are no longer listed."""
+        """Replace entries ``[start, stop)`` by a line that says which turns are no longer listed."""
         going = context.entries[start:stop]
         turn = [turn_at(context.history, at) for at in (going[0].start, going[-1].stop - 1)]
         message = Message("user", f"{_UNLISTED_PREFIX}{max(1, turn[0])} to {turn[1]}.")
@@ -161,7 +165,7 @@ class contents(BaseStrategy):
     def _turn_lines(
         self, context: Context, numbers: Sequence[int], stop: int, ask_model: bool
     ) -> Mapping[int, str]:
-        """A line for each turn, with its number; a model writes them where that is worth it."""
+        """Return a numbered line for each turn; a model writes them if ``ask_model`` is set."""
         turns = {number: _turn_messages(context, number, stop) for number in numbers}
         written: Mapping[int, str] = {}
         if self.model is not None and ask_model:
@@ -174,7 +178,7 @@ class contents(BaseStrategy):
     def _request_lines(
         self, context: Context, model: str, turns: Mapping[int, Sequence[Message]]
     ) -> Mapping[int, str]:
-        """The lines that a model writes, as far as they are of use."""
+        """Return the valid lines that a model writes."""
         request = self._build_request(context, model, turns)
         if request is None:
             context.report(f"contents fallback: {len(turns)} turns are too many for {model}")
@@ -198,7 +202,7 @@ class contents(BaseStrategy):
     def _build_request(
         self, context: Context, model: str, turns: Mapping[int, Sequence[Message]]
     ) -> Request | None:
-        """What the model is asked, turns cut to what its window holds; None where they are too many."""
+        """Return the request, with turns clipped to the model's window; None if they are too many."""
         known, each = find_model(model), _MAX_TURN_CHARS
         wanted = _LINE_TOKENS * len(turns) + _REASONING_TOKENS
         reply = min(wanted, known.max_output, known.limit // 4)
@@ -217,7 +221,7 @@ class contents(BaseStrategy):
 
 
 def _blocks_end(context: Context) -> int:
-    """Index behind the blocks, and summaries, that stand already."""
+    """Return the index after the existing blocks and summaries."""
     entries, index = context.entries, context.first_droppable
     while index < len(entries) and entries[index].form in (Form.POINTER, Form.SUMMARY):
         index += 1
@@ -237,12 +241,12 @@ def _begins_turn(context: Context, index: int) -> bool:
 
 
 def _turn_numbers(context: Context, entries: Iterable[Entry]) -> list[int]:
-    """Turns that entries belong to, ascending."""
+    """Return the numbers of the turns that entries belong to, ascending."""
     history = context.history
     found: dict[int, None] = {}
     for entry in entries:
         if entry.start == entry.stop:
-            continue  # it was inserted, and stands for no turn
+            continue  # an inserted entry belongs to no turn
         last = turn_at(history, entry.stop - 1)
         found.update(dict.fromkeys(range(max(1, turn_at(history, entry.start)), last + 1)))
     return list(found)

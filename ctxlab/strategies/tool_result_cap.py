@@ -1,4 +1,4 @@
-"""Capping cuts each tool result when it arrives, as an agent loop does before it appends one."""
+"""Strategy that truncates each tool result when it is appended."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ __all__ = ["tool_result_cap"]
 
 @dataclass(frozen=True, repr=False)
 class tool_result_cap(BaseStrategy):
-    """No tool result is longer than ``chars`` characters; the rest of it is never sent.
+    """Truncates tool results that are longer than a maximum; the rest is never sent.
 
-    Cutting at arrival changes nothing that was sent before, so the prompt cache is kept whole.
+    Results are truncated when they arrive, so earlier messages do not change and the prompt cache
+    stays valid.
 
+    Source: design note "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message
     >>> tool_result_cap(chars=5, marker="…").cut(Message("tool", "a long result"), None).content
     'a lon…'
-
-    Source: seed design "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
     """
 
     chars: int = 4000
-    "characters of a tool result that are kept"
+    "characters of a tool result to keep"
     marker: str = "\n\n[truncated]"
-    "what stands after a cut; it comes on top of ``chars``"
+    "text after a truncated result; not counted in ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
         upto = bisect_left(tool_result_positions(context), context.history_length)
@@ -38,7 +41,20 @@ class tool_result_cap(BaseStrategy):
         return context
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:
-        """The message with its text cut; None where it is short enough."""
+        """Return a tool result with its text truncated.
+
+        Parameters
+        ----------
+        message : Message
+            A tool result.
+        _ : ToolCall or None
+            The call of the result; not used.
+
+        Returns
+        -------
+        Message or None
+            The truncated message; None if it is short enough.
+        """
         text = message.text
         if len(text) <= self.chars:
             return None

@@ -1,7 +1,8 @@
-"""A stub says in one line of JSON what a tool call gave, so that the agent can call it again.
+"""Strategy that replaces tool results by stubs: one line of JSON with the outcome of the call.
 
-Source: seed design "Hybrid session management": after the agent's turn each tool result becomes
-``{"tool", "status", "summary", "count", "files", "error"}``.
+A stub has the keys ``tool``, ``status``, ``summary``, and where they apply ``count``, ``files`` and
+``error`` (after the design note "Hybrid session management"). The agent can repeat the call if it
+needs the result.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ctxlab.strategies.helpers.text import clip_text, is_text_only, with_text
 __all__ = ["STUB_KEY", "make_stub", "tool_stubs"]
 
 STUB_KEY = "_compacted"
-"""Set in ``Message.extra`` of a stub, which is never sent; what has it is not stubbed again."""
+"""Key in ``Message.extra`` of a stub. It is never sent, and marks messages that are not stubbed
+again."""
 
 _MAX_SUMMARY_CHARS = 200
 _MAX_FILES = 10
@@ -31,20 +33,22 @@ _ERROR_PREFIXES = ("error", "traceback", "exception", "fatal:", "command failed"
 
 @dataclass(frozen=True, repr=False)
 class tool_stubs(BaseStrategy):
-    """Tool results become stubs once the agent's turn is over.
+    """Replaces tool results by stubs once the agent's turn is over.
 
-    In a run with a single user message the turn never ends; ``keep`` counts results instead.
+    In a run with a single user message the turn never ends; set ``keep`` to count results instead.
 
+    Source: design note "Hybrid session management" (tool compaction).
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> found = make_stub(Message("tool", "line of output " * 99), ToolCall("c1", "run"))
     >>> found.content[:47]
     '{"tool":"run","status":"success","summary":"lin'
-
-    Source: seed design "Hybrid session management" (tool compaction).
     """
 
     keep: int | None = None
-    "newest results that stay; None: all of the current turn, however many"
+    "newest results to keep; None: all results of the current turn"
 
     def __call__(self, context: Context, /) -> Context:
         history = context.history
@@ -60,8 +64,22 @@ class tool_stubs(BaseStrategy):
 
 
 def make_stub(message: Message, call: ToolCall | None) -> Message | None:
-    """The stub that stands for a tool result; None where it would not be shorter.
+    """Return the stub of a tool result.
 
+    Parameters
+    ----------
+    message : Message
+        A tool result.
+    call : ToolCall or None
+        The call that it answers.
+
+    Returns
+    -------
+    Message or None
+        The stub; None if it would not be shorter or the message is a stub already.
+
+    Examples
+    --------
     >>> call = ToolCall("c1", "search_vault")
     >>> found = '{"results": [{"path": "Notes/foo.md", "text": "…"}, {"path": "Notes/bar.md"}]}'
     >>> make_stub(Message("tool", found + " " * 99, tool_call_id="c1"), call).content[:63]
@@ -97,7 +115,7 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
 
 
 def _error_text(message: Message, text: str, value: Any) -> str | None:
-    """What went wrong, where something did."""
+    """Return the error text of a failed call, else None."""
     if isinstance(value, dict):
         said = value.get("error")
         if said or value.get("ok") is False or value.get("success") is False:
@@ -107,7 +125,7 @@ def _error_text(message: Message, text: str, value: Any) -> str | None:
 
 
 def _count_results(value: Any) -> int | None:
-    """How many results there are: the length of the list, or of the only list in the object."""
+    """Return the length of the list, or of the only list in the object; else None."""
     if isinstance(value, list):
         return len(value)
     lists = [item for item in value.values() if isinstance(item, list)]

@@ -1,4 +1,4 @@
-"""What an agent wrote into its older tool calls is cut, since the tool has long had it."""
+"""Strategy that truncates long arguments of older tool calls."""
 
 from __future__ import annotations
 
@@ -17,40 +17,45 @@ __all__ = ["shorten_arguments"]
 
 @dataclass(frozen=True, repr=False)
 class shorten_arguments(BaseStrategy):
-    """Long texts in the arguments of older tool calls keep their beginning and a mark.
+    r"""Truncates long texts in the arguments of older tool calls.
 
-    A call keeps its id and its name, and its arguments stay JSON; what is no JSON stays as it is.
+    A call keeps its id and its name, and its arguments remain valid JSON. Arguments that are not
+    JSON are not changed.
 
-    Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` as they are for a
-    model without a profile; there only ``write_file`` and ``edit_file`` are cut.
+    Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` with the
+    defaults for a model without a profile; there only ``write_file`` and ``edit_file`` are cut.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
-    >>> write = ToolCall("c1", "write", dump_json({"path": "a.py", "content": "x = 1\\n" * 500}))
+    >>> write = ToolCall("c1", "write", dump_json({"path": "a.py", "content": "x = 1\n" * 500}))
     >>> said = [Message("user", "go"), Message("assistant", tool_calls=(write,))]
     >>> said += [Message("tool", "written", tool_call_id="c1"), Message("user", "and now?")]
     >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(4)
     >>> shorten_arguments(keep=2)(context).messages[1].tool_calls[0].arguments
-    '{"path":"a.py","content":"x = 1\\\\nx = 1\\\\nx = 1\\\\nx ...(argument truncated)"}'
+    '{"path":"a.py","content":"x = 1\\nx = 1\\nx = 1\\nx ...(argument truncated)"}'
     """
 
     keep: int = 20
-    "newest messages whose arguments stay"
+    "number of newest messages whose arguments are not changed"
     limit: int = 2000
-    "characters from which on a text is cut, exclusive"
+    "a text with more characters than this is truncated"
     chars: int = 20
-    "characters that are left of it"
+    "characters of a truncated text to keep"
     tools: tuple[str, ...] = ()
-    "names of the tools whose arguments are cut; empty: all"
+    "names of the tools whose arguments are truncated; empty: all tools"
     mark: str = "...(argument truncated)"
-    "what stands after the beginning"
+    "text after the kept characters"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.tools, tuple):
-            raise SpecError(f"shorten_arguments: tools are a tuple of names, not {self.tools!r}")
+            raise SpecError(
+                f"shorten_arguments: expected a tuple of names in tools, got {self.tools!r}"
+            )
 
     def __call__(self, context: Context, /) -> Context:
         history, upto = context.history, context.history_length - self.keep
@@ -67,7 +72,20 @@ class shorten_arguments(BaseStrategy):
         return context
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """The message with the long arguments of its calls cut; None where none is long."""
+        """Return a message with the long arguments of its calls truncated.
+
+        Parameters
+        ----------
+        message : Message
+            A message with tool calls.
+        _ : ToolCall or None
+            Not used.
+
+        Returns
+        -------
+        Message or None
+            The changed message; None if no argument is long.
+        """
         calls = tuple(map(self._shorten_call, message.tool_calls))
         if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
             return None

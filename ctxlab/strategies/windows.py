@@ -1,8 +1,7 @@
-"""Windows keep the newest part of a conversation; they differ in when and where they cut.
+"""Strategies that keep the newest part of a conversation.
 
-The system prompt and the first user message, the task, stay. A cut never parts a tool call from its
-results. Both kinds cut in place: what a window has left behind never comes back, since a longer
-conversation only moves it on.
+They keep the system prompt and the first user message, which is the task. A cut never separates a
+tool call from its results. Both strategies cut in place: dropped messages never come back.
 """
 
 from __future__ import annotations
@@ -19,24 +18,26 @@ __all__ = ["chunked_window", "sliding_window"]
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """The newest messages that fit, cut anew before every request.
+    """Keeps the newest messages that fit, cut anew before every request.
 
-    Without parameters it fills the budget. The prompt cache is lost at nearly every cut, since each
-    moves the beginning of the window.
+    By default it fills the budget. Nearly every cut invalidates the prompt cache, because it moves
+    the start of the window.
 
+    Source: design note "Session Chunking" (``max_history``), and most agent libraries.
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=sliding_window(messages=2))
     >>> [message["content"] for message in sent]
     ['line 0', 'line 98', 'line 99']
-
-    Source: seed design "Session Chunking" (``max_history``), and most agent libraries.
     """
 
     tokens: int | None = None
-    "tokens that the whole request's messages may have; None: what the budget allows"
+    "tokens that all messages of the request may take; None: what the budget allows"
     messages: int | None = None
-    "how many messages to keep at most, the task not counted; None: any number"
+    "newest messages to keep at most, without the task; None: no maximum"
 
     def __call__(self, context: Context, /) -> Context:
         room = context.available if self.tokens is None else min(self.tokens, context.available)
@@ -59,31 +60,34 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class chunked_window(BaseStrategy):
-    """Whole chunks of ``max_history`` messages, from the newest back until ``max_history`` are there.
+    """Keeps the newest messages and cuts only at the boundaries of fixed-size chunks.
 
-    It is how a store that keeps a session in chunk files resumes it. Between two cuts the beginning of
-    the request stays the same, so a prompt cache lives; the price is that up to twice
-    ``max_history`` messages are sent.
+    At least ``max_history`` messages, which is the size of a chunk, are kept. A session store that
+    writes chunk files resumes a session like this. The start of the request does not change between
+    two cuts, so a prompt cache stays valid. In return, up to twice ``max_history`` messages are
+    sent.
 
+    Source: design note "Session Chunking".
+
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=chunked_window(max_history=30))
     >>> len(sent), sent[1]["content"]
     (41, 'line 60')
-
-    Source: seed design "Session Chunking".
     """
 
     max_history: int = 40
-    "messages a chunk, and the fewest to keep"
+    "messages per chunk, and the minimum number of messages to keep"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_history < 1:
-            raise SpecError("chunked_window: max_history is 0; a chunk holds at least one message")
+            raise SpecError("chunked_window: expected a max_history of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
-        # The oldest chunk that is still needed begins at the last boundary that leaves max_history.
+        # The oldest chunk to keep starts at the last boundary that leaves max_history messages.
         taken = context.positions if isinstance(context, Branch) else range(context.history_length)
         first = (len(taken) // self.max_history - 1) * self.max_history
         if first <= 0 or context.strategy_state.get(self) == first:
@@ -91,7 +95,7 @@ class chunked_window(BaseStrategy):
         boundary = taken[first]
         head, tail = context.first_droppable, context.last_unit_start
         cut = context.next_safe_cut(context.index_at_or_after(boundary))
-        if cut <= tail:  # else the newest unit reaches over the boundary: it is cut off later
+        if cut <= tail:  # otherwise the newest step spans the boundary and is cut later
             context.strategy_state[self] = first
         if head < min(cut, tail):
             context.drop(head, min(cut, tail))

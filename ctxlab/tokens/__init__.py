@@ -1,1 +1,1 @@
-"""Counting tokens: vocabularies, models, prices, calibration."""
+"""Token counts: encodings, models, prices, calibration."""

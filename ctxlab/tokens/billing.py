@@ -1,9 +1,9 @@
-"""A recorded request counts here, and was billed there: the two stand side by side.
+"""Compare the counted tokens of recorded requests with the tokens that the provider billed.
 
-What the provider billed is more than what a log holds: the system prompt and tool definitions of many
-products are in no log. That part is fixed all session, so the first bill tells it, and the counts of
-all later requests can be held against their bills. Where they part ways all at once and no compaction
-is recorded, the product changed its context without a word.
+The bill of a request is higher than its count, because many logs do not contain the system prompt
+and the tool definitions. This fixed part is constant in a session, so it follows from the first
+bill, and the counts of all later requests can be compared with their bills. If the difference jumps
+and no compaction is recorded, the product changed its context without recording it.
 """
 
 from __future__ import annotations
@@ -32,37 +32,51 @@ __all__ = [
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
-"bills, which tell the fixed part"
+"number of bills from which the fixed part is estimated"
 _JUMP_SHARE = 0.05
-"of a bill: where counts part further from it than a request before, something unsaid happened"
+"share of a bill; a larger change of its difference from the count is an unrecorded context change"
 
 
 @dataclass(frozen=True)
 class BilledSession:
-    """How the bills of one recording compare with the counts of its requests."""
+    """Comparison of the bills of one recording with the counts of its requests."""
 
     recording: str
+    "id of the recording"
     cluster: str
+    "cluster of the recording"
     requests: int
-    "that were billed"
+    "number of billed requests"
     billed: int
-    "tokens of its largest request, by the provider"
+    "billed input tokens of the largest request"
     counted: int
-    "the same request as it counts here, its fixed part included"
+    "counted tokens of the same request, including the fixed part"
     fixed: int
-    "tokens of each request that the log does not hold: the median of its first bills"
+    "tokens of each request that are not in the log: the median of the first bills"
     error: float
-    "median over its requests of |counted - billed| / billed, its fixed part from the first bill"
+    "median over requests of |counted - billed| / billed, with the fixed part from the first bill"
     unsaid: tuple[tuple[int, int], ...]
-    "where the bill departed from the counts with no compaction recorded: (message, tokens)"
+    "jumps of a bill without a recorded compaction: (position of the message, tokens)"
 
 
 def compare_counts_with_bills(
     recording: Recording, message_tokens: Sequence[int], counter: TokenCounter
 ) -> BilledSession | None:
-    """How the bills of a recording compare with its counts; None where it carries fewer than two.
+    """Compare the bills of a recording with the counts of its requests.
 
-    ``message_tokens`` are the tokens of its messages by ``counter``, which need not be counted again.
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    message_tokens : sequence of int
+        Tokens of its messages, as counted by ``counter``.
+    counter : TokenCounter
+        Counter of the recording's model.
+
+    Returns
+    -------
+    BilledSession or None
+        The comparison; None if the recording has fewer than two bills.
     """
     import numpy as np
 
@@ -83,10 +97,23 @@ def compare_counts_with_bills(
 def sum_recorded_context(
     recording: Recording, amounts: FloatArray, measure_message: Callable[[Message], Sequence[float]]
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Sums over what the recording system itself had in view, at each request that was billed.
+    """Sum amounts over the messages in the recording system's own context, at each billed request.
 
-    ``amounts`` has a row a message; ``measure_message`` gives the row of a message that a compaction
-    put in the place of others. Also returned: whether a compaction came since the request before.
+    Recorded compactions are applied.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    amounts : numpy.ndarray of shape (n_messages, n_amounts)
+        Amounts of each message.
+    measure_message : callable
+        Returns the amounts of a message that a compaction put in the place of others.
+
+    Returns
+    -------
+    tuple of (numpy.ndarray of shape (n_bills, n_amounts), numpy.ndarray of shape (n_bills,))
+        Sums at each billed request, and True if a compaction happened since the previous one.
     """
     import numpy as np
 
@@ -124,7 +151,18 @@ def sum_recorded_context(
 
 
 def billed_input_tokens(recording: Recording) -> dict[int, int]:
-    """Position of each answer whose request was billed → its input tokens, by the provider."""
+    """Return the billed input tokens of each request with a bill.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+
+    Returns
+    -------
+    dict of int to int
+        Position of the assistant message → input tokens.
+    """
     said = ((i, m.usage) for i, m in enumerate(recording.messages) if m.role == "assistant")
     return {
         i: usage.total_input
@@ -134,7 +172,20 @@ def billed_input_tokens(recording: Recording) -> dict[int, int]:
 
 
 def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
-    """|counted - billed| / billed of each request after the first, whose bill tells the fixed part."""
+    """Return |counted - billed| / billed of each request after the first, which gives the fixed part.
+
+    Parameters
+    ----------
+    expected : numpy.ndarray of shape (n_bills,)
+        Expected tokens of each billed request, with or without the fixed part.
+    billed : numpy.ndarray of shape (n_bills,)
+        Billed tokens.
+
+    Returns
+    -------
+    numpy.ndarray of shape (n_bills - 1,)
+        The errors.
+    """
     off: FloatArray = abs(expected + (billed[0] - expected[0]) - billed)[1:] / billed[1:]
     return off
 
@@ -142,7 +193,22 @@ def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
 def build_billed_session(
     recording: Recording, expected: FloatArray, compacted: NDArray[np.bool_]
 ) -> BilledSession:
-    """How the bills of a recording compare with what was expected of each billed request."""
+    """Compare the bills of a recording with the expected tokens of each billed request.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    expected : numpy.ndarray of shape (n_bills,)
+        Expected tokens of each billed request, without the fixed part.
+    compacted : numpy.ndarray of shape (n_bills,)
+        True if a compaction happened since the previous billed request.
+
+    Returns
+    -------
+    BilledSession
+        The comparison.
+    """
     import numpy as np
 
     known = billed_input_tokens(recording)
@@ -153,7 +219,7 @@ def build_billed_session(
     first = next(iter(np.flatnonzero(compacted[1:]) + 1), len(billed))
     calm = offset[: min(first, jumps[0] + 1 if len(jumps) else first)]
     largest = int(billed.argmax())
-    fixed = float(np.median(calm[:_FIRST_BILLS]))  # later ones drift with every error of the counts
+    fixed = float(np.median(calm[:_FIRST_BILLS]))  # later differences include errors of the counts
     return BilledSession(
         recording=recording.id,
         cluster=recording.cluster or recording.id,

@@ -1,15 +1,20 @@
-"""What a provider billed for recorded requests teaches how its models count.
+"""Fit how a family of models counts tokens, from the billed tokens of recorded requests.
 
-A request's bill is what the log does not hold (system prompt, tool definitions), the same all session,
-and what it does: text, tool calls and, where it is sent back, hidden reasoning. Text costs by its
-tokens and its characters, since what one vocabulary merges another may not. From one request to
-the next only what was added matters, so the family's figures are fitted to those differences, with
-Huber's weights (Huber 1964): where a client cleared old results without a word the bill falls, and
-that one difference does not pull. Recorded compactions are carried out first. Reasoning has a
-figure of its own, since smeared over the text it would make every tool result look dearer.
+The bill of a request has a fixed part that is not in the log (system prompt, tool definitions) and
+a part for what is in the log: text, tool calls and, if it is sent back, hidden reasoning. The cost
+of text depends on its tokens and its characters, because encodings differ in what they merge. The
+fixed part cancels out in the differences between consecutive requests. So the weights are fitted to
+these differences, by least squares with Huber's weights. These limit the influence of outliers,
+such as a client that clears old tool results without recording it. Recorded compactions are applied
+first. Reasoning has a weight of its own; otherwise its cost would be attributed to the text.
 
-The error is measured on sessions that were left out of the fit, cluster by cluster, and a session's
-fixed part is then known from its first bill alone, as it would be live.
+The error is measured on sessions that were left out of the fit, one cluster at a time. The fixed
+part of such a session is taken from its first bill only, as in a live session.
+
+References
+----------
+- Huber, P. J. (1964). "Robust estimation of a location parameter." Annals of Mathematical
+  Statistics 35(1), 73-101.
 """
 
 from __future__ import annotations
@@ -51,28 +56,40 @@ __all__ = ["Calibration", "calibrate"]
 
 _WEIGHT_COUNT = 4
 _MIN_DIFFERENCES = 30
-"differences between bills, below which nothing is fitted"
+"minimum number of differences between bills for a fit"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A profile that was fitted, and what it leaves unexplained."""
+    """A fitted profile with its errors."""
 
     profile: TokenProfile
+    "the fitted profile"
     sessions: tuple[BilledSession, ...]
-    "each with the error that it had while it was left out of the fit"
+    "the sessions, each with its error when it was left out of the fit"
     skipped: dict[str, int]
-    "what could not be learned from: reason → how many"
+    "number of items that were not used, by reason"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row a session."""
+        """The sessions as a data frame with one row per session."""
         import pandas as pd
 
         return pd.DataFrame([vars(session) for session in self.sessions])
 
     def save(self, folder: str | Path = ".") -> Path:
-        """Stores the profile in a project, where later runs find it; returns the file."""
+        """Store the profile in a project, where later runs find it.
+
+        Parameters
+        ----------
+        folder : str or Path, optional
+            Folder of the project.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         path = profile_path(self.profile.family, Path(folder))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self.profile)) + b"\n")
@@ -85,32 +102,50 @@ class _BilledRequests:
 
     recording: Recording
     fixed: int
-    "counted tokens of each request that are no messages"
+    "tokens of each request outside of its messages: tool definitions and opening of the reply"
     counts: _FloatArray
     "requests × (counted tokens, characters, tool calls, counted tokens of reasoning)"
     images: _FloatArray
-    "requests × tokens of images, which no figure scales"
+    "tokens of images per request, to which no weight applies"
     billed: _FloatArray
     compacted: NDArray[np.bool_]
-    "a compaction is recorded between this request and the one before"
+    "per request: a compaction is recorded between the previous request and this one"
 
 
 def calibrate(
     recordings: Iterable[Recording], model: str, source: str = "own sessions"
 ) -> Calibration:
-    """Fits a profile for the family of ``model`` to its recordings that carry the provider's usage.
+    """Fit a token profile for the family of a model, from recordings with billed usage.
 
-    ``source`` is what the profile says of where it comes from. Recordings of other families and such
-    without bills are passed over and counted in ``Calibration.skipped``. Raises ``SpecError``
-    for a model whose vocabulary is public, and where the bills are too few or do not grow with what
-    was sent.
+    Recordings of other families and recordings without bills are skipped and counted in
+    ``Calibration.skipped``.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    model : str
+        Name of the model whose family is calibrated.
+    source : str, optional
+        Description of the recordings, stored in the profile.
+
+    Returns
+    -------
+    Calibration
+        The profile with its errors.
+
+    Raises
+    ------
+    SpecError
+        If the tokenizer of the model is public, if there are too few bills, or if the bills do not
+        grow with the messages.
     """
     import numpy as np
 
     counter = TokenCounter(model, UNCALIBRATED)
     if counter.exact:
         raise SpecError(
-            f"the vocabulary of {model} is public: its tokens are counted, not estimated"
+            f"the tokenizer of {model} is public, so its counts are exact and need no calibration"
         )
     skipped: Counter[str] = Counter()
     known = []
@@ -125,13 +160,14 @@ def calibrate(
     if figures is None:
         others = f" ({', '.join(skipped)})" if skipped else ""
         raise SpecError(
-            f"{len(_diff_requests(known)[1])} differences between bills of {profile_key(model)} are "
-            f"too few to learn from, {_MIN_DIFFERENCES} are needed: name recordings with the "
+            f"expected at least {_MIN_DIFFERENCES} differences between bills of "
+            f"{profile_key(model)}, got {len(_diff_requests(known)[1])}; give more recordings with the "
             f"provider's usage{others}"
         )
     if not figures[:2].sum() > 0:
         raise SpecError(
-            "the bills do not grow with what was sent: is the usage that of whole requests?"
+            "the bills do not grow with the messages; check that the recorded usage is that of whole "
+            "requests"
         )
     sessions, off = [], []
     for cluster in dict.fromkeys(map(_cluster_id, known)):
@@ -176,7 +212,7 @@ def _collect_billed_requests(recording: Recording, counter: TokenCounter) -> _Bi
 
 
 def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[_FloatArray, _FloatArray]:
-    """What was added from one request to the next, and what that added to the bill."""
+    """Return the increase in counts and in billed tokens from each request to the next."""
     import numpy as np
 
     added, cost = [np.zeros((0, _WEIGHT_COUNT))], [np.zeros(0)]
@@ -189,10 +225,10 @@ def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[_FloatArray, 
 
 
 def _fit_weights(recordings: Sequence[_BilledRequests]) -> _FloatArray | None:
-    """Tokens for each counted token, character, tool call and token of reasoning; nan: never seen.
+    """Return the billed tokens per counted token, character, tool call and token of reasoning.
 
-    No figure is below nothing: the one that comes out furthest below is left out and the rest fitted
-    again.
+    Weights are not negative: the most negative one is set to 0 and the others are fitted again. A
+    weight is nan if too few requests have data for it. None if there are too few differences.
     """
     import numpy as np
 
@@ -214,7 +250,7 @@ def _fit_weights(recordings: Sequence[_BilledRequests]) -> _FloatArray | None:
 def _fit_huber(
     added: _FloatArray, cost: _FloatArray, bend: float = 1.345, rounds: int = 60
 ) -> _FloatArray:
-    """Least squares in which what lies further than ``bend`` deviations off weighs ever less."""
+    """Fit least squares, in which residuals beyond ``bend`` standard deviations get smaller weights."""
     import numpy as np
 
     weights = np.ones(len(cost))
@@ -230,7 +266,7 @@ def _fit_huber(
 
 
 def _build_profile(figures: _FloatArray, basis: TokenProfile = UNCALIBRATED) -> TokenProfile:
-    """The figures, and those of ``basis`` where nothing was seen."""
+    """Return a profile with the fitted weights; the weights of ``basis`` replace those that are nan."""
     known = (basis.ratio, basis.per_char, basis.per_call, basis.reasoning)
     ratio, per_char, per_call, reasoning = (
         was if figure != figure else float(figure)

@@ -1,9 +1,14 @@
-"""Every message is counted once, and the sum is what one pass over the rendered request gives.
+"""Count the tokens of texts, messages and requests.
 
-The rendering follows OpenAI's chat layout: three control tokens around each block, a role that is
-text, three more to open the reply (OpenAI cookbook, "How to count tokens with tiktoken"). A block
-boundary is a control token, which no merge crosses: that is why counts of single messages add up
-exactly. For other providers the vocabulary is not public; ``TokenCounter.exact`` says so.
+Requests are rendered in OpenAI's chat layout: each block has three control tokens and the role as
+text, and three more tokens open the reply. No merge of the tokenizer crosses a control token. So
+the counts of single messages add up exactly to the count of the whole request, and each message is
+counted only once. The tokenizers of other providers are not public; then ``TokenCounter.exact`` is
+False.
+
+References
+----------
+- OpenAI cookbook, "How to count tokens with tiktoken"
 """
 
 from __future__ import annotations
@@ -34,23 +39,33 @@ __all__ = [
 DEFAULT_MODEL = "gpt-5"
 
 CONTROL_TOKENS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")
-"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``: non-characters, which no honest
-text holds, so that a log that quotes the real ones is still counted as text."""
+"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``. They contain Unicode
+noncharacters, which do not occur in text. So logs that quote the real ones are counted as text."""
 
 _IMAGE_PARTS = frozenset({"image_url", "input_image", "image"})
 
-# tiktoken's regular expression overflows its stack on about 600,000 white-space characters in a row
-# and raises a BaseException; such a run is counted in pieces.
+# tiktoken's regular expression overflows its stack on runs of about 600,000 white-space characters
+# and raises a BaseException, so such runs are counted in pieces.
 _MAX_BLANK_RUN = 100_000
 _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
 
-# Texts above this length are not kept for being seen again: they would hold on to memory.
+# Counts of longer texts are not cached, because the cache keeps its texts in memory.
 _MAX_CACHED_CHARS = 20_000
 
 
 class TokenCounter:
-    """Counts tokens as one model would, each distinct text once.
+    """Counts tokens as a model does, and caches the counts of texts.
 
+    Parameters
+    ----------
+    model : str, optional
+        Name of the model.
+    profile : TokenProfile, optional
+        Calibration of the model's family; ``UNCALIBRATED`` for raw counts. None: the built-in
+        profile.
+
+    Examples
+    --------
     >>> counter = TokenCounter("gpt-4o")
     >>> counter.count_text("hello world"), counter.count_message(Message("user", "hello world"))
     (2, 6)
@@ -61,12 +76,12 @@ class TokenCounter:
     """
 
     REPLY_TOKENS = 3
-    """Tokens that open the reply, once a request."""
+    "Tokens that open the reply, once per request."
 
     def __init__(self, model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> None:
         self.model = model
         self.profile = find_profile(model) if profile is None else profile
-        "what turns counts into what is billed; ``UNCALIBRATED`` leaves them as they are"
+        "converts counts to billed tokens; ``UNCALIBRATED`` leaves counts unchanged"
         self.encoding_name, self.exact = find_encoding_name(model)
         self.family = model_family(model)
         self._is_uncalibrated = self.profile == UNCALIBRATED
@@ -74,7 +89,7 @@ class TokenCounter:
         self._count_cached = lru_cache(maxsize=8192)(self._count_uncached)
 
     def __repr__(self) -> str:
-        """Whose counter it is, and how far it can be trusted.
+        """Return the model and the accuracy of the counter.
 
         >>> TokenCounter("gpt-4o")
         TokenCounter('gpt-4o', exact)
@@ -83,37 +98,70 @@ class TokenCounter:
         return f"TokenCounter({self.model!r}, {known if self._is_uncalibrated else 'calibrated'})"
 
     def __reduce__(self) -> tuple[type[TokenCounter], tuple[str, TokenProfile]]:
-        # A vocabulary is megabytes: send its name.
+        # An encoding pickles as megabytes, so only its name is sent.
         return TokenCounter, (self.model, self.profile)
 
     @property
     def accuracy_note(self) -> str:
-        """How far the counts can be trusted, as a sentence."""
+        """Accuracy of the counts, as a sentence without a full stop."""
         if self.exact and self._is_uncalibrated:
-            return f"tokens are counted with {self.encoding_name}, the vocabulary of {self.model}"
+            return f"tokens are counted with {self.encoding_name}, the encoding of {self.model}"
         if self.profile != UNCALIBRATED:
             return (
-                f"the vocabulary of {self.model} is not public: tokens are approximated as "
+                f"the tokenizer of {self.model} is not public: tokens are approximated as "
                 f"{self.profile.accuracy_note}"
             )
         return (
-            f"the vocabulary of {self.model} is not public: tokens are approximated with "
-            f"{self.encoding_name} and may be 20 % low or worse"
+            f"the tokenizer of {self.model} is not public: tokens are approximated with "
+            f"{self.encoding_name} and may be 20 % too low or worse"
         )
 
     def count_text(self, text: str) -> int:
-        """Tokens of a text on its own; special tokens in it are text."""
+        """Return the tokens of a text on its own.
+
+        Parameters
+        ----------
+        text : str
+            The text. Special tokens in it are counted as text.
+
+        Returns
+        -------
+        int
+            Tokens, calibrated.
+        """
         return self.profile.billed_tokens(self._count_raw(text), len(text))
 
     def count_message(self, message: Message) -> int:
-        """Tokens of a message with its overhead, its calls and its images."""
+        """Return the tokens of a message with its overhead, tool calls and images.
+
+        Parameters
+        ----------
+        message : Message
+            The message. Its hidden reasoning is not counted.
+
+        Returns
+        -------
+        int
+            Tokens, calibrated.
+        """
         text, chars, images = self.count_parts(message)
         if self._is_uncalibrated:
             return text + images
         return self.profile.billed_tokens(text, chars, len(message.tool_calls)) + images
 
     def count_parts(self, message: Message) -> tuple[int, int, int]:
-        """Tokens of text and calls before calibration, their characters, and tokens of images."""
+        """Return the counts of a message from which its calibrated tokens are computed.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+
+        Returns
+        -------
+        tuple of (int, int, int)
+            Uncalibrated tokens of text and tool calls, characters of both, and tokens of images.
+        """
         content, calls = message.content, message.tool_calls
         total = chars = images = 0
         if content or not calls:
@@ -131,19 +179,54 @@ class TokenCounter:
         return total, chars, images
 
     def count_reasoning(self, message: Message) -> int:
-        """Tokens of a message's hidden reasoning, where recorded; ``count_message`` leaves it out."""
+        """Return the tokens of a message's recorded hidden reasoning, which ``count_message`` omits.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+
+        Returns
+        -------
+        int
+            Tokens, calibrated; 0 if no reasoning is recorded.
+        """
         said = message.reasoning
         return round(self._count_raw(said) * self.profile.reasoning) if said else 0
 
     def count_tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
-        """Tokens of the tool definitions as the provider would write them into the prompt."""
+        """Return the tokens of tool definitions as the provider writes them into the prompt.
+
+        Parameters
+        ----------
+        tools : sequence of mapping
+            Tool definitions.
+
+        Returns
+        -------
+        int
+            Tokens, calibrated.
+        """
         text = render_tools([dict(t) for t in tools], self.family) if tools else ""
         return self.profile.billed_tokens(3 + self._count_raw(text), len(text)) if text else 0
 
     def count_request(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> int:
-        """Tokens of a whole request: messages, tool definitions, the opening of the reply."""
+        """Return the tokens of a request: messages, tool definitions and the opening of the reply.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            Messages of the request.
+        tools : sequence of mapping, optional
+            Tool definitions.
+
+        Returns
+        -------
+        int
+            Tokens, calibrated.
+        """
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 
     def _count_raw(self, text: str) -> int:
@@ -160,9 +243,9 @@ class TokenCounter:
 
     def _count_piece(self, text: str) -> int:
         try:
-            # Only the number is asked for: an array is made faster than a list.
+            # Only the length is needed, and an array is faster to make than a list.
             return self._encoding.encode_to_numpy(text, disallowed_special=()).size
-        except UnicodeEncodeError:  # lone surrogates, which the list variant replaces
+        except UnicodeEncodeError:  # lone surrogates; encode_ordinary replaces them
             return len(self._encoding.encode_ordinary(text))
 
 
@@ -171,11 +254,32 @@ def count_tokens(
     model: str = DEFAULT_MODEL,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """Tokens of a text, of one message, or of a request.
+    """Return the tokens of a text, a message or a request.
 
-    Messages may be dicts in OpenAI's shape. A text counts for itself, a message with its overhead, a
-    list of messages as a request with its tool definitions.
+    A text is counted on its own, a message with its overhead, and a list of messages as a request
+    with its tool definitions.
 
+    Parameters
+    ----------
+    content : str, Message, mapping or iterable of Message or mapping
+        What to count. Messages can be dicts in OpenAI's chat format.
+    model : str, optional
+        Name of the model.
+    tools : sequence of mapping, optional
+        Tool definitions; counted with a list of messages only.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+
+    Raises
+    ------
+    ValueError
+        If a dict is no message in OpenAI's chat format.
+
+    Examples
+    --------
     >>> count_tokens("hello world", "gpt-4o")
     2
     >>> count_tokens([{"role": "user", "content": "hello world"}], "gpt-4o")
@@ -193,18 +297,19 @@ def count_tokens(
 
 
 def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> TokenCounter:
-    """Return the counter of a model, the same one each time, with the texts that it has counted.
+    """Return the token counter of a model; the same counter each time, so that its cache is shared.
 
     Parameters
     ----------
     model : str, optional
         Name of the model.
     profile : TokenProfile, optional
-        What turns counts into what is billed. None: the built-in one.
+        Calibration of the model's family. None: the built-in one.
 
     Returns
     -------
     TokenCounter
+        The counter.
 
     Examples
     --------
@@ -222,21 +327,47 @@ def _cached_counter(model: str, profile: TokenProfile) -> TokenCounter:
 def render_request(
     messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = (), family: str = "openai"
 ) -> str:
-    """The request as one text with ``CONTROL_TOKENS``; encoded in one pass it gives its tokens.
+    """Return a request as one text with ``CONTROL_TOKENS``, as the model reads it.
 
-    Images are no text: their tokens come on top. Tool definitions stand first, in a block of their own,
-    which agrees with what OpenAI's API bills for them.
+    Encoded in one pass, the text has as many tokens as the request. Images are not text; their
+    tokens come in addition. Tool definitions come first, in a block of their own; this agrees with
+    what OpenAI bills.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        Messages of the request.
+    tools : sequence of mapping, optional
+        Tool definitions.
+    family : str, optional
+        Provider whose format is used for tool definitions, as returned by ``model_family``.
+
+    Returns
+    -------
+    str
+        The text.
     """
     start, sep, end = CONTROL_TOKENS
     text = render_tools([dict(t) for t in tools], family) if tools else ""
     head = f"{start}{sep}{text}{end}" if text else ""
     body = "".join(map(render_message, messages))
-    # The reply opens with start, "assistant", sep: a role is one token in the chat vocabularies.
+    # These are REPLY_TOKENS: start, "assistant", sep. A role is one token in the chat encodings.
     return f"{head}{body}{start}assistant{sep}"
 
 
 def render_message(message: Message) -> str:
-    """One message as text between ``CONTROL_TOKENS``: a block for the content, one for each call."""
+    """Return a message as text: a block for its content and one for each tool call.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    str
+        The blocks, between ``CONTROL_TOKENS``.
+    """
     start, sep, end = CONTROL_TOKENS
     blocks = []
     if message.content or not message.tool_calls:
@@ -257,7 +388,7 @@ def _is_image(part: Mapping[str, Any]) -> bool:
 
 
 def _content_text(message: Message) -> str:
-    """The content as text: parts one a line, a part of unknown kind as its JSON."""
+    """Return the content as text, one part per line; a part of unknown type as JSON."""
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     return "\n".join(map(_part_text, message.content))
@@ -271,7 +402,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
 
 
 def _split_blank_runs(text: str) -> Iterator[str]:
-    """A long text cut inside its runs of white space, so that no piece holds too long a run."""
+    """Split a text within long runs of white space, so that no piece contains a run that is too long."""
     last = 0
     for run in _LONG_BLANK.finditer(text):
         for cut in range(run.start() + _MAX_BLANK_RUN, run.end(), _MAX_BLANK_RUN):

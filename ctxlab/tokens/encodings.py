@@ -1,8 +1,9 @@
-"""A vocabulary is found on this machine before the network is asked for it.
+"""Load tiktoken encodings, without network access if possible.
 
-tiktoken downloads its vocabularies at run time. The litellm package carries three of them, which
-tiktoken's own cache would *delete* if it disliked their hash. So they are only read here, checked
-against the hash that tiktoken itself expects, and handed to tiktoken's own definitions.
+tiktoken downloads its vocabularies at run time. The litellm package contains three of them in a
+folder that tiktoken could use as its cache. But tiktoken *deletes* cached files whose hash it does
+not expect. So this module reads the files itself, checks them against the hash that tiktoken
+expects, and passes them to tiktoken's own definitions.
 """
 
 from __future__ import annotations
@@ -24,21 +25,39 @@ __all__ = ["find_encoding_name", "litellm_folder", "load_encoding"]
 
 _DEFAULT_ENCODING = "o200k_base"
 _DEFINITIONS_MODULE = "tiktoken_ext.openai_public"
-# Who serves OpenAI's models under their own names, beside those that write "openai/" themselves.
+# Gateways that serve OpenAI's models under their original names without the prefix "openai/".
 _RESELLERS = {"azure", "azure_ai", "chatgpt", "github", "github_copilot", "ollama"}
-# Families that older tables of tiktoken do not know; the boundary keeps "o1x" and "gpt-55" out.
+# Families missing in older versions of tiktoken; the boundary excludes "o1x" and "gpt-55".
 _LATER_FAMILIES = re.compile(r"(gpt-5|gpt-4\.[15]|gpt-4o|o[134])(?=$|[-.@:])")
 
 
 @functools.cache
 def load_encoding(name: str) -> tiktoken.Encoding:
-    """The tokenizer called ``name``, such as ``o200k_base``, with no network where possible.
+    """Return an encoding of tiktoken, such as ``o200k_base``.
 
-    Looked for in litellm's package, then in tiktoken's cache, then by tiktoken's download. Made
-    once a process (0.3 s for ``o200k_base``). Send its name to another process, not the object,
-    which pickles as megabytes. Raises ``UnknownName`` for a name that tiktoken does not have and
-    ``DataMissing`` where its vocabulary can be had nowhere.
+    The vocabulary is searched in litellm's package, then in tiktoken's cache, and is then
+    downloaded by tiktoken. An encoding is built once per process (0.3 s for ``o200k_base``). Send
+    its name to other processes, not the object, which pickles as megabytes.
 
+    Parameters
+    ----------
+    name : str
+        Name of the encoding.
+
+    Returns
+    -------
+    tiktoken.Encoding
+        The encoding.
+
+    Raises
+    ------
+    UnknownName
+        If tiktoken has no encoding of this name.
+    DataMissing
+        If the vocabulary is not on this machine and cannot be downloaded.
+
+    Examples
+    --------
     >>> load_encoding("o200k_base").encode_ordinary("hello world")
     [24912, 2375]
     """
@@ -47,12 +66,24 @@ def load_encoding(name: str) -> tiktoken.Encoding:
 
 
 def find_encoding_name(model: str) -> tuple[str, bool]:
-    """The name of the vocabulary to count a model's tokens with, and whether it is the model's own.
+    """Return the name of the encoding for a model, and whether it is the model's own.
 
-    OpenAI's models are looked up in tiktoken's table, whatever gateway stands before their name.
-    Any other model counts with ``o200k_base``, which is an estimate: the tokenizers of other
-    providers differ by ten per cent and more, and some are not public.
+    OpenAI's models are looked up in tiktoken's table, also behind gateway prefixes. All other
+    models are counted with ``o200k_base``, as an estimate: the tokenizers of other providers differ
+    by ten per cent and more, and some are not public.
 
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+
+    Returns
+    -------
+    tuple of (str, bool)
+        Name of the encoding, and True if it is the model's own.
+
+    Examples
+    --------
     >>> find_encoding_name("openrouter/openai/gpt-5-mini"), find_encoding_name("claude-sonnet-4-5")
     (('o200k_base', True), ('o200k_base', False))
     """
@@ -71,7 +102,13 @@ def find_encoding_name(model: str) -> tuple[str, bool]:
 
 
 def litellm_folder() -> Path | None:
-    """Where the litellm package is installed, found without importing it; None where it is not."""
+    """Return the folder of the installed litellm package, without importing the package.
+
+    Returns
+    -------
+    Path or None
+        The folder; None if litellm is not installed.
+    """
     spec = importlib.util.find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -79,32 +116,33 @@ def litellm_folder() -> Path | None:
 
 
 def _build_encoding(name: str, folder: Path | None) -> tiktoken.Encoding:
-    """The tokenizer ``name``, its vocabulary read from ``folder`` where a good copy lies there."""
+    """Return the encoding ``name``, with the vocabulary from ``folder`` if a valid copy is there."""
     import tiktoken
 
     known = tiktoken.list_encoding_names()
     if name not in known:
-        raise UnknownName("vocabulary", name, known)
+        raise UnknownName("encoding", name, known)
     try:
         define = _load_definitions(folder).get(name)
         return tiktoken.Encoding(**define()) if define else tiktoken.get_encoding(name)
     except (OSError, ValueError, ImportError) as error:
         raise DataMissing(
-            f"the vocabulary {name} is not on this machine and could not be downloaded ({error}); "
-            "install litellm, which carries o200k_base, cl100k_base and p50k_base, or let tiktoken "
-            "download it once on a machine with a network and set TIKTOKEN_CACHE_DIR to that copy"
+            f"the encoding {name} is not on this machine and could not be downloaded ({error}); "
+            "install litellm, which contains o200k_base, cl100k_base and p50k_base, or let tiktoken "
+            "download it on a machine with network access and set TIKTOKEN_CACHE_DIR to a copy of its "
+            "cache folder"
         ) from error
 
 
 def _load_definitions(folder: Path | None) -> dict[str, Any]:
-    """The definitions of tiktoken (pattern, special tokens, hash), reading ``folder`` first."""
+    """Return tiktoken's definitions (pattern, special tokens, hash), made to read ``folder`` first."""
     from tiktoken.load import load_tiktoken_bpe
 
     def load(address: str, expected_hash: str | None = None) -> dict[bytes, int]:
         blob = _read_cached_vocabulary(folder, address, expected_hash)
         return load_tiktoken_bpe(address, expected_hash) if blob is None else _parse_ranks(blob)
 
-    # A private copy of the module: the loader is exchanged in it and tiktoken's own stays as it is.
+    # Replace the loader in a private copy of the module, so that tiktoken itself is not changed.
     spec = importlib.util.find_spec(_DEFINITIONS_MODULE)
     if spec is None or spec.loader is None:
         return {}
@@ -118,7 +156,7 @@ def _load_definitions(folder: Path | None) -> dict[str, Any]:
 def _read_cached_vocabulary(
     folder: Path | None, address: str, expected_hash: str | None
 ) -> bytes | None:
-    """The file that a vocabulary's address names in a cache folder, if it is what it should be."""
+    """Return the cached file for an address; None if it is missing or its hash is wrong."""
     if folder is None or expected_hash is None:
         return None
     try:
@@ -131,6 +169,6 @@ def _read_cached_vocabulary(
 
 
 def _parse_ranks(blob: bytes) -> dict[bytes, int]:
-    """Token → rank; each line holds a token in base64, a space and its rank."""
+    """Return token → rank; each line holds a token in base64, a space and its rank."""
     words = blob.split()
     return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

@@ -1,17 +1,15 @@
-"""An image counts what its provider bills for its size, and no pixel is decoded to know it.
+"""Count the tokens of images by the rules of their provider, from the size in the image header.
 
-The rules, from the providers' guides, and what they leave out:
+The rules follow the providers' guides. For the models in parentheses the count is a rough estimate:
 
-- OpenAI, "Images and vision", by tiles: GPT-4o, GPT-4.1 and GPT-4.5 at 85 tokens and 170 a tile.
-  (o1 and o3 bill 75 and 150, GPT-5 bills 70 and 140; GPT-4o-mini 33 times as much at a 17 times
-  lower price. The other small models and those since GPT-5.4 count patches of 32 px: 1,229 tokens
-  for 1024 by 1024 in place of 765.)
-- Anthropic, "Vision": Claude 3 to 4.6 at width times height / 750, after fitting 1,568 px and about
-  1,600 tokens. (Since Claude Opus 4.7: up to 2,576 px and 4,784 tokens.)
-- Google, "Understand and count tokens": Gemini 2 at 258 tokens a tile of 768 px. (Gemini 3 takes up
-  to 1,120 tokens whatever the size; this rule gives 1,032 for 1024 by 1024.)
-
-What stands in brackets is not modelled: for those models an image is a rough estimate.
+- OpenAI, "Images and vision": GPT-4o, GPT-4.1 and GPT-4.5 bill 85 tokens and 170 per tile. (o1 and
+  o3 bill 75 and 150, GPT-5 bills 70 and 140, GPT-4o-mini bills 33 times as many at a 17 times lower
+  price. The other small models, and all since GPT-5.4, count patches of 32 px: 1,229 tokens for
+  1024 by 1024 instead of 765.)
+- Anthropic, "Vision": Claude 3 to 4.6 bill width times height / 750, after fitting the image to
+  1,568 px and about 1,600 tokens. (Since Claude Opus 4.7: up to 2,576 px and 4,784 tokens.)
+- Google, "Understand and count tokens": Gemini 2 bills 258 tokens per tile of 768 px. (Gemini 3
+  bills up to 1,120 tokens for any size; the rule here gives 1,032 for 1024 by 1024.)
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from typing import Any
 __all__ = ["count_image_tokens", "model_family"]
 
 _UNKNOWN_SIZE = (1024, 1024)
-# What the three providers accept; nothing else is opened.
+# Formats that all three providers accept; no others are opened.
 _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _FAMILIES = {
     "anthropic": re.compile(r"claude|anthropic"),
@@ -37,8 +35,20 @@ _FAMILIES = {
 
 
 def model_family(model: str) -> str:
-    """The provider whose rules a model's name points to: openai, anthropic, gemini or other.
+    """Return the provider whose counting rules apply to a model, judged by its name.
 
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        ``"openai"``, ``"anthropic"``, ``"gemini"`` or ``"other"``.
+
+    Examples
+    --------
     >>> [model_family(name) for name in ("azure/gpt-4o", "bedrock/anthropic.claude-3", "qwen3")]
     ['openai', 'anthropic', 'other']
     """
@@ -47,12 +57,25 @@ def model_family(model: str) -> str:
 
 
 def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
-    """Tokens of an image part by the rule of ``family``; any other family counts as OpenAI's.
+    """Return the tokens of an image part.
 
-    Takes OpenAI's ``image_url`` and ``input_image`` and Anthropic's ``image``. The size is read
-    from the header of the data that the part carries. Where it carries none that can be read (a web
-    address, a file id, broken data), it counts as a picture of 1024 by 1024.
+    The size is read from the header of the image data. An image without readable data (a web
+    address, a file id, broken data) counts as 1024 by 1024 pixels.
 
+    Parameters
+    ----------
+    part : mapping
+        OpenAI's ``image_url`` or ``input_image``, or Anthropic's ``image``.
+    family : str
+        Provider, as returned by ``model_family``. Unknown families count like OpenAI.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+
+    Examples
+    --------
     >>> count_image_tokens({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "openai")
     765
     """
@@ -89,7 +112,7 @@ _COUNT_BY_FAMILY: dict[str, Callable[[int, int, bool], int]] = {
 
 
 def _shrink_to(width: int, height: int, longest: int) -> tuple[int, int]:
-    """The size after shrinking, never enlarging, until no side exceeds ``longest``."""
+    """Return the size after shrinking the image until no side exceeds ``longest``; never enlarge it."""
     shrink = min(1.0, longest / max(width, height))
     return max(1, round(width * shrink)), max(1, round(height * shrink))
 
@@ -99,19 +122,19 @@ def _count_tiles(width: int, height: int, side: int) -> int:
 
 
 def _read_size(url: Any) -> tuple[int, int]:
-    """Width and height in pixels of the picture in a data URL; 1024 by 1024 where unknown."""
+    """Return width and height in pixels of the image in a data URL; 1024 by 1024 if unknown."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return _UNKNOWN_SIZE
     from PIL import Image
 
     try:
-        # A log may have cut the data short; padding lets what is left of it be decoded.
+        # The log may have truncated the data; with padding, the rest can be decoded.
         blob = base64.b64decode(url.partition(",")[2] + "==")
         with warnings.catch_warnings():
-            # Pillow warns of very large pictures, which only matters to those who decode them.
+            # Pillow warns about very large images, which does not matter without decoding them.
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(blob), formats=_IMAGE_FORMATS) as image:
                 width, height = image.size
-    except Exception:  # Pillow's parsers raise many types on data that only claims to be a picture
+    except Exception:  # Pillow's parsers raise many types for invalid images
         return _UNKNOWN_SIZE
     return (width, height) if width > 0 and height > 0 else _UNKNOWN_SIZE

@@ -1,8 +1,9 @@
-"""Choose whose tokenizer, prices and rules apply to a recording.
+"""Choose the model whose tokenizer, prices and rules apply to a recording.
 
-Where no model is named, each recording is counted and priced by the model that it was made with, so that
-figures are those of the bill. A recording that names no model is counted and priced as
-``DEFAULT_MODEL``; the cost of a model whose price nobody knows is not known. ``explain_models`` says it.
+Unless the caller names a model, each recording is counted and priced as the model that it was made
+with, so that the numbers match the bill. A recording that names no model is counted and priced as
+``DEFAULT_MODEL``. If a model has no known price, its cost is unknown. ``explain_models`` describes
+the choice in a sentence.
 """
 
 from __future__ import annotations
@@ -27,23 +28,12 @@ from ctxlab.tokens.profiles import (
 __all__ = ["ModelChoice", "explain_models"]
 
 _MAX_NAMED = 3
-"models that a sentence names; the others are counted"
+"models that a sentence names; of the others it gives the number"
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model of every recording, or each recording's own.
-
-    Parameters
-    ----------
-    model : str, optional
-        Applies to every recording. None: each recording's own.
-    profiles : tuple of Profile, optional
-        How families of models count; one without a family applies to every model. Families that are
-        not among them count by the built-in profile. None: the calibration that ``project`` stores,
-        else the built-in one.
-    project : Path, optional
-        Folder whose calibration is looked for; the current one.
+    """One model for all recordings, or the own model of each recording.
 
     Examples
     --------
@@ -55,8 +45,13 @@ class ModelChoice:
     """
 
     model: str | None = None
+    "model for all recordings; None: each recording's own"
     profiles: tuple[TokenProfile, ...] | None = None
+    """profiles of families; one without a family applies to every model, and families without a
+    profile use the built-in one; None: the profiles that ``project`` stores, else the built-in
+    ones"""
     project: Path | None = Path()
+    "folder in which stored profiles are searched; None: none"
 
     @classmethod
     def from_options(
@@ -65,33 +60,103 @@ class ModelChoice:
         profile: TokenProfile | Iterable[TokenProfile] | None,
         project: str | Path = "",
     ) -> ModelChoice:
-        """From what a caller writes: one profile, several, or none; an empty model is none."""
+        """Create a choice from the options of a caller.
+
+        Parameters
+        ----------
+        model : str or None
+            Model for all recordings; None or empty: each recording's own.
+        profile : TokenProfile, iterable of TokenProfile or None
+            One profile, several, or None for the stored and built-in ones.
+        project : str or Path, optional
+            Folder in which stored profiles are searched.
+
+        Returns
+        -------
+        ModelChoice
+            The choice.
+        """
         if isinstance(profile, TokenProfile):
             profile = (profile,)
         profiles = None if profile is None else tuple(profile)
         return cls(model or None, profiles, Path(project))
 
     def model_name_for(self, recording: Recording) -> str:
-        """The model by which a recording is counted and priced."""
+        """Return the model as which a recording is counted and priced.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording.
+
+        Returns
+        -------
+        str
+            Name of the model.
+        """
         return self.model or recording.model or DEFAULT_MODEL
 
     def counter_for(self, recording: Recording) -> TokenCounter:
-        """The counter of a recording."""
+        """Return the token counter for a recording.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording.
+
+        Returns
+        -------
+        TokenCounter
+            The counter.
+        """
         return self._counter(self.model_name_for(recording))
 
     def profiles_for(self, names: Iterable[str]) -> list[TokenProfile]:
-        """The profiles by which models count, those that change nothing left out."""
+        """Return the distinct profiles of some models, without ``UNCALIBRATED``.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the models.
+
+        Returns
+        -------
+        list of TokenProfile
+            The profiles.
+        """
         found = dict.fromkeys(map(self.profile_for, names))
         return [each for each in found if each != UNCALIBRATED]
 
     def accuracy_note_for(self, name: str) -> str:
-        """How far the counts of a model can be trusted, as a sentence."""
+        """Return the accuracy of a model's token counts, as a sentence.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+
+        Returns
+        -------
+        str
+            The sentence, without a full stop.
+        """
         return self._counter(name).accuracy_note
 
     def profile_for(self, name: str) -> TokenProfile:
-        """How a model counts."""
+        """Return the profile with which a model's tokens are counted.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+
+        Returns
+        -------
+        TokenProfile
+            The profile; ``UNCALIBRATED`` if there is none.
+        """
         if self.profiles is None:
-            # Looked for each time: a calibration may have been stored since.
+            # Not cached, because a profile may have been stored since.
             return find_profile(name, self.project)
         key = profile_key(name)
         matching = (each for each in self.profiles if each.family in ("", key))
@@ -102,19 +167,19 @@ class ModelChoice:
 
 
 def explain_models(recordings: Sequence[Mapping[str, Any]], chosen_model: str | None = None) -> str:
-    """Say in a sentence by which models recordings were counted and priced.
+    """Describe in a sentence as which models recordings were counted and priced.
 
     Parameters
     ----------
-    recordings : sequence of mappings
-        Facts of each recording: ``model`` that it was made with, ``counted_as``.
+    recordings : sequence of mapping
+        Facts of each recording: ``model`` that it was made with, and ``counted_as``.
     chosen_model : str, optional
-        The model that the caller named for all of them.
+        Model that the caller chose for all recordings.
 
     Returns
     -------
     str
-        One sentence, without a full stop.
+        The sentence, without a full stop.
 
     Examples
     --------
@@ -123,13 +188,13 @@ def explain_models(recordings: Sequence[Mapping[str, Any]], chosen_model: str | 
     ... )
     >>> nameless = {"model": None, "counted_as": "gpt-5"}
     >>> explain_models([claude, claude])
-    'counted and priced as claude-opus-4-5, by which 2 recordings were made'
+    'counted and priced as claude-opus-4-5, the model of 2 recordings'
     >>> explain_models([claude, gpt, claude, nameless])
     'counted and priced by their own models: claude-opus-4-5 (2), gpt-4o (1); as gpt-5: \
 1 recording that names no model'
     >>> explain_models([claude, mine])
     'counted and priced by their own models: claude-opus-4-5 (1), mine (1); no price is known for \
-mine, so that the cost of all recordings is not known'
+mine, so the cost of all recordings is unknown'
     >>> explain_models([claude], "gpt-5")
     'counted and priced as gpt-5; recorded with claude-opus-4-5 (1)'
     """
@@ -149,10 +214,7 @@ mine, so that the cost of all recordings is not known'
         )
     elif len(made) == 1 and not nameless:
         (name, count), *_ = made.items()
-        verb = "was" if count == 1 else "were"
-        parts.append(
-            f"counted and priced as {name}, by which {pluralize(count, 'recording')} {verb} made"
-        )
+        parts.append(f"counted and priced as {name}, the model of {pluralize(count, 'recording')}")
     else:
         parts.append(f"counted and priced by their own models: {_format_counts(made)}")
         if nameless:
@@ -166,12 +228,12 @@ mine, so that the cost of all recordings is not known'
             " and others" if len(unpriced) > _MAX_NAMED else ""
         )
         whose = "the cost of all recordings" if len(unpriced) < len(used) else "the cost"
-        parts.append(f"no price is known for {shown}, so that {whose} is not known")
+        parts.append(f"no price is known for {shown}, so {whose} is unknown")
     return "; ".join(parts)
 
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:
-    """Each name and how often it stands there, the most frequent first."""
+    """Count how often each name occurs, the most frequent first."""
     found: dict[str, int] = {}
     for name in names:
         found[name] = found.get(name, 0) + 1

@@ -1,7 +1,7 @@
-"""What is published of model families: windows, prices and prompt caches, as of the end of 2026.
+"""Published data of model families: context windows, prices and prompt caches, as of the end of 2026.
 
-Data only; ``ctxlab.tokens.models`` reads it. Patterns are searched in a lower-case name in which dots
-between digits are dashes (``gpt-4-1``); the first match answers.
+This module holds data only; ``ctxlab.tokens.models`` reads it. Patterns are searched in a
+lower-case name in which dots between digits are dashes (``gpt-4-1``); the first match counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = 
     ("gemini", "gemini", 1_048_576, 65_536, 1.25, 10, 0.125, None),
     ("gemma-?[34]", "gemini", 131_072, 8192, None, None, None, None),
     ("gemma", "gemini", 8192, 8192, None, None, None, None),
-    # others, priced where the maker itself serves them
+    # others; prices are those of the maker's own API
     ("deepseek", "deepseek", 131_072, 8192, 0.28, 0.42, 0.028, None),
     ("grok-code", "xai", 256_000, 256_000, 0.2, 1.5, 0.02, None),
     ("grok", "xai", 131_072, 131_072, 3, 15, 0.75, None),
@@ -64,15 +64,17 @@ MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = 
     ("minimax", "minimax", 196_608, 8192, 0.3, 1.2, 0.03, 0.375),
     ("command-(r|a)", "cohere", 128_000, 4096, 2.5, 10, None, None),
 )
-"""Pattern, provider, input and output limit in tokens, then USD for a million tokens of input,
-output, cache read and cache write; None where none is published or each host has its own. From the
-providers' model and price pages; where a family's members differ, a common and cautious one."""
+"""Pattern, provider, input and output limit in tokens, then USD per million tokens of input,
+output, cache read and cache write. A price is None if none is published or if it depends on the host.
+Source: the providers' model and price pages. If the models of a family differ, a common and
+conservative value is given."""
 
 LONG_PROMPT_PRICES: tuple[tuple[str, int, float, float], ...] = (
     ("gemini(?!.*flash)", 200_001, 2, 1.5),
 )
-"""Which families ask more for long prompts: pattern, the tokens of prompt from which on, and how many
-times the price of input, cached or not, and of output. Google, "Gemini Developer API pricing"."""
+"""Families with higher prices for long prompts: pattern, first prompt length in tokens at which they
+apply, factor for input prices (cached or not), factor for output prices. Source: Google, "Gemini
+Developer API pricing"."""
 
 CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
     ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),
@@ -84,12 +86,12 @@ CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
     ("^deepseek ", "automatic", 64, 64, 3600),
     ("", "automatic", 1024, 128, 300),
 )
-"""Pattern (searched in the provider, a space and the name), kind, minimum and granularity in
-tokens, lifetime in seconds. As published:
+"""Pattern (searched in provider, space, name), kind, minimum and granularity in tokens, lifetime in
+seconds. Sources:
 
-- Anthropic, "Prompt caching": up to the client's breakpoints, five minutes from the last use.
+- Anthropic, "Prompt caching": up to the client's breakpoints, five minutes after the last use.
 - Google, "Context caching" of the Gemini API, implicit caching: no lifetime is published.
 - DeepSeek, "Context Caching": storage units of 64 tokens, cleared after hours to days.
-- OpenAI, "Prompt caching": from 1,024 tokens on in steps of 128, five to ten minutes from the last
-  use. Many models may keep a prefix for up to 24 hours; that is no promise and is not counted on.
-- Others that price cached tokens and publish no rule are taken to work as OpenAI does."""
+- OpenAI, "Prompt caching": from 1,024 tokens in steps of 128, five to ten minutes after the last use.
+  Many models may keep a prefix for up to 24 hours, but this is not guaranteed and not assumed here.
+- Other providers that price cached tokens and publish no rule are assumed to work like OpenAI."""

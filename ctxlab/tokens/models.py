@@ -1,8 +1,9 @@
-"""A model's limit and prices come with the word of where they are from, and a guess says so.
+"""Look up the context limit, prices and prompt cache of models, with the source of the data.
 
-Three sources, in this order: litellm's own table, read from its package without importing it; the
-families in ``ctxlab.tokens.model_families``; a default with a warning. The limit is what a request
-may hold: litellm's ``max_input_tokens`` (its ``max_tokens`` is the input here and the output there).
+There are three sources, in this order: litellm's table, read from its package without importing it;
+the families in ``ctxlab.tokens.model_families``; a default with a warning. The limit is the number
+of input tokens of a request: litellm's ``max_input_tokens``. (Its ``max_tokens`` means input for
+some models and output for others.)
 """
 
 from __future__ import annotations
@@ -35,26 +36,28 @@ _Tokens = TypeVar("_Tokens", bound=Any)
 
 
 class ModelWarning(UserWarning):
-    """A model is unknown, so that limit and prices are a default."""
+    """A model is unknown, so its limit and prices are defaults."""
 
 
 class CachePolicy(msgspec.Struct, frozen=True):
-    """How a provider's prompt cache serves the unchanged beginning of a request.
+    """Rules by which a provider's prompt cache serves the unchanged beginning of a request.
 
+    Examples
+    --------
     >>> find_model("gpt-4o").cache.cached_tokens(1_500), find_model("gpt-4o").cache.cached_tokens(1_000)
     (1408, 0)
     """
 
     kind: Literal["none", "automatic", "explicit"] = "none"
-    "explicit: only up to breakpoints that the client sets, as with Anthropic"
+    "``explicit``: caches only up to breakpoints that the client sets, as with Anthropic"
     minimum: int = 0
-    "a shorter beginning is not cached; tokens"
+    "tokens; shorter prefixes are not cached"
     granularity: int = 1
-    "the served length is a multiple of this; tokens"
+    "tokens; the cached length is a multiple of this"
     lifetime: float = 0.0
-    "seconds after the last use; the least that is published, and often kept longer"
+    "seconds after the last use; the published minimum, which is often exceeded"
     paid_writes: bool = False
-    "a written token costs more than a plain input token"
+    "a token written to the cache costs more than an input token"
 
     def readable_prefix(
         self,
@@ -63,14 +66,31 @@ class CachePolicy(msgspec.Struct, frozen=True):
         previous_tokens: Any,
         previous_last_tokens: Any,
     ) -> Any:
-        """Of an unchanged beginning, what ends where the request before had left something to read.
+        """Return the part of the unchanged prefix that the previous request left readable in the cache.
 
-        An automatic cache serves any beginning. An explicit one serves what ends at a breakpoint that
-        the client had set; they are taken to stand where agents set them: behind the system prompt
-        (``system_tokens``), and behind the last message of the request before (``previous_tokens``)
-        and the one before that (``previous_tokens - previous_last_tokens``). Tokens of messages;
-        numbers, or arrays of them.
+        An automatic cache can serve any prefix. An explicit cache serves prefixes that end at a
+        breakpoint of the client. Breakpoints are assumed where agents set them: after the system
+        prompt, after the last message of the previous request, and after the message before that.
+        All arguments are numbers or arrays.
 
+        Parameters
+        ----------
+        unchanged_tokens : int or numpy.ndarray
+            Tokens at the beginning that are unchanged since the previous request.
+        system_tokens : int or numpy.ndarray
+            Tokens of the system prompt.
+        previous_tokens : int or numpy.ndarray
+            Tokens of the messages of the previous request.
+        previous_last_tokens : int or numpy.ndarray
+            Tokens of the last message of the previous request.
+
+        Returns
+        -------
+        int or numpy.ndarray
+            Tokens.
+
+        Examples
+        --------
         >>> find_model("claude-opus-4-5").cache.readable_prefix(900, 100, 1000, 50)
         100
         """
@@ -86,42 +106,67 @@ class CachePolicy(msgspec.Struct, frozen=True):
         )
 
     def cached_tokens(self, prefix_tokens: _Tokens) -> _Tokens:
-        """How many tokens of an unchanged prefix the cache serves, if it is still alive.
+        """Return the tokens of an unchanged prefix that the cache serves within its lifetime.
 
-        A number, or an array of them.
+        Parameters
+        ----------
+        prefix_tokens : int or numpy.ndarray
+            Tokens of the prefix.
+
+        Returns
+        -------
+        int or numpy.ndarray
+            Tokens.
         """
         long_enough = (prefix_tokens >= self.minimum) * (self.kind != "none")
         return (prefix_tokens - prefix_tokens % self.granularity) * long_enough  # type: ignore[no-any-return]
 
 
 class Model(msgspec.Struct, frozen=True):
-    """What is known of a model."""
+    """Limit, prices and cache of a model."""
 
     name: str
-    "as it was asked for"
+    "name as requested"
     limit: int
-    "input tokens that one request may hold"
+    "maximum input tokens of a request"
     max_output: int
+    "maximum output tokens of a reply"
     prices: Prices
+    "prices per token"
     cache: CachePolicy
+    "rules of the prompt cache"
     provider: str
+    "provider as listed; empty if unknown"
     source: Literal["litellm", "built-in", "default"]
+    "where the data comes from"
     listed_as: str | None = None
-    "the entry of litellm's table, or the pattern of the built-in family, that answered"
+    "entry of litellm's table, or pattern of the built-in family, that matched"
     warning: str | None = None
-    "what to know before trusting the figures"
+    "what to know before relying on the data"
 
 
 @functools.cache
 def find_model(name: str) -> Model:
-    """The model that a name stands for, whatever gateways, dates or tags the name carries.
+    """Look up a model by name, with any gateway prefix, date or tag.
 
-    Tried in turn: the name; the name with leading ``provider/`` parts taken off one by one; what is
-    left under the providers of ``_PROVIDER_PREFIXES``; the same without a trailing date, ``-latest``,
-    ``@version`` or ``:tag``. Upper case and ``4.5`` for ``4-5`` make no difference. Entries for
-    embeddings, images or speech do not answer. A name that nothing answers gets a default limit, no
-    prices and a ``ModelWarning``; nothing is ever raised.
+    These spellings are tried in turn: the name; the name without leading ``provider/`` parts,
+    removed one by one; the remaining name with the prefixes in ``_PROVIDER_PREFIXES``; the same
+    without a trailing date, ``-latest``, ``@version`` or ``:tag``. Case is ignored, and ``4.5``
+    equals ``4-5``. Entries for embeddings, images or speech are ignored. No error is raised: an
+    unknown name gives a default limit, no prices and a ``ModelWarning``.
 
+    Parameters
+    ----------
+    name : str
+        Name of the model.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    Examples
+    --------
     >>> gemini = find_model("openrouter/google/gemini-3-flash-preview")
     >>> gemini.limit, gemini.source
     (1048576, 'litellm')
@@ -133,10 +178,22 @@ def find_model(name: str) -> Model:
 
 
 def rules_provider(name: str) -> str:
-    """Whose API rules a request to a model must keep: ``"anthropic"`` for Claude, else ``"openai"``.
+    """Return the provider whose API rules apply to requests to a model.
 
-    All other providers are reached through OpenAI's chat format, which is what a recording holds.
+    Providers other than Anthropic are called in OpenAI's chat format, the format of recordings.
 
+    Parameters
+    ----------
+    name : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        ``"anthropic"`` for Claude, else ``"openai"``.
+
+    Examples
+    --------
     >>> rules_provider("bedrock/anthropic.claude-opus-4-5"), rules_provider("deepseek/deepseek-chat")
     ('anthropic', 'openai')
     """
@@ -145,8 +202,20 @@ def rules_provider(name: str) -> str:
 
 @functools.cache
 def find_model_without_warning(name: str) -> Model:
-    """Find a model as ``find_model`` does, without a warning where nobody knows the name.
+    """Look up a model like ``find_model``, but do not warn if it is unknown.
 
+    Parameters
+    ----------
+    name : str
+        Name of the model.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    Examples
+    --------
     >>> model = find_model_without_warning("nobody/knows")
     >>> model.source, model.prices.known
     ('default', False)
@@ -162,11 +231,11 @@ def find_model_without_warning(name: str) -> Model:
 
 _PRICE_FILE = "model_prices_and_context_window_backup.json"
 _CHAT_MODES = {"chat", "responses", "completion"}
-# For a model that nobody knows: the window that nearly all of today's hosted models have at least,
-# and a reply that nearly all of them allow.
+# For unknown models: nearly all hosted models have at least this window and allow such a reply.
 _DEFAULT_LIMIT, _DEFAULT_MAX_OUTPUT = 128_000, 4096
 
-# Where a bare name may be listed: makers first, since their prices are the reference, then hosts.
+# Prefixes under which a bare name may be listed: makers first, because their prices are the
+# reference, then hosts.
 _PROVIDER_PREFIXES = (
     *("openai", "anthropic", "gemini", "deepseek", "xai", "mistral", "moonshot", "dashscope"),
     *("zai", "minimax", "meta_llama", "vercel_ai_gateway/anthropic", "vercel_ai_gateway/openai"),
@@ -181,7 +250,7 @@ _COST_KEYS = (
     *("cache_read_input_token_cost", "cache_creation_input_token_cost"),
 )
 _THRESHOLD_KEY = re.compile(rf"({'|'.join(_COST_KEYS)})_above_(\d+)(k?)_tokens")
-# Who bills the higher prices from the threshold on, and not only above it; as litellm's calculator.
+# Providers whose higher prices apply at the threshold already, not only above it; as in litellm.
 _INCLUSIVE_PROVIDERS = {"xai"}
 
 
@@ -194,7 +263,7 @@ class _ListedCosts(msgspec.Struct):
 
 
 class _ListedModel(_ListedCosts):
-    # Whole numbers stand in the table as 4096 and as 4096.0.
+    # The table has integers as 4096 and as 4096.0.
     mode: str | None = None
     litellm_provider: str = ""
     max_input_tokens: float | None = None
@@ -204,12 +273,12 @@ class _ListedModel(_ListedCosts):
 
 
 _PriceTable: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
-"""Spelling → the name as listed and its entry, not yet decoded."""
+"""Normalized name → the name as listed and its undecoded entry."""
 
 
 @functools.cache
 def _load_price_table(folder: Path | None) -> _PriceTable:
-    """The table in litellm's folder; empty without litellm."""
+    """Return the table in litellm's folder; empty without litellm."""
     try:
         text = (folder / _PRICE_FILE).read_bytes() if folder else b"{}"
         listed = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -230,7 +299,7 @@ def _from_table(name: str, table: _PriceTable) -> Model | None:
             continue
         if entry.mode not in _CHAT_MODES:
             return _build_default_model(
-                name, f"litellm lists it under {entry.mode}, not as a chat model"
+                name, f"litellm lists it with mode {entry.mode}, not as a chat model"
             )
         if entry.max_input_tokens:
             steps = _steps_by_range(entry) or _steps_by_threshold(entry, figures)
@@ -239,11 +308,11 @@ def _from_table(name: str, table: _PriceTable) -> Model | None:
 
 
 _PriceSteps: TypeAlias = list[tuple[int, list[float | None]]]
-"""From how many tokens of prompt on which costs hold, in the order of ``_COST_KEYS``; rising."""
+"""First prompt length in tokens and its costs in the order of ``_COST_KEYS``; ascending."""
 
 
 def _steps_by_range(entry: _ListedModel) -> _PriceSteps:
-    """Of ``tiered_pricing``, which comes before all else; a tier starts behind its lower end."""
+    """Return the steps of ``tiered_pricing``; a tier starts one token after its lower bound."""
     priced = [t for t in entry.tiered_pricing if t.input_cost_per_token is not None]
     ranged = sorted((t for t in priced if len(t.range) == 2), key=lambda t: t.range[0])
     for tier in ranged:
@@ -253,7 +322,7 @@ def _steps_by_range(entry: _ListedModel) -> _PriceSteps:
 
 
 def _steps_by_threshold(entry: _ListedModel, figures: dict[str, Any]) -> _PriceSteps:
-    """Of the plain prices, and of those for prompts above a size; what that leaves out stays."""
+    """Return the plain prices and those above each threshold; missing prices carry over."""
     found: dict[int, dict[str, float]] = {}
     for key, value in figures.items():
         if (match := _THRESHOLD_KEY.fullmatch(key)) and isinstance(value, float | int):
@@ -281,7 +350,7 @@ def _build_listed_model(
     )
     cached = costs[2] is not None
     maker = f"{entry.litellm_provider} {_normalize_name(listed_as)}"
-    warning = None if prices.known else f"{name} has no price in litellm's table: no cost is known"
+    warning = None if prices.known else f"litellm lists no price for {name}, so its cost is unknown"
     return Model(
         name=name,
         limit=int(limit),
@@ -298,7 +367,7 @@ def _build_listed_model(
 
 
 def _iter_name_variants(name: str) -> Iterator[str]:
-    """The keys to look a name up by, the most literal first."""
+    """Yield the keys under which to look up a name, the most literal first."""
     rest = _normalize_name(name)
     while True:
         parts = rest.split("/")
@@ -335,8 +404,8 @@ def _from_family(name: str) -> Model | None:
                 provider=provider,
                 source="built-in",
                 listed_as=pattern,
-                warning=f"{name} is not in litellm's table: these are the figures of its family"
-                + ("" if prices.known else ", which has no price, so no cost is known"),
+                warning=f"{name} is not in litellm's table; limit and prices are those of its family"
+                + ("" if prices.known else ", which has no price, so its cost is unknown"),
             )
     return None
 
@@ -356,18 +425,18 @@ def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices
 
 
 def _build_cache_policy(maker: str, prices: Prices, minimum: float | None = None) -> CachePolicy:
-    """The cache of a model that has one; ``maker`` is its provider and its name."""
+    """Return the policy of a model that has a cache; ``maker`` is its provider and its name."""
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
     _, kind, usual, granularity, lifetime = rule
-    # More than a rounding error of the table above the input price.
+    # The tolerance covers rounding errors in the table.
     paid = prices.cache_write > 1.01 * prices.input
     return CachePolicy(kind, int(minimum or usual), granularity, lifetime, paid)
 
 
 def _build_default_model(name: str, reason: str = "neither litellm nor ctxlab knows it") -> Model:
     warning = (
-        f"model {name!r}: {reason}; assuming {_DEFAULT_LIMIT:,} tokens of context, no prices and no "
-        "prompt cache. Give the name as its provider lists it, or a limit in tokens."
+        f"model {name!r}: {reason}; assuming a limit of {_DEFAULT_LIMIT:,} tokens, no prices and no "
+        "prompt cache. Give the name that its provider lists, or a limit in tokens."
     )
     return Model(
         name=name,

@@ -1,8 +1,8 @@
-"""What a token costs, in USD; where long prompts are dearer, it goes by the size of the prompt.
+"""Token prices in USD, with higher prices for long prompts.
 
-Providers that ask more for long prompts (Google from 200,001 tokens on, OpenAI from 272,001, Alibaba in
-several steps) bill every token of such a request at the higher prices, those below the threshold, those
-read from a cache and the reply included. So does litellm's own calculator.
+Some providers have higher prices for long prompts (Google from 200,001 tokens, OpenAI from 272,001,
+Alibaba in several steps). They bill all tokens of such a request at the higher prices, including
+those below the threshold, cached tokens and the reply. litellm's cost calculator does the same.
 """
 
 from __future__ import annotations
@@ -17,46 +17,61 @@ __all__ = ["PriceTier", "Prices", "Rates", "fill_missing_prices"]
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """What a token of each kind costs, in USD; 0.0 where no price is known."""
+    """Price per token in USD, by kind of token; 0.0 if unknown."""
 
     input: float = 0.0
+    "price of an input token"
     output: float = 0.0
+    "price of an output token"
     cache_read: float = 0.0
-    "the input price where the provider publishes no other"
+    """price of a token read from the prompt cache; the input price if the provider publishes no
+    other"""
     cache_write: float = 0.0
-    "what a written token costs in all, so never less than the input price"
+    "total price of a token written to the prompt cache, never below the input price"
 
 
 class PriceTier(Rates, frozen=True):
-    """What every token of a request costs whose prompt is long."""
+    """Prices of all tokens of a request with a long prompt."""
 
     start: int = 0
-    "tokens of the prompt from which on it holds, cached ones included"
+    "tokens of the prompt, cached ones included, from which the tier applies"
 
 
 class Prices(Rates, frozen=True):
-    """What a token costs, in USD, in prompts of every size; 0.0 where no price is known.
+    """Price per token in USD for prompts of any length; 0.0 if unknown.
 
-    Discounts for batches or at night, and what hidden reasoning costs where that is not the output
-    price, are left out.
+    Discounts for batches or off-peak hours are not included, and neither are prices of hidden
+    reasoning that differ from the output price.
     """
 
     above: tuple[PriceTier, ...] = ()
-    "for longer prompts, by rising ``start``; the prices of its own hold below the first"
+    "prices for longer prompts, by ascending ``start``; below the first, the own rates apply"
 
     @property
     def known(self) -> bool:
-        """Whether there is a price to go by."""
+        """True if the price is known."""
         return self.input > 0
 
     @property
     def tiers(self) -> tuple[Rates, ...]:
-        """All there are, from that of the shortest prompts on."""
+        """All rates, from the shortest prompts to the longest."""
         return self, *self.above
 
     def rates_for(self, prompt_tokens: float) -> Rates:
-        """What holds for a request with so many tokens of prompt.
+        """Return the rates for a request.
 
+        Parameters
+        ----------
+        prompt_tokens : float
+            Tokens of the prompt.
+
+        Returns
+        -------
+        Rates
+            The rates.
+
+        Examples
+        --------
         >>> prices = Prices(1e-6, 8e-6, above=(PriceTier(2e-6, 12e-6, start=200_001),))
         >>> prices.rates_for(200_000).input, prices.rates_for(200_001).input
         (1e-06, 2e-06)
@@ -64,8 +79,20 @@ class Prices(Rates, frozen=True):
         return self.tiers[sum(tier.start <= prompt_tokens for tier in self.above)]
 
     def cost(self, usage: Usage) -> float:
-        """What a call cost in USD, by the size of its prompt; nan where no price is known.
+        """Return the cost of a request.
 
+        Parameters
+        ----------
+        usage : Usage
+            Its tokens.
+
+        Returns
+        -------
+        float
+            Cost in USD; nan if no price is known.
+
+        Examples
+        --------
         >>> Prices(2e-6, 8e-6, cache_read=5e-7).cost(Usage(1_000, cache_read=2_000, output=500))
         0.007
         """
@@ -83,11 +110,30 @@ class Prices(Rates, frozen=True):
 def fill_missing_prices(
     input: float | None, output: float | None, read: float | None, write: float | None
 ) -> tuple[float, float, float, float]:
-    """Prices of a table with the gaps filled: no cache price means the input price.
+    """Fill gaps in listed prices: a missing cache price equals the input price.
 
-    A write of 0.0 is litellm's way to say "nothing extra", and some of its entries hold the read price
-    in its place: a written token still costs what an input token costs.
+    In litellm's table a write price of 0.0 means that writing costs nothing extra, and some entries
+    list the read price as write price. A written token still costs at least as much as an input
+    token.
 
+    Parameters
+    ----------
+    input : float or None
+        Price of an input token.
+    output : float or None
+        Price of an output token.
+    read : float or None
+        Price of a token read from the cache.
+    write : float or None
+        Price of a token written to the cache.
+
+    Returns
+    -------
+    tuple of (float, float, float, float)
+        The four prices in this order.
+
+    Examples
+    --------
     >>> fill_missing_prices(2e-6, 8e-6, None, 0.0)
     (2e-06, 8e-06, 2e-06, 2e-06)
     """

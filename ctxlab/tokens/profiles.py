@@ -1,9 +1,8 @@
-"""A profile turns counts of a public vocabulary into what a provider bills, for one family of models.
+"""Profiles that convert counts with a public encoding into billed tokens, per family of models.
 
-Providers other than OpenAI do not publish their tokenizers, but their bills stand in recorded
-sessions. What was learned from those (``ctxlab.tokens.calibration``) is a few figures with a stated
-error.
-A profile in the folder ``.ctxlab/profiles`` of a project takes the place of the built-in one there.
+Providers other than OpenAI do not publish their tokenizers, but recorded sessions contain their
+bills. ``ctxlab.tokens.calibration`` fits a profile to these bills: a few weights with a measured
+error. A profile in the folder ``.ctxlab/profiles`` of a project replaces the built-in one.
 """
 
 from __future__ import annotations
@@ -31,38 +30,57 @@ _PROFILE_FOLDER = Path(".ctxlab") / "profiles"
 
 
 class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """How a family of models counts, compared with ``o200k_base``; the default changes nothing.
+    """Weights that convert counts with ``o200k_base`` to billed tokens; the defaults change nothing.
 
+    Examples
+    --------
     >>> UNCALIBRATED.billed_tokens(100, 400), BUILT_IN_PROFILES["anthropic"].billed_tokens(100, 400)
     (100, 122)
     """
 
     family: str = ""
-    "what ``profile_key`` names"
+    "family of models, as returned by ``profile_key``; empty: any"
     ratio: float = 1.0
-    "billed tokens for each counted token of messages"
+    "billed tokens per counted token of messages"
     per_char: float = 0.0
-    "further billed tokens for each character: what one vocabulary merges another does not"
+    "additional billed tokens per character, because encodings differ in what they merge"
     per_call: float = 0.0
-    "further billed tokens for each tool call with its result"
+    "additional billed tokens per tool call with its result"
     reasoning: float = 1.0
-    "billed tokens for each counted token of hidden reasoning that is sent back"
+    "billed tokens per counted token of hidden reasoning that is sent back"
     fixed: int = 0
-    "tokens of each request that the logs do not hold (system prompt, tool definitions): the median"
+    "tokens of each request that are not in the logs (system prompt, tool definitions): the median"
     error: float | None = None
     "median of |counted - billed| / billed over requests of sessions left out of the fit"
     error_90: float | None = None
-    "what nine of ten of these requests stay within; the others are those of products that changed the "
+    "90th percentile of the same errors; the largest come from unrecorded context changes"
     "context without a word"
     sessions: int = 0
+    "number of sessions in the fit"
     requests: int = 0
+    "number of billed requests in the fit"
     models: tuple[str, ...] = ()
-    "whose sessions it was learned from"
+    "models of these sessions"
     source: str = ""
-    "what it was learned from, in words"
+    "description of these sessions"
 
     def billed_tokens(self, counted: int, chars: int, calls: int = 0) -> int:
-        """What is billed for text of so many tokens and characters that makes so many tool calls."""
+        """Return the billed tokens of text and tool calls.
+
+        Parameters
+        ----------
+        counted : int
+            Counted tokens.
+        chars : int
+            Number of characters.
+        calls : int, optional
+            Number of tool calls.
+
+        Returns
+        -------
+        int
+            Billed tokens, rounded.
+        """
         return round(counted * self.ratio + chars * self.per_char + calls * self.per_call)
 
     def __post_init__(self) -> None:
@@ -71,20 +89,25 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
             not all(0 <= figure < math.inf for figure in figures)
             or not self.ratio + self.per_char > 0
         ):
-            raise ValueError(f"figures are 0 or more and text costs something, not {figures}")
+            raise ValueError(
+                "ratio, per_char, per_call and reasoning must be 0 or more, with ratio or per_char "
+                f"above 0, got {figures}"
+            )
 
     @property
     def accuracy_note(self) -> str:
-        """How far the counts can be trusted, as the end of a sentence."""
-        error = "an error that was not measured"
+        """Weights and error of the profile, as the end of a sentence."""
+        error = "the error was not measured"
         if self.error is not None:
-            error = f"off by {self.error:.1%} of a bill in the median"
-            error += "" if self.error_90 is None else f", by {self.error_90:.0%} in one of ten"
+            error = f"the median error is {self.error:.1%} of a bill"
+            error += (
+                "" if self.error_90 is None else f", and one in ten exceeds {self.error_90:.0%}"
+            )
         of = f" of {' and '.join(self.models)}" if self.models else ""
         said = f"{self.ratio:.2f} × o200k_base"
-        said += f" + {self.per_char:.3f} a character" if self.per_char else ""
-        said += f" + {self.per_call:.0f} a tool call" if self.per_call else ""
-        return f"{said}, learned from {self.sessions} sessions{of} ({self.source}): {error}"
+        said += f" + {self.per_char:.3f} per character" if self.per_char else ""
+        said += f" + {self.per_call:.0f} per tool call" if self.per_call else ""
+        return f"{said}, fitted to {self.sessions} sessions{of} ({self.source}); {error}"
 
 
 UNCALIBRATED = TokenProfile()
@@ -105,12 +128,24 @@ BUILT_IN_PROFILES: dict[str, TokenProfile] = {
         source="Claude Code 2.1 and pi",
     )
 }
-"""Family → profile. Made by ``ctxlab calibrate``; Claude Opus 4.7 and later count otherwise."""
+"""Family → profile. Fitted with ``ctxlab calibrate``; Claude Opus 4.7 and later differ."""
 
 
 def profile_key(model: str) -> str:
-    """What models that count alike share: their provider's family, else the model's own name.
+    """Return the key of the models that share a profile: the provider's family, else the model's name.
 
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        The key.
+
+    Examples
+    --------
     >>> profile_key("bedrock/anthropic.claude-opus-4-5"), profile_key("deepseek/deepseek-chat")
     ('anthropic', 'deepseek-chat')
     """
@@ -119,10 +154,29 @@ def profile_key(model: str) -> str:
 
 
 def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
-    """The profile for a model: the one stored in the project, else the built-in one, else none.
+    """Return the profile of a model: the one stored in the project, else the built-in one.
 
-    ``folder`` is where the project is; None looks in no folder. ``UNCALIBRATED`` where there is none.
-    Raises ``ReadError`` where the stored one cannot be read.
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    folder : Path, optional
+        Folder of the project. None: use built-in profiles only.
+
+    Returns
+    -------
+    TokenProfile
+        The profile; ``UNCALIBRATED`` if there is none.
+
+    Raises
+    ------
+    ReadError
+        If the stored profile cannot be read or is one of another family.
+
+    Examples
+    --------
+    >>> find_profile("claude-opus-4-5").family, find_profile("gpt-5") == UNCALIBRATED
+    ('anthropic', True)
     """
     key = profile_key(model)
     if folder is not None and (path := profile_path(key, folder)).is_file():
@@ -131,22 +185,51 @@ def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
             raise ReadError(
                 path,
                 None,
-                f"Expected a profile of the family {key}, got {profile.family}; rename the file",
+                f"expected a profile of the family {key}, got {profile.family}; rename the file",
             )
         return msgspec.structs.replace(profile, family=key)
     return BUILT_IN_PROFILES.get(key, UNCALIBRATED)
 
 
 def profile_path(key: str, folder: Path) -> Path:
-    """Where a project keeps the profile of what ``profile_key`` names."""
+    """Return the file in which a project stores a profile.
+
+    Parameters
+    ----------
+    key : str
+        Key of the profile, as returned by ``profile_key``.
+    folder : Path
+        Folder of the project.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
     return folder / _PROFILE_FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
 
 
 def read_profile(path: Path) -> TokenProfile:
-    """A profile that was stored; ``ReadError`` where it is none."""
+    """Read a stored profile.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    TokenProfile
+        The profile.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read or is no valid profile.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=TokenProfile)
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(path, None, f"no calibration profile: {error}") from None
+        raise ReadError(path, None, f"expected a calibration profile: {error}") from None

@@ -1,10 +1,14 @@
-"""Tool definitions cost what the provider writes into the prompt, which is not the JSON sent to it.
+"""Render tool definitions as the text that a provider writes into the prompt, to count its tokens.
 
-OpenAI writes them as TypeScript. The form is published for its open-weight models (the guide
-"OpenAI Harmony response format", section "Function calling") and was found earlier for the others
-by fitting billed tokens (the project ``openai-chat-tokens``); with the heading, the text comes to
-three tokens less than what those measurements billed. Anthropic and Google publish no such form:
-there, and for all other models, one line of JSON a tool stands in.
+OpenAI writes tool definitions as TypeScript. The form is published for its open-weight models. For
+the other models it was inferred from billed tokens. With the heading, the rendered text has three
+tokens less than those measurements. Anthropic and Google publish no such form; for these and all
+other models, each tool is rendered as one line of JSON.
+
+References
+----------
+- OpenAI, "OpenAI Harmony response format", section "Function calling"
+- github.com/hmarr/openai-chat-tokens
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from ctxlab._utils.jsonio import dump_json
 
 __all__ = ["render_tools"]
 
-# Deeper schemas are cut off with "any": no real tool has them.
+# Deeper levels become "any"; real tools are not that deep.
 _MAX_DEPTH = 16
 _TYPESCRIPT_TYPES = {
     "string": "string",
@@ -29,11 +33,26 @@ _TYPESCRIPT_TYPES = {
 
 
 def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> str:
-    """The text that stands for tool definitions in a prompt; ``""`` where there are none.
+    """Return the text of tool definitions in a prompt.
 
-    A definition may be wrapped (``{"type": "function", "function": {…}}``) or bare, its schema
-    under ``parameters`` or ``input_schema``. No schema is refused: what is odd becomes ``any``.
+    A definition may be nested (``{"type": "function", "function": {…}}``) or flat, with its schema
+    under ``parameters`` or ``input_schema``. Every schema is accepted; unknown constructs become
+    ``any``.
 
+    Parameters
+    ----------
+    tools : sequence of mapping
+        Tool definitions.
+    family : str, optional
+        Provider, as returned by ``model_family``.
+
+    Returns
+    -------
+    str
+        The text; empty without tools.
+
+    Examples
+    --------
     >>> parameters = {"type": "object", "properties": {"path": {"type": "string"}}}
     >>> tool = {"name": "read", "description": "Reads a file", "parameters": parameters}
     >>> print(render_tools([tool]))
@@ -64,11 +83,11 @@ def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> 
 
 
 def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition in Anthropic's shape: name, description, input_schema."""
+    """Return a definition in Anthropic's format: name, description, input_schema."""
     function = tool.get("function")
     body = function if isinstance(function, Mapping) else tool
     schema = body.get("parameters") or body.get("input_schema") or {}
-    # A provider's own tool, such as {"type": "web_search"}, has no other name than its type.
+    # Built-in tools of a provider, such as {"type": "web_search"}, have a type but no name.
     bare = {"name": str(body.get("name") or body.get("type") or "")}
     if body.get("description"):
         bare["description"] = str(body["description"])
@@ -83,7 +102,7 @@ def _render_function(tool: dict[str, Any]) -> str:
 
 
 def _render_type(root: Any, schema: Any, indent: str, path: tuple[str, ...]) -> str:
-    """A JSON schema as a TypeScript type; ``path`` holds the references that led here."""
+    """Return a JSON schema as a TypeScript type; ``path`` holds the references that led to it."""
     reference = str(schema.get("$ref") or "") if isinstance(schema, Mapping) else ""
     if len(path) > _MAX_DEPTH or (reference and reference in path):
         return "any"
@@ -124,7 +143,7 @@ def _render_object(root: Any, schema: Mapping[str, Any], indent: str, path: tupl
 
 
 def _resolve_reference(root: Any, schema: Any) -> Mapping[str, Any]:
-    """The schema behind a local ``$ref``; what stands beside the reference wins."""
+    """Return the schema behind a local ``$ref``; keys next to the reference take precedence."""
     for _ in range(_MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return {}

@@ -52,7 +52,7 @@ def test_a_tool_is_blocked_exactly_while_its_last_calls_in_a_row_failed(
 
 
 def test_a_breaker_with_a_strange_threshold_is_refused() -> None:
-    with pytest.raises(SpecError, match="max_failures is -1"):
+    with pytest.raises(SpecError, match="max_failures of 0 or more, got -1"):
         CircuitBreaker(-1)
 
 

@@ -242,7 +242,7 @@ def test_a_system_prompt_of_ones_own_stands_for_the_one_that_was_stored() -> Non
     plain.load_history([Message("system", "Old.")])
     assert [m.text for m in plain.run("Hi").messages] == ["Hi", "Yes."]
     assert plain.manager.history[0].text == "Old."
-    with pytest.raises(SpecError, match="begun"):
+    with pytest.raises(SpecError, match="already has a conversation"):
         agent.load_history([])
 
 
@@ -269,7 +269,7 @@ def test_seed_002_7_an_overflow_is_cut_with_a_warning_and_not_sent_as_it_is(
         assert server.calls[1].prompt <= 2800
         roles = [m.role for m in server.calls[1].messages]
         assert roles == ["system", "user", "assistant", *["tool"] * 6]
-    assert "cut in panic" in caplog.text
+    assert "panic() cut it" in caplog.text
     assert agent.manager.events == [(1, "panic")]
 
 
@@ -388,7 +388,7 @@ def test_a_store_that_fails_ends_the_turn_and_what_it_did_not_take_was_not_said(
 def test_an_agent_has_one_observer() -> None:
     agent, _ = agent_of("Hello.")
     heard = Heard(agent)
-    with pytest.raises(SpecError, match="stored already"):
+    with pytest.raises(SpecError, match="already has an observer"):
         Heard(agent)
     assert agent.observer is heard
     agent.run("Hi")
@@ -402,7 +402,7 @@ def test_a_turn_within_a_turn_and_an_empty_message_are_refused() -> None:
 
     agent = Agent("gpt-4o", tools=[recurse], client=ScriptedClient(calls(("recurse", "{}")), "Ok."))
     returned = [e for e in agent.stream("Go") if isinstance(e, ToolCallFinished)]
-    assert "SpecError: the agent is in a turn" in str(returned[0].result.error)
+    assert "SpecError: the agent is running a turn" in str(returned[0].result.error)
     for nothing in ("", " \n"):
         with pytest.raises(SpecError, match="empty"):
             agent.run(nothing)
@@ -413,7 +413,7 @@ def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_sai
     agent, client = agent_of("Fine.", limit=1000, reserve=100)
     heard = Heard(agent)
     with pytest.raises(
-        SpecError, match=r"2,\d{3} tokens.* of 1,000 has room for 8\d\d: shorten it"
+        SpecError, match=r"2,\d{3} tokens.* of 1,000 has room for 8\d\d; shorten it"
     ):
         agent.stream("word " * 2000)
     assert heard.messages == []

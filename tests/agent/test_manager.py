@@ -253,7 +253,7 @@ def test_a_conversation_outlives_a_client_that_makes_no_vectors() -> None:
     manager = small("retrieval(k=2, embedding='text-embedding-3-small')", client=Plain())
     manager.extend(talk(30))
     manager.request()
-    assert any("no embeddings" in what for _, what in manager.events)
+    assert any("no embed method" in what for _, what in manager.events)
 
 
 def test_nothing_is_kept_on_disk_where_no_client_is_given() -> None:
@@ -266,7 +266,7 @@ def test_nothing_is_kept_on_disk_where_no_client_is_given() -> None:
 def test_a_loop_without_memory_is_warned_where_a_model_would_be_asked_at_every_call() -> None:
     client = ScriptedClient(lambda _: "## Goal\nall of it")
     options: dict[str, Any] = {"model": "gpt-4o", "limit": 1500, "reserve": 0, "client": client}
-    with pytest.warns(StatelessWarning, match="gpt-4o may be asked anew"):
+    with pytest.warns(StatelessWarning, match="gpt-4o may be called again"):
         build_messages("Be brief.", talk(30), strategy=ASKING, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -364,7 +364,7 @@ def test_a_tool_block_of_another_api_is_refused(part: dict[str, Any], said: str)
     for given_ in (message, message_from_dict(message)):
         with pytest.raises(ValueError, match=f"{said}; give calls in tool_calls"):
             ContextManager().append(given_)
-    with pytest.raises(ValueError, match="a message is an object, not int"):
+    with pytest.raises(ValueError, match="a message must be an object, got int"):
         ContextManager().append(3)  # type: ignore[arg-type]
 
 
@@ -375,11 +375,11 @@ def test_limit_and_reserve_are_written_as_people_write_them_and_nonsense_is_refu
     manager = ContextManager("full", "gpt-4o", limit="16k", reserve="2k")
     assert (manager.budget.limit, manager.budget.reserve) == (16_000, 2000)
     for limit in (0, -5, 0.5, True, "25%", "many", float("nan"), float("inf")):
-        with pytest.raises(SpecError, match="limit is"):
+        with pytest.raises(SpecError, match="Expected limit"):
             ContextManager("full", "gpt-4o", limit=limit)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="reserve is -1"):
+    with pytest.raises(SpecError, match=r"Expected reserve .* got -1"):
         ContextManager("full", "gpt-4o", reserve=-1)
-    with pytest.raises(SpecError, match="leaves nothing"):
+    with pytest.raises(SpecError, match="below the limit"):
         ContextManager("full", "gpt-4o", limit=1000, reserve=1000)
 
 
@@ -411,7 +411,7 @@ def test_each_kind_of_trouble_is_said_once_in_a_sentence(caplog: pytest.LogCaptu
         manager.request()
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     first = manager.events[0][0]
-    assert said == [f"request {first}: did not fit and was cut in panic, for this request alone"]
+    assert said == [f"request {first}: did not fit, so panic() cut it, for this request only"]
     assert len(manager.events) > 10
 
 
@@ -426,7 +426,7 @@ def test_what_a_provider_would_refuse_is_said_once_a_rule(caplog: pytest.LogCapt
     for _ in range(3):
         manager.request()
     (said,) = caplog.messages
-    assert said.startswith("request 0: anthropic and openai would refuse it (orphaned_result: ")
+    assert said.startswith("request 0: anthropic and openai would reject it (orphaned_result: ")
 
 
 @pytest.mark.parametrize(("model", "warned"), [("claude-opus-4-5", True), ("gpt-4o", False)])

@@ -29,21 +29,24 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "share above all": (["eval", "logs", "-l", "150%"], "'150%' is not a limit"),
     "reserve": (["eval", "logs", "--reserve", "-1"], "0 or more"),
     "reserve that is no number": (["eval", "logs", "--reserve", "x"], "reserve"),
-    "least recall": (["eval", "logs", "--min-recall", "2"], "min_recall: a share from 0 to 1"),
+    "least recall": (
+        ["eval", "logs", "--min-recall", "2"],
+        "min_recall: expected a share from 0 to 1",
+    ),
     "metric": (["eval", "logs", "--metric", "recal"], "did you mean recall?"),
     "format": (["eval", "logs", "--format", "nativ"], "did you mean native"),
     "policy": (["eval", "logs", "--on-error", "ignore"], "raise, skip"),
     "key": (["eval", "key.toml"], "key.toml: no key is called 'limit'; did you mean limits?"),
     "type": (["eval", "type.toml"], "type.toml: reserve: expected int, got str"),
     "strategy in a file": (["eval", "strategy.toml"], "strategy.toml: strategies: no strategy"),
-    "two experiments": (["eval", "key.toml", "type.toml"], "one experiment at a time"),
+    "two experiments": (["eval", "key.toml", "type.toml"], "expected one experiment, got 2"),
     "place to save": (
         ["eval", "logs", "--out", "key.toml/run"],
-        "key.toml is a file and no folder",
+        "key.toml is a file; name another path",
     ),
     "file to save into": (
         ["eval", "logs", "--out", "key.toml"],
-        "key.toml is a file and no folder",
+        "key.toml is a file; name another path",
     ),
     "option": (["eval", "logs", "--lmit", "4k"], "--limit"),
     "command": (["evaluate"], "No such command 'evaluate'"),
@@ -51,8 +54,8 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "missing path to describe": (["describe", "nowhere"], "no such file or folder"),
     "bundled data": (["eval", "bundled:nothing"], "nothing"),
     "no path": (["describe", ""], "a path is empty"),
-    "no place to save": (["eval", "logs", "--out", ""], "--out: the folder is empty"),
-    "no place to write": (["convert", "logs", ""], "the place to write to is empty"),
+    "no place to save": (["eval", "logs", "--out", ""], "--out: expected a folder, got an empty"),
+    "no place to write": (["convert", "logs", ""], "the output path is empty"),
     "no recording left to replay": (["eval", "logs", "-w", "id=x"], "meets the conditions"),
     "no recording left to describe": (["describe", "logs", "-w", "id=x"], "meets the conditions"),
     "none to write": (["convert", "logs", "a.jsonl", "-w", "id=x"], "meets the conditions"),
@@ -93,7 +96,7 @@ def test_bad_input_ends_with_a_sentence(case: str, run: Run, bad: Path) -> None:
 def test_what_a_command_does_not_take_names_its_own_help(command: str, run: Run) -> None:
     said = run(*command.split(), "--nosuch")
     assert said.code == 2
-    assert f"; ctxlab {command} --help shows what there is" in said.err
+    assert f"; see ctxlab {command} --help" in said.err
 
 
 def test_a_place_to_save_is_made_when_there_is_something_to_save(run: Run, bad: Path) -> None:
@@ -121,7 +124,7 @@ def test_an_unexpected_failure_is_named_and_not_hidden(
     said = run("eval", "logs", "-s", "odd_tricks.first")
     assert said.code == 2  # 1 is left to a check that does not hold
     assert said.err == (
-        "ctxlab: unexpected ZeroDivisionError: at import (CTXLAB_DEBUG=1 shows where)\n"
+        "ctxlab: unexpected ZeroDivisionError: at import (CTXLAB_DEBUG=1 shows the traceback)\n"
     )
     monkeypatch.setenv("CTXLAB_DEBUG", "1")
     assert "Traceback" in run("eval", "logs", "-s", "odd_tricks.first").err

@@ -16,7 +16,7 @@ from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.formats import write
 
 FEW = ("-l", "4k", "-s", "full")
-SAME = "holds a run over the same recordings and model: it will be replaced"
+SAME = "contains a run over the same recordings and model; it will be replaced"
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_a_run_over_other_recordings_is_refused_before_anything_is_replayed(
     said = run("eval", others, "-l", "4k", "-s", "operator.truediv", "--out", out)
     assert said.code == 2
     assert said.out == ""
-    assert "holds a run over other recordings (missing now: 6 of its 6; new: 1)" in said.err
-    assert "name another folder, or delete this one" in said.err
+    assert "contains a run over different recordings (missing now: 6 of its 6; new: 1)" in said.err
+    assert "name another folder or delete this one" in said.err
     assert contents(out) == before
 
 
@@ -51,7 +51,7 @@ def test_a_run_by_another_model_is_refused(run: Run, logs: Path, tmp_path: Path)
     run("eval", logs, *FEW, "--out", tmp_path / "run")
     said = run("eval", logs, *FEW, "-m", "claude-opus-4-5", "--out", tmp_path / "run")
     assert said.code == 2
-    assert "a run over the same recordings with another model" in said.err
+    assert "a run over the same recordings with a different model" in said.err
 
 
 @pytest.mark.e2e
@@ -70,7 +70,7 @@ def test_a_run_over_the_same_recordings_and_model_is_replaced(
 def test_a_folder_that_holds_anything_else_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
     said = run("eval", logs, *FEW, "--out", logs)
     assert said.code == 2
-    assert "holds 6 entries (0.jsonl, …) and no saved run" in said.err
+    assert "contains 6 entries (0.jsonl, …) and no saved run" in said.err
     (tmp_path / "empty").mkdir()
     assert run("eval", logs, *FEW, "--out", tmp_path / "empty").code == 0
 
@@ -81,7 +81,7 @@ def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) 
     searched = ("-s", "panic(protect=[1, 2])", "-l", "4k", "--holdout", "0")
     assert run("tune", logs, *searched, "--out", out).code == 0
     assert (
-        "holds a run of ctxlab tune, and this is a run of ctxlab eval"
+        "contains a run of ctxlab tune, but this is a run of ctxlab eval"
         in run("eval", logs, *FEW, "--out", out).err
     )
     again = run("tune", logs, *searched, "--out", out)
@@ -90,13 +90,13 @@ def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) 
     (logs / "0.jsonl").unlink()
     assert "missing now: 1 of its 6" in run("tune", logs, *searched, "--out", out).err
     compared = run("compare", logs, "full", "panic", "-l", "4k", "--out", out)
-    assert "holds a run of ctxlab tune" in compared.err
+    assert "contains a run of ctxlab tune" in compared.err
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(run: Run, logs: Path) -> None:
     said = run("eval", logs, "-l", "4k", "-s", "operator.truediv", "--out", "/proc/run")
     assert said.code == 2
-    assert "--out: nothing can be written in /proc" in said.err
+    assert "--out: cannot write to /proc" in said.err
 
 
 @pytest.mark.e2e
@@ -174,7 +174,8 @@ def test_recordings_at_other_times_are_other_recordings(run: Run, tmp_path: Path
         ]
         write([replace(recording, messages=tuple(timed))], tmp_path / name / "1.jsonl")
     run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
-    assert "other recordings" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+    changed = run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run")
+    assert "different recordings" in changed.err
 
 
 def test_a_manifest_that_is_no_runs_is_no_run(run: Run, logs: Path, tmp_path: Path) -> None:
@@ -184,13 +185,13 @@ def test_a_manifest_that_is_no_runs_is_no_run(run: Run, logs: Path, tmp_path: Pa
         (out / "manifest.json").write_text(text)
         said = run("eval", logs, *FEW, "--out", out)
         assert (said.code, said.out) == (2, "")
-        assert "holds manifest.json and no saved run" in said.err
+        assert "contains manifest.json and no saved run" in said.err
 
 
 def test_a_link_to_nowhere_is_refused_at_once(run: Run, logs: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     said = run("eval", logs, "-l", "4k", "-s", "operator.truediv", "--out", tmp_path / "link")
-    assert "a link to a folder that is not there" in said.err
+    assert "links to a folder that does not exist" in said.err
 
 
 def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_path: Path) -> None:
@@ -198,4 +199,6 @@ def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_pat
         (tmp_path / name).mkdir()
         write([replace(a_recording(1), model=model)], tmp_path / name / "1.jsonl")
     run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
-    assert "with another model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+    assert (
+        "with a different model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+    )

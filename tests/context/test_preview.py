@@ -249,7 +249,7 @@ def test_what_a_strategy_remembers_is_its_own_in_a_preview(counter: TokenCounter
 def test_what_cannot_be_copied_is_named(counter: TokenCounter) -> None:
     prepared = PreparedRecording(probed(TALK[:4], [None]), counter)
     with pytest.raises(
-        StrategyError, match=r"remembers\(kept='table'\) keeps in strategy_state cannot"
+        StrategyError, match=r"value of remembers\(kept='table'\) in strategy_state cannot"
     ):
         replay_trace(prepared, remembers("table"), prepared.make_budget(99))
 

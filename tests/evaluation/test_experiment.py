@@ -248,12 +248,12 @@ def test_one_strategy_limit_or_metric_is_a_list_of_one() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("logs/", "not the path 'logs/': ctxlab.load('logs/') gives them"),
+        ("logs/", "got the path 'logs/'; pass ctxlab.load('logs/')"),
         (Path("logs"), "ctxlab.load('logs')"),
         (["a.jsonl", "b.jsonl"], "ctxlab.load('a.jsonl')"),
-        (trip("a"), "put it in a list"),
-        ([1], "not int"),
-        (None, "not NoneType"),
+        (trip("a"), "pass [recording]"),
+        ([1], "got int"),
+        (None, "got NoneType"),
     ],
 )
 def test_what_is_no_recordings_is_refused_with_what_to_write(given: Any, words: str) -> None:
@@ -290,7 +290,7 @@ def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
         ScriptedClient(*answers, ModelRequestRejected("the model is gone")), tmp_path
     )
     with pytest.raises(
-        ModelRequestRejected, match=r"^the model is gone; what was answered is kept in "
+        ModelRequestRejected, match=r"^the model is gone; earlier replies are cached in "
     ):
         run(trip("a", steps=30), strategies=ASKS, client=down)
     more = CachedClient(ScriptedClient(*["## Goal\nBook it."] * 99), tmp_path)

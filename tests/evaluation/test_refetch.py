@@ -133,7 +133,7 @@ def test_points_without_a_compaction_have_all_in_view() -> None:
 
 
 def test_a_path_is_no_recording() -> None:
-    with pytest.raises(SpecError, match="recordings are wanted"):
+    with pytest.raises(SpecError, match="expected recordings, got the path"):
         find_refetches("logs/")  # type: ignore[arg-type]
 
 

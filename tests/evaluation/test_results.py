@@ -77,7 +77,7 @@ def test_what_overflows_is_refused_or_is_a_control_is_not_recommended(
 
 def test_a_recall_that_rests_on_a_handful_of_arguments_recommends_nothing() -> None:
     few = [{**row, "far_arguments": 2.0, "far_seen": 2.0} for row in (FULL, {"strategy": "good()"})]
-    assert "rests on 4 arguments: too little" in results(*few).verdict()
+    assert "rests on only 4 arguments, too few" in results(*few).verdict()
 
 
 def test_a_pipeline_built_on_a_control_is_a_control() -> None:
@@ -97,7 +97,7 @@ def test_what_chance_recalls_as_well_is_said_to_be_no_better() -> None:
 
 def test_where_full_history_fits_nothing_need_be_left_out() -> None:
     found = results({**FULL, "overflow": 0}, {"strategy": "good()"})
-    assert "nothing needs to be left out" in found.verdict()
+    assert "so no strategy is needed" in found.verdict()
 
 
 def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
@@ -119,7 +119,7 @@ def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
     found = results({**FULL, "far_arguments": 0.0, "far_seen": 0.0})
     assert "cannot tell the strategies apart" in found.verdict()
     unmeasured = Results(found.requests, SCORES[:1], {})
-    assert "nothing to recommend" in unmeasured.verdict()
+    assert "No recommendation: it needs the metrics" in unmeasured.verdict()
 
 
 def test_a_free_model_gives_no_share_of_nothing() -> None:
@@ -150,7 +150,7 @@ def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
 
 def test_a_row_that_its_model_did_not_write_is_not_recommended_without_a_word() -> None:
     score = Score("fallback_rate", "without", "share", "ratio", "fallbacks", "written")
-    for fallbacks, said in ((1.0, "; 50% of what its model was to write was made without it."),
+    for fallbacks, said in ((1.0, "; 50% of its texts are fallbacks, written without its model."),
                             (0.1, "if that fitted.")):  # fmt: skip
         good = {"strategy": "good()", "written": 2.0, "fallbacks": fallbacks}
         found = results({**FULL, "written": 0.0, "fallbacks": 0.0}, good)
@@ -237,7 +237,7 @@ def test_what_is_no_saved_evaluation_is_said_so(tmp_path: Path, text: str | None
     if text is not None:
         made().save(tmp_path)
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ReadError, match="no saved evaluation"):
+    with pytest.raises(ReadError, match="not a saved evaluation"):
         Results.load(tmp_path)
 
 
@@ -250,5 +250,5 @@ def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
 def test_a_score_that_hides_a_column_is_refused() -> None:
     table = ResultsBuilder(["seen", "asked"], [("full()", 0.5)])
     ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
-    with pytest.raises(SpecError, match="the score seen is called as a column is"):
+    with pytest.raises(SpecError, match="score seen has the name of a different column"):
         Results.from_builder(table, [ratio], {})

@@ -78,7 +78,7 @@ def test_the_lineup_can_be_added_to() -> None:
         ('data = ["a"]\nmodel = 5', "model: expected str, got int"),
         ('data = ["a"]\nreserve = 0.5', "reserve: expected int, got float"),
         ('data = ["a"]\nreserve = -1', "reserve: "),
-        ('data = ["a"]\nmin_recall = 95', "min_recall: a share from 0 to 1, not 95"),
+        ('data = ["a"]\nmin_recall = 95', "min_recall: expected a share from 0 to 1, got 95"),
         ('data = ["a"]\nmetrics = ["costs"]', "metrics: no metric is called 'costs'"),
         ('data = ["a"]\nstrategies = ["ful"]', "strategies: no strategy is called 'ful'"),
         ('data = ["a"]\nstrategies = []', "strategies: name at least one"),

@@ -343,12 +343,12 @@ def test_recordings_without_room_are_left_out_and_named() -> None:
     short = Recording("short", (Message("user", "hi"), Message("assistant", "hello")))
     found = survival(recordings=[short, *recordings(2)], strategies="full")
     assert found.skip_reasons == (
-        "short: 10 canaries take 12 messages of their own before the last request, and there are 0: "
-        "plant fewer, or leave it out",
+        "short: 10 canaries need 12 messages before the last request, and there are 0; plant fewer, "
+        "or leave the recording out",
     )
     assert found.canary_count == 20
     assert found.results.manifest["canaries"]["left_out"] == list(found.skip_reasons)
-    with pytest.raises(SpecError, match="nothing could be planted: short"):
+    with pytest.raises(SpecError, match="no canary could be planted: short"):
         survival(recordings=[short])
 
 
@@ -368,11 +368,11 @@ def test_the_order_of_processes_changes_nothing(found: SurvivalResults) -> None:
 def test_what_makes_no_sense_is_said_before_anything_is_read() -> None:
     with pytest.raises(UnknownName, match="breakdown"):
         survival(strategies="full").breakdown("colour")
-    with pytest.raises(SpecError, match="at least one canary"):
+    with pytest.raises(SpecError, match="at least 1 canary"):
         measure_survival(iter([]), n=0)
     with pytest.raises(SpecError, match="there is no recording"):
         measure_survival([], "full")
-    with pytest.raises(SpecError, match="not the path"):
+    with pytest.raises(SpecError, match="got the path"):
         measure_survival("logs/")  # type: ignore[arg-type]
 
 

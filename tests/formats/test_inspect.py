@@ -75,7 +75,7 @@ def test_the_model_is_told_of_an_error_in_place_of_the_content(log: Path) -> Non
         ("too slow", {"error": "timeout"}),
         ("too slow", {"error": "unknown"}),
     ]
-    assert recording.skipped == {"content of a tool call that failed, which is not sent": 1}
+    assert recording.skipped == {"content of a failed tool call, not sent to the model": 1}
 
 
 def test_attachments_are_put_back_wherever_they_are_named(log: Path) -> None:
@@ -94,7 +94,7 @@ def test_attachments_are_put_back_wherever_they_are_named(log: Path) -> None:
     )
     assert parse_json(asked.tool_calls[0].arguments) == {"a": [held["1"], held["1"]]}
     assert asked.text == "attachment://9"
-    assert recording.skipped == {"attachment that the log does not hold": 1}
+    assert recording.skipped == {"attachment missing from the log": 1}
 
 
 def test_parts_become_content_reasoning_or_are_counted(log: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_broken_message_or_event_costs_only_itself(log: Path) -> None:
     first, last = load(log, on_error="skip")
     assert [message.role for message in first.messages] == ["user", "assistant"]
     assert len(first.skipped) == 2
-    assert last.skipped == {"broken sample: a sample has a list of messages (1)": 1}
+    assert last.skipped == {"broken sample: expected a list of messages in the sample (1)": 1}
 
 
 def archive(path: Path, members: dict[str, Any]) -> Path:

@@ -101,11 +101,11 @@ def test_a_history_may_have_several_questions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"haystack_sessions": 3}, "element 1: haystack_sessions is a list, not int"),
-        ({"haystack_sessions": [3]}, "element 1: a session is a list of turns, not int"),
-        ({"haystack_sessions": [[turn("user", "a"), {}]]}, "q1 turn 1: a turn is an object"),
+        ({"haystack_sessions": 3}, "element 1: haystack_sessions must be a list, got int"),
+        ({"haystack_sessions": [3]}, "element 1: a session must be a list of turns, got int"),
+        ({"haystack_sessions": [[turn("user", "a"), {}]]}, "q1 turn 1: a turn must be an object"),
         ({"haystack_sessions": [[turn("judge", "a")]]}, "q1 turn 0: role is 'judge'"),
-        ({"question": None}, "q1 question 0: a question is text"),
+        ({"question": None}, "q1 question 0: a question must be text"),
     ],
 )
 def test_what_is_broken_is_named_by_its_place(

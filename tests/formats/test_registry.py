@@ -37,7 +37,7 @@ def test_a_registered_format_is_recognised_and_read(toy: Format, tmp_path: Path)
 
 
 def test_a_name_is_given_once(toy: Format) -> None:
-    with pytest.raises(SpecError, match="'toy' is already known"):
+    with pytest.raises(SpecError, match="'toy' is already registered"):
         register_format(toy)
 
 

@@ -39,7 +39,7 @@ def test_calls_that_hermes_writes_into_the_text_are_calls() -> None:
         Message("assistant", "I look.", tool_calls=(ToolCall("call-1", "ls", '{"path":"."}'),)),
         Message("tool", '{"files": 1}', tool_call_id="call-1"),
     )
-    assert second.skipped == {"function call that is no JSON": 1}
+    assert second.skipped == {"function call that is not JSON": 1}
 
 
 def test_turns_that_stand_alone_are_one_conversation() -> None:
@@ -60,5 +60,5 @@ def test_conversations_of_role_and_content_are_read_too(
 def test_an_unknown_speaker_is_named(write_lines: Callable[..., Path]) -> None:
     turns = [{"from": "human", "value": "hi"}, {"from": "narrator", "value": "x"}]
     path = write_lines({"conversations": turns[:1]}, {"conversations": turns})
-    with pytest.raises(ReadError, match=r":2: Expected a speaker such as .*, got 'narrator'"):
+    with pytest.raises(ReadError, match=r":2: expected a speaker such as .*, got 'narrator'"):
         list(load(path))

@@ -139,7 +139,7 @@ def test_steps_tell_the_conversation_where_there_is_no_history(tmp_path: Path, a
 
 def test_a_broken_message_is_named_by_its_place(tmp_path: Path) -> None:
     path = write(tmp_path / "a.traj", run(*START, 17, ANSWER))
-    with pytest.raises(ReadError, match="message 2: a message is an object, not int"):
+    with pytest.raises(ReadError, match="message 2: a message must be an object, got int"):
         list(load(path))
     (recording,) = load(path, on_error="skip")
     assert len(recording.messages) == 3

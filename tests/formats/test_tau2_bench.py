@@ -129,10 +129,10 @@ def test_tool_definitions_are_taken_where_they_are_recorded(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (17, "a simulation is an object, not int"),
-        (simulation(messages=None), "in a list"),
+        (17, "a simulation must be an object, got int"),
+        (simulation(messages=None), "must have a list under messages"),
         (simulation(messages=[*CHAT, {"role": "judge"}]), "message 8: role is 'judge'"),
-        (simulation(messages=["hi"]), "message 0: a message is an object, not str"),
+        (simulation(messages=["hi"]), "message 0: a message must be an object, got str"),
     ],
 )
 def test_a_broken_run_costs_only_itself(tmp_path: Path, run: Any, reason: str) -> None:
@@ -147,7 +147,7 @@ def test_a_broken_run_costs_only_itself(tmp_path: Path, run: Any, reason: str) -
 def test_a_voice_run_is_counted(tmp_path: Path) -> None:
     voice = simulation(1, messages=None, ticks=[{}])
     (recording,) = read(tmp_path, results(simulation(), voice))
-    reason = "simulation that holds ticks of audio and no messages (1)"
+    reason = "simulation with audio ticks and no messages (1)"
     assert recording.skipped == HIDDEN | {reason: 1}
 
 

@@ -48,8 +48,8 @@ def test_a_call_id_that_is_used_again_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("element", "reason"),
     [
-        (17, "a run is an object, not int"),
-        (run(1, 1, traj=None), "which is a list"),
+        (17, "a run must be an object, got int"),
+        (run(1, 1, traj=None), "must have a list of messages under traj"),
         (run(1, 1, traj=[{"role": "judge"}]), "message 0: role is 'judge'"),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_is_broken_after_the_last_run_is_counted_with_it(tmp_path: Path) ->
     path = tmp_path / "air.json"
     path.write_text(json.dumps([run(0, 0), 1, 2]))
     (recording,) = load(path, on_error="skip")
-    assert recording.skipped == {"broken element: a run is an object, not int (1, 2)": 2}
+    assert recording.skipped == {"broken element: a run must be an object, got int (1, 2)": 2}
 
 
 def test_a_cut_off_list_is_known_by_its_beginning_and_says_where_it_breaks(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ EXCUSES = {
     "content": (
         *("text parts of a message", "detail of an image", "detail of a text part", "part of"),
     ),
-    "tool_calls": ("arguments of a call", "id of a call", "call by a", "spelling of the arguments"),
-    "tool_call_id": ("id of a call", "answered call of a"),
+    "tool_calls": (
+        *("arguments of a call", "id of a call", "call by a", "JSON formatting of the arguments"),
+    ),
+    "tool_call_id": ("id of a call", "tool_call_id of a"),
     "name": ("name of a message",),
     "reasoning": ("reasoning of a message",),
     "usage": ("usage of a message",),
@@ -57,7 +59,7 @@ def test_what_is_not_carried_is_told(to: str, recording: Recording) -> None:
         return
     read, lost = again(recording, to)
     before, after = recording.messages, read.messages
-    if joined := lost["border between system messages"]:
+    if joined := lost["boundary between system messages"]:
         before, after = before[joined + 1 :], after[1:]
     assert len(before) == len(after)
     for key, reasons in EXCUSES.items():
@@ -127,7 +129,7 @@ def test_real_messages_count_the_same_but_for_what_was_told(
         for before, after in zip(recording.messages, read.messages, strict=True):
             if lost["name of a message"]:
                 before = before.replace(name=None)
-            if lost["spelling of the arguments of a call"]:
+            if lost["JSON formatting of the arguments of a call"]:
                 before = before.replace(tool_calls=tuple(map(spelt_anew, before.tool_calls)))
             assert before.role == after.role
             assert counter.count_message(before) == counter.count_message(after)
@@ -190,7 +192,7 @@ def test_a_format_that_holds_one_recording_takes_no_second_in_a_file(
     one: Format, tmp_path: Path
 ) -> None:
     for out in (tmp_path / "a.json", io.StringIO()):
-        with pytest.raises(SpecError, match="name a folder"):
+        with pytest.raises(SpecError, match="give a folder"):
             write([HI, HI], out, one)
     assert not list(tmp_path.iterdir())
     write([HI, HI], tmp_path, one)
@@ -215,7 +217,7 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path: Path) -> None:
     before = path.read_bytes()
     (tmp_path / "link.jsonl").symlink_to(path)
     for out in (path, tmp_path / "link.jsonl", tmp_path):
-        with pytest.raises(SpecError, match="is read here"):
+        with pytest.raises(SpecError, match="is being read"):
             write(load(path), out, force=True)
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
@@ -245,7 +247,7 @@ def test_only_a_format_that_is_written_can_be_asked_for() -> None:
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file" / "a.jsonl", f"{tmp_path}/file/"):
-        with pytest.raises(SpecError, match="is a file and no folder"):
+        with pytest.raises(SpecError, match="expected a folder, got a file"):
             write([HI], out)
 
 

@@ -18,7 +18,7 @@ PROGRAM = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.e
 
 NAMELESS = (
     "ctxlab: counted and priced as gpt-5, since 6 recordings name no model; "
-    "--model NAME takes one for all\n"
+    "--model NAME uses one model for all\n"
 )
 """What is said of the six recordings of the fixture ``logs`` where no model is named."""
 

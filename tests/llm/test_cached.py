@@ -277,7 +277,7 @@ def test_a_client_without_embeddings_says_so(tmp_path: Path) -> None:
     class Mute:
         complete = complete_all = None
 
-    with pytest.raises(ModelRequestRejected, match="makes no embeddings"):
+    with pytest.raises(ModelRequestRejected, match="has no embed method"):
         CachedClient(Mute(), tmp_path).embed("e", ["x"])  # type: ignore[arg-type]
 
 
@@ -329,7 +329,7 @@ def test_what_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelRequestRejected, match="no folder for answers"):
+    with pytest.raises(ModelRequestRejected, match="cannot open the cache"):
         CachedClient(ScriptedClient("x"), tmp_path / "file").complete(question())
 
 

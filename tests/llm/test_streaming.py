@@ -132,7 +132,7 @@ def test_a_rate_limit_is_retried_three_times_with_growing_delays_and_then_raised
     """Seed 002, criterion 2: three retries, exponential backoff, a warning, then the error."""
     with talking(429) as server, caplog.at_level(logging.INFO, "ctxlab.llm"):
         started = time.perf_counter()
-        with pytest.raises(ModelUnavailable, match="no answer in 4 attempts") as caught:
+        with pytest.raises(ModelUnavailable, match="no reply after 4 attempts") as caught:
             list(asking(server, delay=0.05).stream(question()))
         assert time.perf_counter() - started >= 0.05 + 0.1 + 0.2
         assert (caught.value.attempts, server.attempts) == (4, 4)
@@ -201,7 +201,10 @@ def test_a_stream_that_ends_without_a_reason_was_cut() -> None:
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     choice = {"index": 0, "delta": {"role": "assistant", "content": "Half of"}}
     body = f"data: {json.dumps(chunk | {'choices': [choice]})}\n\n"
-    with talking(Raw(body)) as server, pytest.raises(ModelUnavailable, match="without a reason"):
+    with (
+        talking(Raw(body)) as server,
+        pytest.raises(ModelUnavailable, match="without a finish reason"),
+    ):
         list(asking(server).stream(question()))
 
 

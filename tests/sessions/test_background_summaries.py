@@ -146,7 +146,7 @@ def test_a_line_that_is_of_no_use_gives_way_to_the_extracted_one_and_is_reported
         summarised(store, id, client)
     assert store.turn_summaries(id) == {1: "Fix the parser", 2: "Write the docs"}
     assert all(len(line) <= MAX_HEADLINE_CHARS for line in store.turn_summaries(id).values())
-    assert len([r for r in caplog.records if "the model's line" in r.message]) == 1
+    assert len([r for r in caplog.records if "the model's summary is" in r.message]) == 1
     summarised(store, id, client)
     assert len(client.requests) == 3  # what was answered is not asked again
 

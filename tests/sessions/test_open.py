@@ -109,15 +109,15 @@ def test_a_folder_without_sessions_is_read_as_the_workspace_that_it_will_be(tmp_
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes")
-    with pytest.raises(SessionError, match="no session is stored there"):
+    with pytest.raises(SessionError, match="found no stored session"):
         open_library(tmp_path)
     with pytest.raises(UnknownFormat):
         open_library(tmp_path / "notes.md")
     with pytest.raises(ReadError, match="no such file"):
         open_library(tmp_path / "none")
-    with pytest.raises(SessionError, match="is no store"):
+    with pytest.raises(SessionError, match="not a session store"):
         open_store(tmp_path / "notes.md")
-    with pytest.raises(SessionError, match="make it first"):
+    with pytest.raises(SessionError, match="create it first"):
         open_store(tmp_path / "none")
 
 

@@ -219,5 +219,5 @@ def test_where_the_model_fails_the_engine_writes_it(
 
 
 def test_caps_that_hold_nothing_are_refused() -> None:
-    with pytest.raises(SpecError, match="message_chars is 3; it is at least 64"):
+    with pytest.raises(SpecError, match="message_chars must be at least 64, got 3"):
         ResumeCaps(message_chars=3)

@@ -133,7 +133,7 @@ def test_a_long_interaction_is_had_in_pages(store: SessionStore) -> None:
 def test_what_is_not_there_is_said(store: SessionStore) -> None:
     id = stored(store, "One")
     for number in (0, -1, 2, 10**12):
-        with pytest.raises(UnknownTurn, match="count from 1 to 1"):
+        with pytest.raises(UnknownTurn, match="numbered from 1 to 1"):
             get_turn(store, id, number)
     with pytest.raises(UnknownTurn):
         get_interaction(store, "s:2")
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_said(store: SessionStore) -> None:
     for strange in ("s", "s:", "s:x", ":", "", "s:-1", "s:1.0", "s:²", "s:" + "9" * 5000):
         with pytest.raises((SpecError, UnknownSession)):
             get_interaction(store, strange)
-    with pytest.raises(SpecError, match="count from 1"):
+    with pytest.raises(SpecError, match="start must be at least 1"):
         get_contents(store, id, start=0)
     with pytest.raises(SpecError):
         get_contents(store, id, limit=-1)
@@ -154,7 +154,7 @@ def test_what_is_not_there_is_said(store: SessionStore) -> None:
 def test_an_empty_session_has_empty_contents(store: SessionStore) -> None:
     store.create(id="s")
     assert get_contents(store, "s") == Contents("s", "", 0, [], "")
-    with pytest.raises(UnknownTurn, match="none yet"):
+    with pytest.raises(UnknownTurn, match="no turns yet"):
         get_turn(store, "s", 1)
 
 

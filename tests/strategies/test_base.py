@@ -146,7 +146,7 @@ def test_a_function_joins_a_pipeline_and_is_shown_by_its_name() -> None:
 
 @pytest.mark.parametrize("what", [panic, FunctionStrategy, 3, None, "panic()", [last_two]])
 def test_what_is_no_strategy_is_refused(what: Any) -> None:
-    with pytest.raises(SpecError, match="no strategy"):
+    with pytest.raises(SpecError, match="expected a strategy"):
         as_strategy(what)
 
 

@@ -128,10 +128,10 @@ def test_no_text_at_all_raises_anything_else(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("tool_stubs(keep='three')", "keep is 'three'; it is to be int | None"),
-        ("panic(protect=full())", r"protect is full\(\); it is to be int"),
-        ("rolling_summary(trigger=None)", "trigger is None; it is to be float"),
-        ("panic(protect=-1)", "protect is -1; it cannot be negative"),
+        ("tool_stubs(keep='three')", "keep is 'three'; expected int | None"),
+        ("panic(protect=full())", r"protect is full\(\); expected int"),
+        ("rolling_summary(trigger=None)", "trigger is None; expected float"),
+        ("panic(protect=-1)", "protect must not be negative, got -1"),
     ],
 )
 def test_a_parameter_of_another_kind_is_refused_by_name(text: str, what: str) -> None:
@@ -159,7 +159,7 @@ def test_a_dotted_path_finds_a_function_or_a_class() -> None:
 def test_a_name_is_given_once() -> None:
     register_strategy("mine", tool_stubs)
     assert parse_strategy("mine(keep=2)") == tool_stubs(2)
-    with pytest.raises(SpecError, match="already called 'mine'"):
+    with pytest.raises(SpecError, match="'mine' is already taken"):
         register_strategy("mine", panic)
     with pytest.raises(SpecError):
         register_strategy("panic", panic)

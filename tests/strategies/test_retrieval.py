@@ -180,5 +180,5 @@ def test_a_refusal_is_raised_and_so_is_the_lack_of_a_client(counter: TokenCounte
     with pytest.raises(ModelRequestRejected, match="wrong key"):
         embedded(Counting(ModelRequestRejected("wrong key")), counter)
     prepared = prepare_messages(talk(), counter)
-    with pytest.raises(SpecError, match="no client"):
+    with pytest.raises(SpecError, match="pass a client that can embed"):
         replay_trace(prepared, retrieval(embedding="m"), prepared.make_budget(900))

@@ -140,7 +140,9 @@ def test_a_summary_that_saves_nothing_is_rejected_and_reported(counter: TokenCou
     talk = [Message(role, text) for role, text in said]  # type: ignore[arg-type]
     trace, requests = run(prepare_messages(talk, counter), rolling_summary(), 110)
     assert trace.context.edited_entries == []
-    assert trace.context.events == [(1, "summary rejected: longer than what it stands for")]
+    assert trace.context.events == [
+        (1, "summary rejected: not shorter than the messages it replaces")
+    ]
     assert requests[-1].messages == talk[:-1]
 
 
@@ -186,7 +188,7 @@ def test_seed_004_a_summary_is_capped_and_condensed_when_it_grows_beyond_the_cap
 
 
 def test_a_prompt_that_is_nowhere_is_said_at_once() -> None:
-    with pytest.raises(SpecError, match="no prompt 'short'"):
+    with pytest.raises(SpecError, match="unknown prompt 'short'"):
         rolling_summary(prompt="short")
 
 

@@ -147,7 +147,7 @@ def test_contents_that_are_longer_than_what_they_stand_for_are_rejected(
     for _ in range(200):
         short += [Message("user", "ok"), Message("assistant", "a")]
     trace, requests = run(prepare_messages(short, counter), contents(0.9, 0.88, 0.4), 300)
-    assert "contents rejected: longer than what they stand for" in {
+    assert "contents rejected: not shorter than the messages they replace" in {
         event for _, event in trace.context.events
     }
     assert all(
@@ -234,5 +234,5 @@ def test_what_a_model_is_asked_fits_into_four_fifths_of_its_window(counter: Toke
 
 
 def test_a_prompt_that_is_nowhere_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"no prompt 'nowhere\.md'"):
+    with pytest.raises(SpecError, match=r"unknown prompt 'nowhere\.md'"):
         contents(prompt="nowhere.md")

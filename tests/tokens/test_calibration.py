@@ -237,7 +237,7 @@ def test_a_stored_profile_is_the_one_of_the_project(tmp_path: Path) -> None:
 def test_a_broken_profile_names_its_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "anthropic.json"
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=r"anthropic\.json: no calibration profile"):
+    with pytest.raises(ReadError, match=r"anthropic\.json: expected a calibration profile"):
         read_profile(path)
 
 

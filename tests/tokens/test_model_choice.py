@@ -91,7 +91,7 @@ def test_a_notebook_says_by_which_models(mixed: Path) -> None:
     assert results.model_note == (
         "Counted and priced by their own models: claude-opus-4-5 (1), gpt-5.1-codex (1), "
         "deepseek/deepseek-chat (1) and 1 more; as gpt-5: 1 recording that names no model; no price is "
-        "known for nobody/knows-it, so that the cost of all recordings is not known."
+        "known for nobody/knows-it, so the cost of all recordings is unknown."
     )
     assert results.model_note in results._repr_html_()
 
@@ -146,5 +146,5 @@ def test_a_stored_profile_of_another_family_is_refused(
     stored.mkdir(parents=True)
     (stored / "openai.json").write_text(json.dumps({"family": "anthropic", "ratio": 3.0}))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ReadError, match="Expected a profile of the family openai, got anthropic"):
+    with pytest.raises(ReadError, match="expected a profile of the family openai, got anthropic"):
         evaluate([a_recording(0)], "full", 1.0, workers=1)

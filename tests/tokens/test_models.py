@@ -163,7 +163,7 @@ def test_an_entry_answers_to_every_spelling(
 def test_an_entry_that_does_not_chat_does_not_answer(listed: Callable[[str], Model]) -> None:
     model = listed("a/embedder")
     assert model.source == "default"
-    assert "under embedding, not as a chat model" in str(model.warning)
+    assert "with mode embedding, not as a chat model" in str(model.warning)
 
 
 def test_a_cache_without_a_price_costs_what_input_costs(listed: Callable[[str], Model]) -> None:
@@ -211,7 +211,7 @@ def test_an_entry_without_a_price_says_that_no_cost_is_known(
     listed: Callable[[str], Model],
 ) -> None:
     assert listed("unpriced").prices == Prices()
-    assert "no cost is known" in str(listed("unpriced").warning)
+    assert "its cost is unknown" in str(listed("unpriced").warning)
     assert listed("plain").warning is None
 
 

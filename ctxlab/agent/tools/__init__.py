@@ -1,1 +1,1 @@
-"""The tools of an agent and what runs them: typed functions, a workspace, processes."""
+"""Tools of an agent: typed functions, a workspace, and child processes."""

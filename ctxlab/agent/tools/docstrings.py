@@ -1,4 +1,4 @@
-"""A docstring says what a tool does and what its parameters mean, in any of three usual layouts."""
+"""Parse docstrings for the description of a tool and of its parameters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,24 @@ _SPHINX = re.compile(r":param(?:\s+[^:]*?)?\s+(\w+)\s*:\s*(.*)")
 
 
 def parse_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
-    """What stands before the sections, and a description for each parameter that has one.
+    r"""Split a docstring into its description and those of the parameters.
 
-    Understood are Google's ``Args:``, NumPy's ``Parameters`` with a line under it, and ``:param x:``.
+    Google's ``Args:``, NumPy's ``Parameters`` with an underline, and ``:param x:`` are supported.
 
-    >>> parse_docstring("Reads a file.\\n\\nArgs:\\n    path: from the root,\\n        with slashes\\n")
-    ('Reads a file.', {'path': 'from the root, with slashes'})
+    Parameters
+    ----------
+    docstring : str or None
+        The docstring.
+
+    Returns
+    -------
+    tuple of str and dict of str to str
+        The text before the sections, and the description of each parameter that has one.
+
+    Examples
+    --------
+    >>> parse_docstring("Read a file.\n\nArgs:\n    path: from the root,\n        with slashes\n")
+    ('Read a file.', {'path': 'from the root, with slashes'})
     """
     about: list[str] = []
     found: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
 """The environment of commands that an agent runs: without keys, tokens and passwords.
 
-A model that was misled by what it read could send them away. Names are looked at, not values: a password
-inside ``DATABASE_URL`` goes through. And it is no sandbox: a command runs as the same user, who can read
-that user's files, such as ``~/.netrc``, and on Linux the environment of this program in
-``/proc/PID/environ``. Who needs more than that runs the agent in a container.
+A model that was misled by a text it read could send secrets away. Only names of variables are
+checked, not values: a password inside ``DATABASE_URL`` passes. This is not a sandbox. A command
+runs as the same user, so it can read that user's files, such as ``~/.netrc``, and on Linux this
+program's environment in ``/proc/PID/environ``. For more protection run the agent in a container.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ctxlab.errors import SpecError
 __all__ = ["SECRET_NAMES", "names_to_keep", "without_secrets"]
 
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-"""A variable whose name contains one of these, in any case, is left out."""
+"""A variable whose name contains one of these words, in any case, is removed."""
 
 
 def names_to_keep(names: Iterable[str]) -> frozenset[str]:
-    """Check names of variables that commands are to inherit nevertheless.
+    """Validate the names of variables that commands inherit in spite of their names.
 
     Parameters
     ----------
     names : iterable of str
-        The names as they are in the environment.
+        Names of environment variables.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def names_to_keep(names: Iterable[str]) -> frozenset[str]:
     Raises
     ------
     SpecError
-        If it is one string and not several, or if a name cannot be that of a variable.
+        If ``names`` is a single string, or if a name is not valid for a variable.
 
     Examples
     --------
@@ -48,23 +48,23 @@ def names_to_keep(names: Iterable[str]) -> frozenset[str]:
     kept = frozenset(names)
     for name in kept:
         if not name or "=" in name or "\0" in name:
-            got = f"{name.partition('=')[0]}=…" if "=" in name else repr(name)  # no value is told
+            got = f"{name.partition('=')[0]}=…" if "=" in name else repr(name)  # hide the value
             raise SpecError(
-                f"Expected the name of an environment variable, got {got}; give the name alone, "
+                f"Expected the name of an environment variable, got {got}; pass the name alone, "
                 "such as GITHUB_TOKEN"
             )
     return kept
 
 
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str] = ()) -> dict[str, str]:
-    """Leave out variables that hold secrets, by their names.
+    """Remove variables whose names suggest secrets.
 
     Parameters
     ----------
     environ : mapping of str to str
-        The environment of this program.
+        Environment of this program.
     keep : iterable of str
-        Names that are kept whatever they contain.
+        Names that are kept in any case.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""All files below a folder, in order, without links and within a time."""
+"""Walk through all files below a folder, in order, without following links, within a time limit."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ __all__ = ["FileWalker", "matches_glob"]
 
 @dataclass
 class FileWalker:
-    """Goes through a folder and what is below it, and counts what it leaves out.
+    """Walks through a folder and everything below it, and counts what it leaves out.
 
-    Hidden entries (``.git`` and ``.ctxlab`` are) are left out, links are not followed, and folders that
-    may not be opened are counted.
+    Hidden entries (names that start with a dot, such as ``.git`` and ``.ctxlab``) are left out.
+    Links are not followed. Folders that cannot be opened are counted.
     """
 
     max_depth: int = MAX_DEPTH
-    "levels below the folder, ``MAX_DEPTH`` of them at most; 1: what lies in it"
+    "levels below the folder, at most ``MAX_DEPTH``; 1 covers the folder's own entries"
     deadline: float = float("inf")
-    "``time.monotonic`` after which it ends, which it says in ``timed_out``"
+    "value of ``time.monotonic`` at which the walk stops and sets ``timed_out``"
     hidden_count: int = 0
+    "number of hidden entries"
     unreadable_count: int = 0
-    "folders that could not be opened"
+    "number of folders that could not be opened"
     too_deep_count: int = 0
-    "folders that lie below ``max_depth``"
+    "number of folders below ``max_depth``"
     timed_out: bool = field(default=False)
+    "True if the walk stopped at the deadline"
 
     def __post_init__(self) -> None:
         self.max_depth = min(self.max_depth, MAX_DEPTH)
@@ -41,7 +43,22 @@ class FileWalker:
     def walk(
         self, folder_fd: int, prefix: str = "", level: int = 1
     ) -> Generator[tuple[str, int, DirectoryEntry], None, None]:
-        """Path, open folder and entry of each; a folder before what is in it."""
+        """Yield all entries, each folder before its contents.
+
+        Parameters
+        ----------
+        folder_fd : int
+            File descriptor of the folder.
+        prefix : str, optional
+            Prefix of the paths.
+        level : int, optional
+            Level of the folder's entries.
+
+        Yields
+        ------
+        tuple of str, int and DirectoryEntry
+            Path of the entry, file descriptor of its folder, and the entry.
+        """
         for entry in list_entries(folder_fd):
             if time.monotonic() > self.deadline:
                 self.timed_out = True
@@ -69,11 +86,17 @@ class FileWalker:
                 os.close(number)
 
     def omission_notes(self) -> list[str]:
-        """What was left out, as a reader is told."""
+        """Return notes for the reader on what was left out.
+
+        Returns
+        -------
+        list of str
+            The notes.
+        """
         notes = []
         if self.hidden_count:
             notes.append(
-                f"{pluralize(self.hidden_count, 'hidden name')} (beginning with a dot) left out"
+                f"{pluralize(self.hidden_count, 'hidden name')} (starting with a dot) left out"
             )
         if self.too_deep_count:
             notes.append(
@@ -83,15 +106,29 @@ class FileWalker:
         if self.unreadable_count:
             notes.append(f"{pluralize(self.unreadable_count, 'folder')} could not be opened")
         if self.timed_out:
-            notes.append("stopped because the time was up: there may be more")
+            notes.append("stopped at the time limit; there may be more")
         return notes
 
 
 def matches_glob(path: str, glob: str) -> bool:
-    """Whether a path is meant by a pattern; one without ``/`` means names at any depth.
+    """Return True if a path matches a glob pattern.
 
-    ``**`` stands for any number of folders.
+    A pattern without ``/`` matches names at any depth. ``**`` matches any number of folders.
 
+    Parameters
+    ----------
+    path : str
+        The path.
+    glob : str
+        The pattern.
+
+    Returns
+    -------
+    bool
+        True if it matches.
+
+    Examples
+    --------
     >>> [matches_glob("src/sub/a.py", glob) for glob in ("*.py", "src/*.py", "src/**/*.py", "**")]
     [True, False, True, True]
     """

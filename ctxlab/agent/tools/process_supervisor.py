@@ -1,11 +1,11 @@
-"""A supervisor stands between us and a command, so that nothing the command began outlives it.
+"""Supervisor process of one command: ends the command and all its descendants.
 
-It is a small program of its own (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``), which
-imports nothing of ctxlab. It starts the command in a shell with a session of its own, and stays until
-nothing is left of what the command began. To the file descriptor REPORT it writes ``pid N`` and, when
-the shell has ended, ``exit N``, before it ``alone 1`` where that left nothing. Its standard input is a
-leash: when that ends, because we closed it or were killed ourselves, it ends everything. On Linux it
-adopts whatever loses its parent, so that daemons with a session of their own are found too.
+This is a separate program (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``) that
+imports nothing of ctxlab. It starts the command in a shell with its own session and runs until no
+process of the command is left. It writes ``pid N`` to the file descriptor REPORT, and ``exit N``
+when the shell has ended, preceded by ``alone 1`` if no process is left then. When its standard
+input ends, because the parent closed it or was killed, the supervisor ends all processes. On Linux
+it adopts processes that lost their parent, so that it also finds daemons with their own session.
 """
 
 from __future__ import annotations
@@ -22,18 +22,27 @@ from typing import Any
 __all__ = ["supervise"]
 
 _TERMINATE_GRACE = 0.5
-"seconds between asking a process to end and ending it"
+"seconds between SIGTERM and SIGKILL"
 _KILL_TIMEOUT = 5.0
-"seconds after which what cannot be killed, since it waits for a broken disk, is left alone"
+"seconds after which a process that cannot be killed, for instance in a disk wait, is left alone"
 _POLL_INTERVAL = 1.0
-"seconds between looks at whether we are still there, and at groups that only looks can see"
+"seconds between checks for the parent and for process groups that only polling can find"
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 
 
 def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str) -> None:
-    """Runs a command, and returns once nothing of it is left.
+    """Run a command and return once none of its processes is left.
 
-    ``parent_pid``: our process, whose end is the command's. ``psutil_folder``: where psutil lies.
+    Parameters
+    ----------
+    parent_pid : int
+        Process id of the parent; the command ends with it.
+    report_fd : int
+        File descriptor for the reports.
+    psutil_folder : str
+        Folder that contains psutil.
+    command : str
+        Shell command.
     """
     os.set_inheritable(report_fd, False)
     woken, wake = os.pipe()
@@ -42,13 +51,13 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # only the leash ends the supervisor
+        signal.signal(ignored, signal.SIG_IGN)  # only the end of standard input ends the supervisor
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     shell = _start_shell(command)
     os.write(report_fd, f"pid {shell}\n".encode())
     nothing = os.open(os.devnull, os.O_RDWR)
     for output in (1, 2):
-        os.dup2(nothing, output)  # else the pipe would never end
+        os.dup2(nothing, output)  # otherwise the pipe would never end
 
     while _reap_children(shell, report_fd):
         ready, _, _ = select.select([0, woken], [], [], _POLL_INTERVAL)
@@ -73,13 +82,13 @@ def _start_shell(command: str) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv("/bin/sh", ["sh", "-c", command])
     except BaseException as error:
-        os.write(2, f"the shell does not start: {error}\n".encode())
+        os.write(2, f"cannot start the shell: {error}\n".encode())
     finally:
         os._exit(127)
 
 
 def _reap_children(shell: int, report: int) -> bool:
-    """Whether anything is left; reaps what ended, and reports the end of the shell."""
+    """Reap ended processes, report the end of the shell, and return True if any process is left."""
     told, left = "", False
     with suppress(ChildProcessError):
         while not left:
@@ -96,7 +105,7 @@ def _reap_children(shell: int, report: int) -> bool:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Whether the group of the shell still has members; they get the signal."""
+    """Send a signal to the shell's group and return True if the group still has members."""
     try:
         os.killpg(group, number)
     except OSError:
@@ -105,9 +114,9 @@ def _signal_group(group: int, number: int) -> bool:
 
 
 def _terminate_all(shell: int, report: int, folder: str) -> None:
-    """Asks everything to end, waits a moment, and ends it."""
+    """Ask all processes to end, wait a moment, and kill the rest."""
     sys.path.append(folder)
-    psutil: Any = None  # then only the group is found
+    psutil: Any = None  # without psutil only the group is found
     with suppress(ImportError):
         psutil = import_module("psutil")
     started = time.monotonic()
@@ -116,7 +125,7 @@ def _terminate_all(shell: int, report: int, folder: str) -> None:
         _signal_group(shell, number)
         _signal_children(psutil, number)
         if number == signal.SIGTERM:
-            # What is stopped hears nothing else.
+            # A stopped process handles no signal but SIGCONT and SIGKILL.
             _signal_group(shell, signal.SIGCONT)
             asked = time.monotonic()
             while _reap_children(shell, report) and time.monotonic() - asked < _TERMINATE_GRACE:
@@ -136,7 +145,7 @@ def _signal_children(psutil: Any, number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """A setting that only Linux has."""
+    """Set a process option that only Linux has."""
     if sys.platform == "linux":
         import ctypes
 

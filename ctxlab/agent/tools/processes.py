@@ -1,7 +1,7 @@
-"""Commands run as child processes that never outlive their time, an interruption, or the program.
+"""Shell commands as child processes that end at a timeout, an interruption, or with the program.
 
-Each has a supervisor (``ctxlab.agent.tools.process_supervisor``), a small process that ends the command
-with all that it began: when the time is up, when it is told to, and when this program ends, be it by
+Each command has a supervisor (``ctxlab.agent.tools.process_supervisor``). This small process ends
+the command and all its descendants at the timeout, on request, and when this program ends, even by
 ``kill -9``.
 """
 
@@ -32,58 +32,67 @@ __all__ = ["CommandResult", "ProcessManager", "RunningCommand"]
 _SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
-"seconds of silence, and seconds at most, after which the output of a shell that ended is complete"
+"seconds of silence, and maximum seconds, after which the output of an ended shell is complete"
 _SUPERVISOR_TIMEOUT = 8.0
-"seconds that a supervisor has for ending everything; one that takes longer was stopped by somebody"
+"seconds for a supervisor to end all processes; one that takes longer was stopped by someone"
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of a command."""
+    """Result of a shell command."""
 
     exit_code: int | None
-    "as the shell gives it; ``-n``: ended by signal n; None: nobody knows, the supervisor was killed"
+    "exit code of the shell; ``-n``: ended by signal n; None: unknown, the supervisor was killed"
     output: str
-    "of stdout and stderr as they came; where it was too long, beginning and end"
+    "stdout and stderr in order of arrival; a long output keeps its beginning and end"
     timed_out: bool
-    "it was ended because its time was up"
+    "True if the command was ended at its timeout"
     process_id: str
-    "ours, such as ``p1``"
+    "id given by the ``ProcessManager``, such as ``p1``"
     still_running: bool = False
-    "the shell ended and left processes in the background, which go on"
+    "True if the shell ended and left processes running in the background"
 
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A command of which something still runs."""
+    """A command with at least one running process."""
 
     process_id: str
+    "id given by the ``ProcessManager``, such as ``p1``"
     command: str
+    "the shell command"
     pid: int | None
-    "of its shell, which is its process group too; None: it is only being started"
+    "process id of its shell, which is also the process group; None while it is starting"
     started: float
-    "seconds since 1970"
+    "start time in seconds since 1970"
 
 
 class ProcessManager:
-    """Runs shell commands, several at once where several threads ask, and ends all it began.
+    r"""Runs shell commands, several at once if several threads ask, and ends all their processes.
 
-    A command runs in ``/bin/sh`` with a session of its own, without a terminal or standard input. It
-    inherits the environment of this program without keys, tokens and passwords (``without_secrets`` in
-    ``ctxlab.agent.tools.environment``, which says what that does not stop); ``keep_env``: names of
-    variables that it inherits nevertheless, such as ``["GITHUB_TOKEN"]``.
+    A command runs in ``/bin/sh`` with its own session, without a terminal or standard input. It
+    inherits the environment of this program without keys, tokens and passwords (see
+    ``without_secrets`` in ``ctxlab.agent.tools.environment``, also for what this does not prevent).
 
-    It is over when its shell is. What it left in the background goes on, is listed by ``list_running``
-    and ended by ``kill_all``, which leaving the ``with`` block, the end of the program and the death of
-    it (``kill -9`` too) do as well. Processes are first asked to end (SIGTERM) and after half a second
-    ended (SIGKILL). On Linux those that made a session of their own are found too; elsewhere only as
-    long as their parents live. Out of reach are those that another program started on request (a
-    container engine, ``systemd-run``, ``at``).
+    A command is over when its shell ends. Processes that it left in the background keep running.
+    They are listed by ``list_running`` and ended by ``kill_all``, at the end of the ``with`` block,
+    and when the program ends, even by ``kill -9``. Processes first receive SIGTERM, and SIGKILL
+    half a second later. On Linux this includes processes that created their own session; elsewhere
+    these are found only as long as their parents live. Processes that another program started on
+    request (a container engine, ``systemd-run``, ``at``) are out of reach.
 
+    Parameters
+    ----------
+    keep_env : iterable of str, optional
+        Names of variables that commands inherit although they may hold secrets, such as
+        ``["GITHUB_TOKEN"]``.
+
+    Examples
+    --------
     >>> with ProcessManager() as processes:
     ...     result = processes.run("echo out; echo err >&2; exit 3", timeout=5.0)
     >>> result.exit_code, result.output, result.timed_out, result.still_running
-    (3, 'out\\nerr\\n', False, False)
+    (3, 'out\nerr\n', False, False)
     """
 
     def __init__(self, *, keep_env: Iterable[str] = ()) -> None:
@@ -111,17 +120,41 @@ class ProcessManager:
         timeout: float = 60.0,
         limit_chars: int = 30_000,
     ) -> CommandResult:
-        """Runs a command to its end, or for ``timeout`` seconds.
+        """Run a command until it ends or times out.
 
-        ``limit_chars``: of output kept; the middle of a longer one is left out, which is said. An
-        interruption (``KeyboardInterrupt``) ends the command with all it began and goes on. Raises
-        ``OSError`` where it cannot be started (no such folder, a command over 128 KiB) and
-        ``ValueError`` for a command with a null byte.
+        On ``KeyboardInterrupt`` the command and all its processes are ended before the interruption
+        is passed on.
+
+        Parameters
+        ----------
+        command : str
+            Shell command.
+        cwd : str or pathlib.Path, optional
+            Working directory; None uses that of this program.
+        timeout : float, optional
+            Maximum seconds.
+        limit_chars : int, optional
+            Maximum characters of output; the middle of a longer output is replaced by a note.
+
+        Returns
+        -------
+        CommandResult
+            The result.
+
+        Raises
+        ------
+        CtxlabError
+            If the system is neither Linux nor macOS.
+        OSError
+            If the command cannot be started, for instance because the folder does not exist or the
+            command is longer than 128 KiB.
+        ValueError
+            If the command contains a null byte.
         """
         if os.name != "posix":
-            raise CtxlabError("commands are run on Linux and macOS only")
+            raise CtxlabError("commands run on Linux and macOS only")
         if "\0" in command:
-            raise ValueError("a command holds no null bytes")
+            raise ValueError("a command cannot contain null bytes")
         environ = without_secrets(os.environ, self.keep_env)
         child = _ChildProcess(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
         with self._lock:
@@ -142,7 +175,13 @@ class ProcessManager:
         return CommandResult(child.exit_code, child.output.text(), not over, child.process_id, left)
 
     def list_running(self) -> list[RunningCommand]:
-        """The commands of which something runs, the oldest first."""
+        """Return the commands with running processes, oldest first.
+
+        Returns
+        -------
+        list of RunningCommand
+            The commands.
+        """
         with self._lock:
             children = list(self._children.values())
         return [
@@ -152,15 +191,15 @@ class ProcessManager:
         ]
 
     def kill_all(self) -> None:
-        """Ends all commands with all that they began, and returns once they are gone.
+        """End all commands and their processes, and return once they are gone.
 
-        A ``run`` that waits in another thread returns, with the exit code of a killed process.
+        A ``run`` in another thread returns with the exit code of a killed process.
         """
         _terminate_all(self._children, self._lock, self._owner_pid)
 
 
 def _terminate_all(children: dict[str, _ChildProcess], lock: threading.Lock, owner: int) -> None:
-    if os.getpid() != owner:  # a fork holds a copy, and the children are not its own
+    if os.getpid() != owner:  # a forked process has a copy, but the children are not its own
         return
     with lock:
         mine = list(children.values())
@@ -172,10 +211,10 @@ def _terminate_all(children: dict[str, _ChildProcess], lock: threading.Lock, own
 
 @dataclass(eq=False)
 class _ChildProcess:
-    """One command, its supervisor, and the thread that listens to both.
+    """A command, its supervisor, and the thread that reads from both.
 
-    The supervisor is started by that thread too: no signal interrupts it between the start of a process
-    and the note of it.
+    The thread also starts the supervisor, so no signal can interrupt between the start of the
+    process and storing its handle.
     """
 
     process_id: str
@@ -183,18 +222,18 @@ class _ChildProcess:
     cwd: str | Path | None
     limit_chars: int
     environ: dict[str, str]
-    "of the supervisor and of the command: what the supervisor inherits, its children can read"
+    "environment of supervisor and command: the command can read what the supervisor inherits"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None
     error: Exception | None = None
-    "it could not be started"
+    "reason why the command could not be started"
     shell_ended: threading.Event = field(default_factory=threading.Event)
-    "the shell has ended and its output is there"
+    "set when the shell has ended and its output is complete"
     all_gone: threading.Event = field(default_factory=threading.Event)
-    "nothing of it runs, nor its supervisor"
+    "set when neither a process of the command nor the supervisor is running"
     left_nothing: bool = False
-    "nothing of it ran any more when its shell ended"
+    "True if no process of the command was left when its shell ended"
 
     def __post_init__(self) -> None:
         self.output = _TruncatedOutput(self.limit_chars)
@@ -209,7 +248,7 @@ class _ChildProcess:
         self._thread.start()
 
     def request_stop(self) -> None:
-        """Tells the supervisor to end everything."""
+        """Tell the supervisor to end all processes."""
         with self._lock:
             self._stop_requested = True
             if self._supervisor_stdin != -1:
@@ -217,20 +256,20 @@ class _ChildProcess:
                 self._supervisor_stdin = -1
 
     def terminate(self) -> None:
-        """Ends everything, and returns once it is gone."""
+        """End all processes and return once they are gone."""
         self.request_stop()
-        if self._thread.ident is None:  # interrupted before it began
+        if self._thread.ident is None:  # interrupted before it started
             self.all_gone.set()
         elif not self.all_gone.wait(_SUPERVISOR_TIMEOUT):
             with self._lock:
                 if self._supervisor is not None and not self.all_gone.is_set():
-                    self._supervisor.kill()  # and the shell, whose parent it is, with it
+                    self._supervisor.kill()  # the shell dies with its parent
             self.all_gone.wait(_SUPERVISOR_TIMEOUT)
 
     def _run_in_thread(self) -> None:
         try:
             self._run_supervisor()
-        except Exception as error:  # it is raised where it is awaited
+        except Exception as error:  # raised again in the thread that waits for it
             self.error = error
         finally:
             self.output.close()
@@ -270,17 +309,17 @@ class _ChildProcess:
             for each in (report, output):
                 os.close(each)
             supervisor.wait()
-            if supervisor.returncode < 0:  # somebody killed it, so it ended nothing
+            if supervisor.returncode < 0:  # the supervisor was killed, so it could not clean up
                 _kill_by_marker(marker)
 
     def _read_output(self, report: int, output: int) -> None:
-        """Reads until the supervisor is gone and the output has ended, or is held by who escaped it."""
+        """Read until the supervisor and the output end; output held by escaped processes is dropped."""
         reading = select.poll()
         reading.register(report, select.POLLIN)
         reading.register(output, select.POLLIN)
         lines, kept, flows, until = b"", True, True, 0.0
         while kept or flows:
-            # What comes long after the shell's end is not the shell's: somebody else holds the pipe.
+            # Output long after the shell's end comes from another process that holds the pipe.
             last = not kept or (self.exit_code is not None and not self.shell_ended.is_set())
             ready = [each for each, _ in reading.poll(_SILENCE_SECONDS * 1000 if last else None)]
             if output in ready:
@@ -301,10 +340,10 @@ class _ChildProcess:
                     return
 
     def _parse_report(self, lines: bytes) -> bytes:
-        """Notes what the supervisor says; returns the line that is not whole yet."""
+        """Record complete lines of the supervisor's report and return the incomplete rest."""
         *whole, rest = lines.split(b"\n")
         for line in whole:
-            # A command can write here too, through /proc, and then fools nobody but itself.
+            # The command can write here through /proc, too, which affects only its own result.
             what, _, number = line.partition(b" ")
             with suppress(ValueError):
                 if what == b"pid" and self.pid is None:
@@ -317,7 +356,7 @@ class _ChildProcess:
 
 
 def _kill_by_marker(marker: str) -> None:
-    """Kills what has a mark in its environment, as all has that a command began."""
+    """Kill all processes that have the command's marker in their environment."""
     psutil: Any = import_module("psutil")
     latest, found = time.monotonic() + _SUPERVISOR_TIMEOUT / 4, True
     while found and time.monotonic() < latest:
@@ -330,7 +369,7 @@ def _kill_by_marker(marker: str) -> None:
 
 
 class _TruncatedOutput:
-    """Text that comes in pieces, of which beginning and end are kept."""
+    """Text that arrives in pieces, of which the beginning and the end are kept."""
 
     def __init__(self, limit: int) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

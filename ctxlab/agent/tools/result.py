@@ -1,7 +1,4 @@
-"""Every tool answers with a ``ToolResult``: data or an error with its kind, and what the call took.
-
-Source: seed design "Robustness & Reliability", 10.1.
-"""
+"""Results of tool calls: data, or an error with its type."""
 
 from __future__ import annotations
 
@@ -22,29 +19,28 @@ __all__ = [
 ]
 
 ERROR_TYPES: dict[str, str] = {
-    "invalid_args": "bad arguments from the model: it may try again with others",
+    "invalid_args": "the arguments are not valid: try again with others",
     "tool_not_found": "there is no such tool: do not try again, tell the user",
     "execution_error": "the tool failed: perhaps try once more",
-    "timeout": "it took longer than it may: see what became of the process",
+    "timeout": "the tool exceeded its time limit: check the state of the process",
     "permission_denied": "the system does not allow it: do not try again",
     "network_error": "a connection failed: try again later",
     "circuit_breaker": "the tool failed too often in this turn: try another way",
 }
-"""Kinds of failure and what an agent does about each: the six of the design, and the breaker's."""
+"""Error types of a tool call and how an agent should react to each."""
 
 CANCELLED = "cancelled"
-"""The kind of a call that the user interrupted; no tool answers so by itself."""
+"""Error type of a call that the user interrupted; tools do not return it themselves."""
 
 MAX_RESULT_CHARS = 200_000
-"""Characters of one tool result at most, where it is made.
+"""Maximum characters of a tool result.
 
-A conversation keeps what a tool said as it was said, and strategies cut what is sent of it; a result
-beyond this is no longer something that was said but a file, and is cut before it is kept.
-"""
+A conversation stores tool results in full, and strategies shorten what is sent of them. A longer
+result is more like a file, so it is cut before it is stored."""
 
 
 class ToolResult(BaseModel):
-    """What a tool call gave.
+    """Result of a tool call.
 
     >>> ToolResult(ok=True, data={"files": ["a.py"]}).to_llm_content()
     '{"files":["a.py"]}'
@@ -64,10 +60,16 @@ class ToolResult(BaseModel):
     process_id: str | None = Field(default=None, description="Id of its managed process")
 
     def to_llm_content(self) -> str:
-        """What the model reads: a text as it is, other data as JSON, an error with its kind.
+        """Return the text that the model reads.
 
-        At most about ``MAX_RESULT_CHARS`` characters: what is longer loses its end and says so.
-        Lone surrogates, which no request can carry, become replacement characters.
+        A text is returned as it is, other data as JSON, an error with its type. A text longer than
+        ``MAX_RESULT_CHARS`` loses its end, and a note says so. Lone surrogates, which no request
+        can carry, are replaced.
+
+        Returns
+        -------
+        str
+            Content of the tool message.
         """
         if not self.ok:
             return _truncate(dump_json({"error": self.error, "error_type": self.error_type}))
@@ -76,29 +78,58 @@ class ToolResult(BaseModel):
         return "" if self.data is None else _truncate(dump_json(to_json_data(self.data)))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it that is set, the execution's figures included, as plain JSON data."""
+        """Return all fields that are set as plain JSON data.
+
+        Returns
+        -------
+        dict
+            The fields.
+        """
         known = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: to_json_data(value) for name, value in known.items() if value is not None}
 
 
 def cancelled_result(tool_name: str | None = None) -> ToolResult:
-    """The result of a call that the user interrupted, or that was never begun because of it."""
-    error = "Cancelled by the user before it was done; it may have had effects."
+    """Build the result for a call that the user interrupted, or that did not start because of that.
+
+    Parameters
+    ----------
+    tool_name : str, optional
+        Name of the tool.
+
+    Returns
+    -------
+    ToolResult
+        The result.
+    """
+    error = "Cancelled by the user before it was done; it may have had side effects."
     return ToolResult(ok=False, error=error, error_type=CANCELLED, tool_name=tool_name)
 
 
 def to_json_data(value: Any) -> Any:
-    """A value as JSON data: models, dataclasses, paths, times and sets in their usual form.
+    """Convert a value to JSON data: models, dataclasses, paths, times and sets get their usual form.
 
-    What has no such form stands as its text. Never raises.
+    A value without such a form is converted to str. Never raises.
 
+    Parameters
+    ----------
+    value : object
+        The value.
+
+    Returns
+    -------
+    object
+        The JSON data.
+
+    Examples
+    --------
     >>> from pathlib import PurePosixPath
     >>> to_json_data({"path": PurePosixPath("a.py"), "found": {1}})
     {'path': 'a.py', 'found': [1]}
     """
     try:
         return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    except Exception:  # it holds itself, or cannot even be shown
+    except Exception:  # a circular reference, or an object whose repr fails
         try:
             return str(value)
         except Exception:

@@ -1,8 +1,8 @@
-"""A path that a model wrote leads into one folder or nowhere, whatever links lie on the way.
+"""Paths that cannot leave one folder, whatever links they contain.
 
-A path is walked part by part, each opened in the folder before it and never through a link; links are
-read and walked in the same way. So nothing that is changed between a look and a use leads outside.
-What cannot be kept out is a hard link to a file outside, which is that file.
+A path is resolved part by part. Each part is opened relative to the folder before it and never
+through a link; links are read and resolved in the same way. So a change between check and use
+cannot lead outside. A hard link to a file outside cannot be detected, because it is that file.
 """
 
 from __future__ import annotations
@@ -29,37 +29,50 @@ __all__ = [
 ]
 
 PROTECTED_FOLDERS = (".ctxlab", ".git")
-"""Folders that hold memory of a workspace, directly in its root: nothing is written there."""
+"""Folders in the root of a workspace in which nothing is written."""
 
 MAX_DEPTH = 200
-"""Folders in one path at most, each of which is held open for a moment."""
+"""Maximum number of folders in one path; each of them is open for a moment."""
 
 _MAX_LINKS = 40
-"as many links as Linux follows in one path"
+"maximum number of links in one path, as in Linux"
 _FOLDER_FLAGS = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-# Without waiting: opening a pipe that nobody writes to would take for ever.
+# O_NONBLOCK: opening a pipe without a writer would block forever.
 _FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class PathNotAllowed(PermissionError):
-    """A path that leads outside, or to something that is neither a file nor a folder."""
+    """A path that leads outside of the root, or to something that is neither a file nor a folder."""
 
 
 class DirectoryEntry(NamedTuple):
-    """What lies in a folder."""
+    """An entry of a folder."""
 
     name: str
+    "name without the folder"
     kind: str
     "file, folder, link, or other (pipes, devices, sockets)"
 
 
 class SafeRoot:
-    """A folder out of which no path leads.
+    """A folder that no path can leave.
 
-    Paths are relative to it, or absolute and inside of it; ``..`` and links may be used as long as they
-    stay inside. Errors are ``OSError``: ``PathNotAllowed`` for what leads outside or is no regular
-    file, else the system's. ``ValueError`` for what is no path at all.
+    Paths are relative to it, or absolute and inside of it. ``..`` and links are allowed as long as
+    they stay inside. The methods raise ``PathNotAllowed`` for a path that leads outside or is not a
+    regular file, other ``OSError`` of the system, and ``ValueError`` for an invalid path.
 
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    CtxlabError
+        If it is not a folder, or if the system is neither Linux nor macOS.
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     root = SafeRoot(folder)
@@ -73,15 +86,26 @@ class SafeRoot:
 
     def __init__(self, folder: str | Path) -> None:
         if os.open not in os.supports_dir_fd:
-            raise CtxlabError("workspaces are opened to an agent on Linux and macOS only")
+            raise CtxlabError("agents can open workspaces on Linux and macOS only")
         self.original_path = Path(os.path.abspath(folder))
         self.path = Path(os.path.realpath(folder))
         if not self.path.is_dir():
-            raise CtxlabError(f"{folder} is no folder: give the root of a workspace")
+            raise CtxlabError(f"{folder} is not a folder; pass the root of a workspace")
 
     @contextmanager
     def open_folder(self, path: str = ".") -> Iterator[int]:
-        """An open folder."""
+        """Open a folder.
+
+        Parameters
+        ----------
+        path : str, optional
+            Path of the folder.
+
+        Yields
+        ------
+        int
+            File descriptor, which is closed at the end.
+        """
         with self._resolve(path) as (parent, name):
             number = open_folder_at(parent, name or ".", path)
         with _closing_fd(number):
@@ -89,7 +113,18 @@ class SafeRoot:
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[int]:
-        """A regular file, open for reading."""
+        """Open a regular file for reading.
+
+        Parameters
+        ----------
+        path : str
+            Path of the file.
+
+        Yields
+        ------
+        int
+            File descriptor, which is closed at the end.
+        """
         with self._resolve(path) as (parent, name):
             if not name:
                 raise IsADirectoryError(errno.EISDIR, "is a folder", path)
@@ -98,9 +133,19 @@ class SafeRoot:
             yield number
 
     def write_file(self, path: str, content: bytes) -> bool:
-        """Puts a file in place of what was there, all of it or nothing; True where one was there.
+        """Write a file atomically; missing folders are created and an existing mode is kept.
 
-        Folders on the way are made. The mode is kept. Nothing is written in ``PROTECTED_FOLDERS``.
+        Parameters
+        ----------
+        path : str
+            Path of the file; not inside of ``PROTECTED_FOLDERS``.
+        content : bytes
+            The whole content.
+
+        Returns
+        -------
+        bool
+            True if the file existed before.
         """
         with self._resolve(path, make=True) as (parent, name):
             if not name or path.endswith("/"):
@@ -111,7 +156,7 @@ class SafeRoot:
                 if stat.S_ISDIR(was.st_mode):
                     raise IsADirectoryError(errno.EISDIR, "is a folder", path)
                 if not stat.S_ISREG(was.st_mode):
-                    raise PathNotAllowed(f"{path} is no regular file")
+                    raise PathNotAllowed(f"{path} is not a regular file")
                 if not os.access(name, os.W_OK, dir_fd=parent):
                     raise PermissionError(errno.EACCES, "is read-only", path)
                 mode = stat.S_IMODE(was.st_mode)
@@ -120,7 +165,7 @@ class SafeRoot:
 
     @contextmanager
     def _resolve(self, path: str, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The open folder that holds what a path means, and its name; no name: the folder itself."""
+        """Yield the open folder of a path's target and the target's name; "" is the folder itself."""
         todo, links = self._split_path(path, path)[::-1], 0
         at = [os.open(self.path, os.O_RDONLY | _FOLDER_FLAGS)]
         try:
@@ -139,7 +184,9 @@ class SafeRoot:
                             os.close(at.pop())
                     todo += self._split_path(link, path)[::-1]
                 elif make and len(at) == 1 and part.lower() in PROTECTED_FOLDERS:
-                    raise PathNotAllowed(f"{path}: nothing is written in {part} of the workspace")
+                    raise PathNotAllowed(
+                        f"{path}: writing to {part} of the workspace is not allowed"
+                    )
                 elif not todo:
                     yield at[-1], part
                     return
@@ -156,9 +203,9 @@ class SafeRoot:
                 os.close(number)
 
     def _split_path(self, path: str, display_path: str) -> list[str]:
-        """The parts of a path from the root, or of a link from where it lies."""
+        """Return the parts of a path relative to the root, or of a link relative to its folder."""
         if not path or "\0" in path:
-            raise ValueError("a path is not empty and holds no null bytes")
+            raise ValueError("a path cannot be empty or contain null bytes")
         if len(path) > 4096:
             raise OSError(errno.ENAMETOOLONG, "is too long", f"{display_path[:60]}…")
         if path.startswith("/"):
@@ -173,7 +220,18 @@ class SafeRoot:
 
 
 def list_entries(folder_fd: int) -> list[DirectoryEntry]:
-    """What lies in an open folder, by name."""
+    """Return the entries of an open folder, sorted by name.
+
+    Parameters
+    ----------
+    folder_fd : int
+        File descriptor of the folder.
+
+    Returns
+    -------
+    list of DirectoryEntry
+        The entries.
+    """
     found = []
     with os.scandir(folder_fd) as listed:
         for each in listed:
@@ -188,19 +246,41 @@ def list_entries(folder_fd: int) -> list[DirectoryEntry]:
 
 
 def open_file_at(folder_fd: int, name: str, display_path: str) -> int:
-    """A regular file of an open folder, open for reading; errors call it ``display_path``."""
+    """Open a regular file of an open folder for reading.
+
+    Parameters
+    ----------
+    folder_fd : int
+        File descriptor of the folder.
+    name : str
+        Name of the file.
+    display_path : str
+        Path for error messages.
+
+    Returns
+    -------
+    int
+        File descriptor.
+
+    Raises
+    ------
+    PathNotAllowed
+        If it is not a regular file.
+    OSError
+        If it cannot be opened.
+    """
     try:
         number = os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=folder_fd)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP):
-            raise PathNotAllowed(f"{display_path} is no regular file") from error  # a socket
+            raise PathNotAllowed(f"{display_path} is not a regular file") from error  # a socket
         raise OSError(error.errno, os.strerror(error.errno or 0), display_path) from error
     try:
         mode = os.fstat(number).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder", display_path)
         if not stat.S_ISREG(mode):
-            raise PathNotAllowed(f"{display_path} is no regular file")
+            raise PathNotAllowed(f"{display_path} is not a regular file")
     except BaseException:
         os.close(number)
         raise
@@ -208,7 +288,27 @@ def open_file_at(folder_fd: int, name: str, display_path: str) -> int:
 
 
 def open_folder_at(folder_fd: int, name: str, display_path: str) -> int:
-    """A folder of an open folder, open too; a link is none."""
+    """Open a folder in an open folder; a link is not followed.
+
+    Parameters
+    ----------
+    folder_fd : int
+        File descriptor of the outer folder.
+    name : str
+        Name of the folder to open.
+    display_path : str
+        Path for error messages.
+
+    Returns
+    -------
+    int
+        File descriptor.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    """
     try:
         return os.open(name, os.O_RDONLY | _FOLDER_FLAGS, dir_fd=folder_fd)
     except OSError as error:
@@ -216,7 +316,7 @@ def open_folder_at(folder_fd: int, name: str, display_path: str) -> int:
 
 
 def _read_link(folder: int, name: str) -> str | None:
-    """Where a link leads; None for what is none, or is not there."""
+    """Return the target of a link; None if it is not a link or does not exist."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Text files are read and searched line by line, within bounds, and a binary file is told apart."""
+"""Read and search text files line by line, within size and time limits; detect binary files."""
 
 from __future__ import annotations
 
@@ -14,31 +14,51 @@ from ctxlab.agent.tools.safe_paths import open_file_at
 __all__ = ["LineFinder", "UnreadableText", "make_line_finder", "read_lines"]
 
 _MAX_CHARS = 100_000
-"of a file that one look gives"
+"maximum characters of a file in one result"
 _MAX_LINE_CHARS = 300
-"characters of a line that was found"
+"maximum characters of a matching line"
 _MAX_SEARCHED_BYTES = 10_000_000
-"bytes of a file that is searched"
+"maximum size of a searched file in bytes"
 _SEEK_TIMEOUT = 10.0
-"seconds for going through a file to the line that is wanted"
+"maximum seconds to reach the first requested line"
 _MAX_PATTERN_CHARS = 1000
-"characters of a regular expression: within much longer ones no time limit is kept"
+"maximum characters of a regular expression: the time limit fails for much longer ones"
 
 LineFinder: TypeAlias = Callable[[int, str], Generator[tuple[int, str], None, None]]
-"""Given an open folder and a name: the lines of the file that hold what is sought, with numbers."""
+"""Given a folder's file descriptor and a file name, yields matching lines with their numbers."""
 
 
 class UnreadableText(Exception):
-    """A file that is not searched or read, and why."""
+    """A file that cannot be read or searched as text, with the reason."""
 
 
 def read_lines(
     file_fd: int, start: int, stop: int, requested_end: int | None = None
 ) -> tuple[list[str], str | None]:
-    """Lines ``start`` to ``stop``, counted from 1, as many as fit, and what is to be said of the rest.
+    """Return lines of a text file, as many as fit into a result.
 
-    ``requested_end``: the line that was asked for as the last one; None: the end of the file.
-    Raises ``UnreadableText`` for a binary file, and ``TimeoutError`` where the lines lie too far in it.
+    Parameters
+    ----------
+    file_fd : int
+        File descriptor of the file.
+    start : int
+        First line, from 1.
+    stop : int
+        Last line to return.
+    requested_end : int, optional
+        Last line that the caller asked for; None for the end of the file.
+
+    Returns
+    -------
+    tuple of list of str and (str or None)
+        The lines, and a note on what is missing, if anything.
+
+    Raises
+    ------
+    UnreadableText
+        If the file is binary.
+    TimeoutError
+        If the first line is too far into the file to be reached in time.
     """
     until = time.monotonic() + _SEEK_TIMEOUT
     with io.BufferedReader(io.FileIO(file_fd, closefd=False)) as reader:
@@ -68,24 +88,46 @@ def read_lines(
         if requested_end is not None and number >= requested_end:
             return lines, None
         if text.readline(1):
-            return lines, f"lines {start}-{number}; the file goes on: ask with start={number + 1}"
+            return lines, f"lines {start}-{number}; the file continues: use start={number + 1}"
     return lines, None
 
 
 def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: float) -> LineFinder:
-    """What finds a text, or a regular expression, in the lines of a file.
+    """Build a function that finds a text or a regular expression in the lines of a file.
 
-    A search ends with ``TimeoutError`` once it is ``deadline`` (``time.monotonic``): an expression can
-    take for ever on a single line. Raises ``ValueError`` for one that is wrong.
+    Parameters
+    ----------
+    text : str
+        Text or regular expression.
+    is_regex : bool
+        True if ``text`` is a regular expression.
+    ignore_case : bool
+        True to ignore case.
+    deadline : float
+        Value of ``time.monotonic`` at which a search raises ``TimeoutError``: an expression can run
+        forever on a single line.
+
+    Returns
+    -------
+    LineFinder
+        The function.
+
+    Raises
+    ------
+    ValueError
+        If the regular expression is not valid.
     """
     if is_regex:
         if len(text) > _MAX_PATTERN_CHARS:
-            raise ValueError(f"a regular expression has at most {_MAX_PATTERN_CHARS:,} characters")
-        regex: Any = import_module("regex")  # it knows a time limit, which Python's own does not
+            raise ValueError(
+                f"Expected a regular expression of at most {_MAX_PATTERN_CHARS:,} characters, "
+                f"got {len(text):,}"
+            )
+        regex: Any = import_module("regex")  # supports a time limit, unlike Python's re
         try:
             pattern = regex.compile(text, regex.IGNORECASE if ignore_case else 0)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+            raise ValueError(f"{text!r} is not a valid regular expression: {error}") from error
 
         def holds(line: str) -> bool:
             try:
@@ -94,7 +136,7 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
                     is not None
                 )
             except TimeoutError:
-                raise TimeoutError(f"the search for {text!r} took too long: ask for less") from None
+                raise TimeoutError(f"the search for {text!r} took too long; narrow it") from None
 
     elif ignore_case:
         sought = text.casefold()
@@ -126,7 +168,7 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
 
 def _check_deadline(until: float, start: int) -> None:
     if time.monotonic() > until:
-        raise TimeoutError(f"line {start:,} lies too far in the file to get there in time")
+        raise TimeoutError(f"line {start:,} is too far into the file to be reached in time")
 
 
 def _check_is_text(beginning: bytes) -> None:

@@ -1,7 +1,4 @@
-"""A tool is a typed Python function: its types are the schema, and what the model gives is checked.
-
-Source: seed design "Robustness & Reliability", 10.1 (the kinds of errors).
-"""
+"""Tools made of typed functions: schemas from types, and validation of a model's arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ __all__ = ["Tool", "call_tool", "tool_from_function", "tool_not_found", "tools_b
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_VALUE_CHARS = 60
 
-# By name, since libraries for HTTP have exceptions of their own that are none of Python's.
+# Compared by name, since HTTP libraries define exceptions that do not derive from Python's.
 _TIMEOUT_ERRORS = {"TimeoutError", "Timeout", "TimeoutException", "TimeoutExpired"}
 _CONNECTION_ERRORS = {
     *("ConnectionError", "gaierror", "herror", "URLError", "HTTPError", "HTTPException"),
@@ -38,26 +35,28 @@ _UNREACHABLE_ERRNOS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, er
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call, and how it is told of it."""
+    """A function that a model may call, with its name, description and schema."""
 
     name: str
+    "name of up to 64 letters, digits, _ and -"
     description: str
+    "description that the model reads"
     parameters: dict[str, Any] = field(hash=False)
     "JSON schema of the arguments"
     function: Callable[..., Any]
-    "is given the arguments by name; returns data or a ``ToolResult``"
+    "called with the arguments by name; returns data or a ``ToolResult``"
     arguments_model: type[BaseModel] | None = field(default=None, repr=False, compare=False)
-    "what arguments are checked with; None: only against the function's signature"
+    "model that validates the arguments; None checks only the function's signature"
 
     @property
     def definition(self) -> dict[str, Any]:
-        """As a provider takes it, in OpenAI's shape."""
+        """Tool definition in OpenAI's format."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": about}
 
 
 class _UntitledJsonSchema(GenerateJsonSchema):
-    """Schemas without the titles that pydantic makes of names: they cost tokens and say nothing."""
+    """Schema generator without pydantic's titles, which cost tokens and add no information."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -69,60 +68,80 @@ class _UntitledJsonSchema(GenerateJsonSchema):
 
 
 def tool_from_function(function: Callable[..., Any], *, name: str | None = None) -> Tool:
-    """A tool made of a function: schema from its types and defaults, descriptions from its docstring.
+    """Build a tool from a function.
 
-    ``Annotated[int, Field(ge=1, description="…")]`` says more than a type, and so does
-    ``Annotated[int, "…"]`` where the docstring says nothing of the parameter. Raises ``SpecError`` for a
-    function whose arguments cannot be named and typed (a parameter without a type, ``*args``), for one
-    that is ``async``, and for what is no function.
+    Types and defaults give the schema, the docstring gives the descriptions.
 
+    ``Annotated[int, Field(ge=1, description="…")]`` adds constraints to a type. ``Annotated[int,
+    "…"]`` adds a description if the docstring has none for the parameter.
+
+    Parameters
+    ----------
+    function : callable
+        A function, or another callable that is not a class.
+    name : str, optional
+        Name of the tool; None uses the function's name.
+
+    Returns
+    -------
+    Tool
+        The tool.
+
+    Raises
+    ------
+    SpecError
+        If the object is not a function, if it is ``async``, or if a parameter has no type or cannot
+        be passed by name (``*args``).
+
+    Examples
+    --------
     >>> def read_file(path: str, limit: int = 100) -> str:
-    ...     '''Reads a text file.
+    ...     '''Read a text file.
     ...
     ...     Args:
-    ...         path: from the root of the workspace
+    ...         path: path from the root of the workspace
     ...     '''
     ...     return f"{limit} lines of {path}"
     >>> tool = tool_from_function(read_file)
     >>> tool.description, tool.parameters["properties"]["path"]
-    ('Reads a text file.', {'description': 'from the root of the workspace', 'type': 'string'})
+    ('Read a text file.', {'description': 'path from the root of the workspace', 'type': 'string'})
     >>> call_tool(tool, '{"path": "a.py"}').data
     '100 lines of a.py'
     >>> print(call_tool(tool, '{"limit": "all"}').error)
-    read_file was not called; its arguments are wrong:
+    read_file was not called, because its arguments are not valid:
     - path: Field required
     - limit: Input should be a valid integer, unable to parse string as an integer (given: "all")
     """
     if not callable(function) or inspect.isclass(function):
-        raise SpecError(f"{function!r} is no tool: give a function, a method or a ``Tool``")
+        raise SpecError(f"Expected a tool (a function, a method or a Tool), got {function!r}")
     called = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(called):
         raise SpecError(
-            f"a tool cannot be called {called!r}: letters, digits, _ and -, 64 at most; give a name="
+            f"Expected a tool name of 1 to 64 letters, digits, _ or -, got {called!r}; pass name="
         )
-    # What is called by its own __call__ is as async as that is.
+    # An object with an async __call__ is async, too.
     bodies = (function, getattr(function, "__call__", None))  # noqa: B004
     if any(map(inspect.iscoroutinefunction, bodies)) or any(
         map(inspect.isasyncgenfunction, bodies)
     ):
-        raise SpecError(f"tool {called} is async: give a function that returns when it is done")
+        raise SpecError(f"tool {called} is async; pass a function that is not")
     about, meanings = parse_docstring(inspect.getdoc(function))
     try:
         signature = inspect.signature(function)
         typed = function if inspect.isroutine(function) else getattr(function, "func", None)
         hints = get_type_hints(typed or type(function).__call__, include_extras=True)
     except (NameError, TypeError, ValueError) as error:
-        raise SpecError(f"the types of tool {called} cannot be read: {error}") from error
+        raise SpecError(f"cannot read the types of tool {called}: {error}") from error
     fields: dict[str, Any] = {}
     for place, (parameter, signature_parameter) in enumerate(signature.parameters.items()):
         if signature_parameter.kind not in (
             signature_parameter.POSITIONAL_OR_KEYWORD,
             signature_parameter.KEYWORD_ONLY,
         ):
-            raise SpecError(f"tool {called}: {signature_parameter} cannot be given by name")
+            raise SpecError(f"tool {called}: {signature_parameter} cannot be passed by name")
         if parameter not in hints:
-            raise SpecError(f"tool {called}: parameter {parameter} has no type")
-        # Under a name of its own, since parameters may be called as pydantic's attributes are.
+            raise SpecError(f"tool {called}: parameter {parameter} has no type; annotate it")
+        # A parameter may have the name of an attribute of pydantic's models, so use an alias.
         default = (
             ...
             if signature_parameter.default is signature_parameter.empty
@@ -148,25 +167,53 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
 
 
 def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Tools by their names, functions made into tools; two of one name raise ``SpecError``."""
+    """Return tools by name, after converting functions to tools.
+
+    Parameters
+    ----------
+    tools : iterable of Tool or callable
+        The tools.
+
+    Returns
+    -------
+    dict of str to Tool
+        The tools.
+
+    Raises
+    ------
+    SpecError
+        If two tools have the same name, or if ``tools`` is a single tool.
+    """
     if isinstance(tools, (str, Tool)) or callable(tools):
-        raise SpecError(f"tools is {tools!r}; give a list of functions, if only of one")
+        raise SpecError(f"Expected a list of tools, got {tools!r}; pass a list, even for one tool")
     box: dict[str, Tool] = {}
     for item in tools:
         tool = item if isinstance(item, Tool) else tool_from_function(item)
         if tool.name in box:
             raise SpecError(
-                f"two tools are called {tool.name!r}: a model could not tell them apart"
+                f"two tools have the name {tool.name!r}; give each tool a name of its own"
             )
         box[tool.name] = tool
     return box
 
 
 def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
-    """Calls a tool with the arguments that a model wrote; whatever goes wrong is in the result.
+    """Call a tool with a model's arguments; failures are part of the result.
 
-    Raises nothing but ``KeyboardInterrupt`` and ``SystemExit``. A ``ToolResult`` that the function
-    returns is kept; name and duration are filled in.
+    Only ``KeyboardInterrupt`` and ``SystemExit`` are raised. If the function returns a
+    ``ToolResult``, its missing name and duration are added.
+
+    Parameters
+    ----------
+    tool : Tool
+        The tool.
+    arguments_json : str
+        Arguments as the model wrote them, a JSON object.
+
+    Returns
+    -------
+    ToolResult
+        Data or error of the call.
     """
     begun = time.perf_counter()
     try:
@@ -179,7 +226,7 @@ def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
             result = answer if kept else ToolResult(ok=True, data=to_json_data(answer))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # Rust's panics are no Exception
+    except BaseException as error:  # panics of Rust code do not derive from Exception
         result = ToolResult(ok=False, error=_error_text(error), error_type=_error_type(error))
     took = round((time.perf_counter() - begun) * 1000)
     known = {"tool_name": result.tool_name or tool.name}
@@ -189,36 +236,49 @@ def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
 
 
 def tool_not_found(name: str, available: Iterable[str]) -> ToolResult:
-    """The result of calling a tool that does not exist."""
+    """Build the result for a call of a tool that does not exist.
+
+    Parameters
+    ----------
+    name : str
+        Name that the model called.
+    available : iterable of str
+        Names of the tools.
+
+    Returns
+    -------
+    ToolResult
+        The result.
+    """
     there = ", ".join(available) or "none"
-    error = f"There is no tool called {name!r}. Tools: {there}."
+    error = f"There is no tool {name!r}. Available tools: {there}."
     return ToolResult(
         ok=False, error=error, error_type="tool_not_found", tool_name=name, duration_ms=0
     )
 
 
 def _validate_arguments(tool: Tool, text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments as the function takes them, or what is wrong with them."""
-    begin = f"{tool.name} was not called; its arguments are"
+    """Return the arguments for the function, and an error text if they are not valid."""
+    begin = f"{tool.name} was not called, because its arguments are not"
     try:
         value = parse_json(text) if text.strip() else {}
     except ValueError as error:
-        return {}, f"{begin} no JSON: {error}. Give one JSON object."
+        return {}, f"{begin} JSON: {error}. Pass one JSON object."
     if not isinstance(value, dict):
-        return {}, f"{begin} no JSON object, but {_short_json(value)}."
+        return {}, f"{begin} a JSON object: {_short_json(value)}."
     if tool.arguments_model is None:
         try:
             inspect.signature(tool.function).bind(**value)
         except TypeError as error:
-            return {}, f"{begin} wrong: {error}."
+            return {}, f"{begin} valid: {error}."
         return value, None
     try:
         model = tool.arguments_model.model_validate(value)
     except ValidationError as error:
         names = ", ".join(tool.parameters.get("properties", {})) or "none"
         faults = [_format_error(each, names) for each in error.errors(include_url=False)]
-        return {}, "\n- ".join([f"{begin} wrong:", *faults])
-    # Those that were not given are left to the function.
+        return {}, "\n- ".join([f"{begin} valid:", *faults])
+    # Omitted arguments keep the function's own defaults.
     fields = tool.arguments_model.model_fields
     return {str(fields[key].alias): getattr(model, key) for key in model.model_fields_set}, None
 
@@ -226,7 +286,7 @@ def _validate_arguments(tool: Tool, text: str) -> tuple[dict[str, Any], str | No
 def _format_error(error: Any, names: str) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
     if error["type"] == "extra_forbidden":
-        return f"{where}: there is no such argument; there are: {names}"
+        return f"{where}: unknown argument; available: {names}"
     shown = "" if error["type"] == "missing" else f" (given: {_short_json(error['input'])})"
     return f"{where}: {error['msg']}{shown}"
 

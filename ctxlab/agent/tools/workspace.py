@@ -1,9 +1,9 @@
-"""The tools of an agent that works in a folder: list, search, read, write, run.
+"""Tools for an agent that works in a folder: list, search, read, write, run.
 
-The tools for files reach nothing outside of the folder (``ctxlab.agent.tools.safe_paths``).
-``run_command`` is another matter: it begins in the folder and inherits no keys and tokens of the
-environment (``ctxlab.agent.tools.environment``), but a shell can reach whatever the user can. Whoever
-wants it confined runs the agent in a container, or leaves the tool out.
+The file tools cannot leave the folder (``ctxlab.agent.tools.safe_paths``). ``run_command`` is
+different: it starts in the folder and inherits no keys and tokens from the environment
+(``ctxlab.agent.tools.environment``), but a shell can reach everything that the user can. To confine
+it, run the agent in a container or leave the tool out.
 """
 
 from __future__ import annotations
@@ -29,32 +29,51 @@ from ctxlab.agent.tools.tool import Tool, tool_from_function
 __all__ = ["workspace_tools"]
 
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_LINES = 500, 200, 2000
-"as many a result holds at most"
+"maximum entries, matches and lines of one result"
 _SEARCH_TIMEOUT = 10.0
-"seconds for going through files"
+"maximum seconds for walking through files"
 _INVALID_PATH_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL}
 
 
 def workspace_tools(
     root: str | Path, processes: ProcessManager, *, timeout: float = 60.0, writable: bool = True
 ) -> tuple[Tool, ...]:
-    """The five tools, or without ``writable`` the three that only read.
+    r"""Build the tools of a workspace.
 
-    ``processes``: runs the commands; its ``keep_env`` names secrets that they inherit.
-    ``timeout``: seconds for a command; the model may ask for less. Failures are results: what leads out
-    of the folder or is no file is ``permission_denied``, a path that is wrong ``invalid_args``, a
-    command that took too long ``timeout``. A command that ends with another code than 0 is no failure,
-    for tests that fail are an answer; the code is in the result.
+    They are ``list_files``, ``search_files``, ``read_file``, ``write_file`` and ``run_command``.
 
+    Failures are results: a path that leads outside or is not a file is ``permission_denied``, an
+    invalid path is ``invalid_args``, a command that takes too long is ``timeout``. An exit code
+    other than 0 is not a failure, because failing tests are a valid answer; the result contains the
+    code.
+
+    Parameters
+    ----------
+    root : str or pathlib.Path
+        The folder.
+    processes : ProcessManager
+        Runs the commands; its ``keep_env`` names secrets that they inherit.
+    timeout : float, optional
+        Maximum seconds for a command; the model may ask for less.
+    writable : bool, optional
+        False leaves out ``write_file`` and ``run_command``.
+
+    Returns
+    -------
+    tuple of Tool
+        The tools.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from ctxlab.agent.tools.tool import call_tool
     >>> with tempfile.TemporaryDirectory() as folder, ProcessManager() as processes:
     ...     tools = {tool.name: tool for tool in workspace_tools(folder, processes)}
-    ...     call_tool(tools["write_file"], '{"path": "a.txt", "content": "one\\\\ntwo\\\\n"}').data
+    ...     call_tool(tools["write_file"], '{"path": "a.txt", "content": "one\\ntwo\\n"}').data
     ...     call_tool(tools["run_command"], '{"command": "cat a.txt"}').data
     ...     call_tool(tools["read_file"], '{"path": "../a.txt"}').error_type
     'wrote a.txt: 8 bytes, a new file'
-    'one\\ntwo\\n[exit code 0]'
+    'one\ntwo\n[exit code 0]'
     'permission_denied'
     """
     opened = SafeRoot(root)
@@ -65,12 +84,12 @@ def workspace_tools(
         glob: Annotated[str, Field(max_length=500)] = "",
         depth: Annotated[int, Field(ge=1)] = 3,
     ) -> str:
-        """Lists files and folders of the workspace, sorted; hidden ones are left out.
+        """List files and folders of the workspace, sorted; hidden ones are left out.
 
         Args:
-            folder: where to begin, from the root of the workspace
+            folder: where to start, from the root of the workspace
             glob: only files that match, such as "*.py" or "src/**/*.md"
-            depth: levels of folders to go down
+            depth: maximum levels of folders
         """
         walk, more = FileWalker(depth, time.monotonic() + _SEARCH_TIMEOUT), False
         shown: list[str] = []
@@ -81,11 +100,11 @@ def workspace_tools(
                 if len(shown) == _MAX_ENTRIES:
                     more = True
                     break
-                mark = {"folder": "/", "link": " (link)", "other": " (no regular file)"}
+                mark = {"folder": "/", "link": " (link)", "other": " (not a regular file)"}
                 shown.append(_printable_path(path) + mark.get(entry.kind, ""))
         notes = walk.omission_notes()
         if more:
-            notes.insert(0, f"only the first {_MAX_ENTRIES}: name a folder, a glob or less depth")
+            notes.insert(0, f"only the first {_MAX_ENTRIES}; narrow it with folder, glob or depth")
         return _with_notes(shown or ["nothing found"], notes)
 
     @_errors_as_results
@@ -96,14 +115,14 @@ def workspace_tools(
         regex: bool = False,
         ignore_case: bool = False,
     ) -> str:
-        """Searches the lines of all text files of the workspace; answers with path:line: text.
+        """Search the lines of all text files of the workspace; returns path:line: text.
 
         Args:
-            text: what a line holds, as it is unless regex is true
-            folder: where to begin, from the root of the workspace
+            text: text that a line contains, taken literally unless regex is true
+            folder: where to start, from the root of the workspace
             glob: only in files that match, such as "*.py" or "src/**/*.md"
             regex: text is a regular expression
-            ignore_case: capital and small letters are the same
+            ignore_case: ignore the case of letters
         """
         until = time.monotonic() + _SEARCH_TIMEOUT
         find = make_line_finder(text, regex, ignore_case, until)
@@ -127,7 +146,7 @@ def workspace_tools(
                     left_out["could not be read"] = left_out.get("could not be read", 0) + 1
         notes = [f"{count} files left out: {why}" for why, count in left_out.items()]
         if len(shown) >= _MAX_MATCHES:
-            notes.insert(0, f"only the first {_MAX_MATCHES}: there may be more")
+            notes.insert(0, f"only the first {_MAX_MATCHES}; there may be more")
         return _with_notes(shown or ["nothing found"], notes + walk.omission_notes())
 
     @_errors_as_results
@@ -137,16 +156,16 @@ def workspace_tools(
         end: int | None = None,
         numbered: bool = False,
     ) -> str:
-        """Reads a text file of the workspace, or lines of it.
+        """Read a text file of the workspace, or some of its lines.
 
         Args:
-            path: from the root of the workspace
-            start: the first line, from 1
-            end: the last line; by default 2,000 lines are read
-            numbered: each line begins with its number
+            path: path from the root of the workspace
+            start: first line, from 1
+            end: last line; by default 2,000 lines are read
+            numbered: start each line with its number
         """
         if end is not None and end < start:
-            raise ValueError(f"end is {end} and start is {start}: lines run from start to end")
+            raise ValueError(f"Expected end of at least start ({start}), got {end}")
         stop = min(end or start + _MAX_LINES - 1, start + _MAX_LINES - 1)
         with opened.open_file(path) as number:
             lines, note = read_lines(number, start, stop, requested_end=end)
@@ -156,11 +175,11 @@ def workspace_tools(
 
     @_errors_as_results
     def write_file(path: str, content: str) -> str:
-        """Writes a whole file of the workspace, in place of what was there; makes folders.
+        """Write a whole file of the workspace, replacing an existing one; creates missing folders.
 
         Args:
-            path: from the root of the workspace
-            content: all of the new content
+            path: path from the root of the workspace
+            content: the whole new content
         """
         blob = content.encode()
         replaced = opened.write_file(path, blob)
@@ -171,25 +190,25 @@ def workspace_tools(
         command: Annotated[str, Field(min_length=1)],
         timeout: Annotated[float | None, Field(gt=0)] = None,
     ) -> ToolResult:
-        """Runs a shell command in the root of the workspace; answers with output and exit code.
+        """Run a shell command in the root of the workspace; returns its output and exit code.
 
-        There is no input and no terminal. What it leaves in the background goes on.
+        There is no input and no terminal. Processes that it leaves in the background keep running.
 
         Args:
-            command: for /bin/sh
-            timeout: seconds; less than the usual limit
+            command: command for /bin/sh
+            timeout: seconds; can only shorten the default limit
         """
         seconds = min(timeout or longest, longest)
         done = processes.run(command, cwd=opened.path, timeout=seconds)
         if done.timed_out:
-            said = f"It took longer than {seconds:g} s and was ended. Its output:\n{done.output}"
+            said = f"The command exceeded {seconds:g} s and was ended. Its output:\n{done.output}"
             return ToolResult(
                 ok=False, error=said, error_type="timeout", process_id=done.process_id
             )
         code = done.exit_code
         ended = f"exit code {code}" if code is None or code >= 0 else f"ended by signal {-code}"
         if done.still_running:
-            ended += f"; processes in the background go on as {done.process_id}"
+            ended += f"; processes in the background keep running as {done.process_id}"
         return ToolResult(
             ok=True, data=_with_notes([done.output], [ended]), process_id=done.process_id
         )
@@ -202,7 +221,7 @@ def workspace_tools(
 
 
 def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool whose failures are named by their kind."""
+    """Convert a tool's exceptions to results with an error type."""
 
     @functools.wraps(function)
     def wrapper(**arguments: Any) -> Any:
@@ -232,7 +251,7 @@ def _os_error_text(error: OSError) -> str:
 
 
 def _printable_path(path: str) -> str:
-    """A path on one line."""
+    """Return a path on one line."""
     return path if path.isprintable() else path.encode("unicode_escape", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""A turn is told as it happens: the answer on standard output, what is done for it on standard error."""
+"""Print the events of a turn: the answer to standard output, tool calls to standard error."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ __all__ = ["EventPrinter", "describe_tool_result"]
 
 _WAITING_SIGN = "…"
 _EXIT_CODE_OK = "exit code 0"
-_MIN_SHOWN_SECONDS = 0.1  # seconds, of which nothing is said
-_RESULT_NOTE_PATTERN = re.compile(
-    r"\[(.{1,80})\]"
-)  # what the tools of a workspace say of a result, in its last line
+_MIN_SHOWN_SECONDS = 0.1  # shorter durations are not shown
+# Workspace tools end a result with a note in brackets, such as [exit code 1].
+_RESULT_NOTE_PATTERN = re.compile(r"\[(.{1,80})\]")
 
 
 class EventPrinter(logging.Handler):
-    """Shows the events of turns, and what ``ctxlab`` logs meanwhile.
+    """Prints the events of turns and the warnings that ``ctxlab`` logs.
 
-    On a terminal the text comes piece by piece, and a call stands there before its outcome does; in a
-    pipe standard output gets the answer alone, once it is whole. What is logged by a thread in the
-    background while somebody types waits for ``flush_log_lines``.
+    On a terminal, text is printed as it is streamed, and a tool call before its result. In a pipe,
+    standard output gets only the complete answer. Warnings logged between turns are kept until
+    ``flush_log_lines``, so that they do not appear in the line that the user types.
     """
 
     def __init__(self) -> None:
@@ -41,22 +40,28 @@ class EventPrinter(logging.Handler):
         self._stdout_is_tty = sys.stdout.isatty()
         self._stderr_is_tty = sys.stderr.isatty()
         self._dim = self._stderr_is_tty and not os.environ.get("NO_COLOR")
-        self._text_since_call = ""  # since the last call of a tool
-        self._open_line = ""  # what stands on a line that is not ended: text, call, waiting
+        self._text_since_call = ""  # text since the last tool call
+        self._open_line = ""  # kind of the line that is not ended yet: text, call, waiting
         self._open_call_id = ""
         self._in_turn = False
         self._pending_log_lines: list[str] = []
         self._write_lock = threading.RLock()
 
     def start_turn(self) -> None:
-        """A turn begins: something is shown until its first event."""
+        """Start a turn; a terminal shows a sign until the first event."""
         self._text_since_call, self._in_turn = "", True
         if self._stdout_is_tty and self._stderr_is_tty:
             self._print_status(_WAITING_SIGN, end="")
             self._open_line = "waiting"
 
     def print_event(self, event: AgentEvent) -> None:
-        """Shows an event."""
+        """Print an event.
+
+        Parameters
+        ----------
+        event : AgentEvent
+            The event.
+        """
         from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 
         with self._write_lock:
@@ -70,20 +75,32 @@ class EventPrinter(logging.Handler):
                 self._print_done(event.result)
 
     def end_turn(self) -> None:
-        """A turn is over, however it ended."""
+        """End a turn, also after a failure, and print the warnings that were kept."""
         with self._write_lock:
             self._end_line()
             self._in_turn = False
         self.flush_log_lines()
 
     def print_status_line(self, text: str) -> None:
-        """A line that is no answer."""
+        """Print a line to standard error.
+
+        Parameters
+        ----------
+        text : str
+            The line.
+        """
         with self._write_lock:
             self._end_line()
             self._print_status(text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows what was logged, or keeps it while somebody types."""
+        """Print a log record during a turn, or keep it until ``flush_log_lines``.
+
+        Parameters
+        ----------
+        record : logging.LogRecord
+            The record.
+        """
         said = one_line(record.getMessage())
         if self._in_turn:
             self.print_status_line(f"  {said}")
@@ -91,7 +108,7 @@ class EventPrinter(logging.Handler):
             self._pending_log_lines.append(said)
 
     def flush_log_lines(self) -> None:
-        """Shows what was logged since."""
+        """Print the log records that were kept."""
         waiting, self._pending_log_lines = self._pending_log_lines, []
         for line in waiting:
             self.print_status_line(f"  {line}")
@@ -131,7 +148,7 @@ class EventPrinter(logging.Handler):
         if outcome.finish == "limit":
             calls = pluralize(outcome.iterations, "call")
             self.print_status_line(
-                f"  stopped after {calls} of the model; --max-iterations allows more"
+                f"  stopped after {calls} of the model; raise --max-iterations to allow more"
             )
 
     def _end_line(self) -> None:
@@ -152,14 +169,26 @@ class EventPrinter(logging.Handler):
 
 
 def describe_tool_result(result: ToolResult) -> str:
-    """What a tool gave, in a few words.
+    r"""Summarize a tool result in a few words.
 
+    Parameters
+    ----------
+    result : ToolResult
+        The result.
+
+    Returns
+    -------
+    str
+        Its size, or its error, and its duration.
+
+    Examples
+    --------
     >>> from ctxlab.agent.tools.result import ToolResult
-    >>> describe_tool_result(ToolResult(ok=True, data="one\\ntwo\\n", duration_ms=1234))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\ntwo\n", duration_ms=1234))
     '2 lines, 1.2 s'
-    >>> describe_tool_result(ToolResult(ok=True, data="one\\n[exit code 1]"))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\n[exit code 1]"))
     '1 line, exit code 1'
-    >>> describe_tool_result(ToolResult(ok=True, data="one\\n[exit code 0]", duration_ms=20))
+    >>> describe_tool_result(ToolResult(ok=True, data="one\n[exit code 0]", duration_ms=20))
     '1 line'
     >>> describe_tool_result(ToolResult(ok=False, error="no such file", error_type="execution_error"))
     'execution_error: no such file'

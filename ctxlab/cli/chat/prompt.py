@@ -1,4 +1,4 @@
-"""Lines are read from whoever types, with a history that goes on from day to day, or from a pipe."""
+"""Read the lines of a chat from a terminal, with editing and a history, or from a pipe."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ _MAX_HISTORY_LINES = 1_000
 
 
 class LineCleared(Exception):
-    """Ctrl+C threw away a line that had something in it."""
+    """Ctrl+C discarded a line that was not empty."""
 
 
 class LineReader:
-    """Asks for lines; each ``read_line`` gives one, until ``EOFError``.
+    """Reads the lines of a chat.
 
-    On a terminal a line can be edited, the arrows go through those of earlier, and one that ends with a
-    backslash goes on in the next. ``history_path`` is the file of earlier lines, which only its
-    owner can read; it is made once there is a folder for it. Ctrl+C raises ``LineCleared`` where
-    something stood in the line, and ``KeyboardInterrupt`` where nothing did. From a pipe lines are
-    read as they are, and nothing is shown.
+    On a terminal a line can be edited, the arrow keys recall earlier lines, and a line that ends with a
+    backslash continues on the next one. From a pipe lines are read as they are and no prompt is shown.
+
+    Parameters
+    ----------
+    history_path : Path, optional
+        The file of earlier lines, readable by its owner only; created once its folder exists. None
+        keeps no history.
     """
 
     def __init__(self, history_path: Path | None = None) -> None:
@@ -40,7 +43,27 @@ class LineReader:
         self._saved_length = self._history_length()
 
     def read_line(self, prompt: str = "> ") -> str:
-        """The next line, without its end."""
+        """Return the next line.
+
+        Parameters
+        ----------
+        prompt : str
+            The prompt to show on a terminal.
+
+        Returns
+        -------
+        str
+            The line, without its line end.
+
+        Raises
+        ------
+        EOFError
+            If there are no more lines.
+        LineCleared
+            If Ctrl+C was pressed on a line that is not empty.
+        KeyboardInterrupt
+            If Ctrl+C was pressed on an empty line.
+        """
         if not self.interactive:
             line = sys.stdin.readline()
             if not line:
@@ -54,8 +77,7 @@ class LineReader:
                 if not line.endswith("\\"):
                     break
         except KeyboardInterrupt:
-            # On a terminal, ^C stands where the line broke off.
-            print(file=sys.stderr)
+            print(file=sys.stderr)  # end the line that shows ^C
             if lines or (self._readline and self._readline.get_line_buffer()):
                 raise LineCleared from None
             raise
@@ -63,10 +85,7 @@ class LineReader:
         return "\n".join(lines)
 
     def save_history(self) -> None:
-        """Adds the lines of late to the file, once its folder is there.
-
-        That it cannot be written is no reason to stop a chat.
-        """
+        """Append new lines to the history file if its folder exists; failures are ignored."""
         new = self._history_length() - self._saved_length
         if self._readline is None or self._history_path is None or new <= 0:
             return
@@ -77,9 +96,24 @@ class LineReader:
                 self._saved_length += new
 
     def ask(self, question: str) -> str:
-        """An answer that is no line of the conversation: it is not kept.
+        """Ask a question that is not part of the conversation; the answer is not kept in the history.
 
-        Raises ``EOFError`` and ``KeyboardInterrupt`` for Ctrl+D and Ctrl+C, with the line ended.
+        Parameters
+        ----------
+        question : str
+            The question.
+
+        Returns
+        -------
+        str
+            The answer.
+
+        Raises
+        ------
+        EOFError
+            If Ctrl+D was pressed.
+        KeyboardInterrupt
+            If Ctrl+C was pressed.
         """
         before = self._history_length()
         try:
@@ -93,7 +127,7 @@ class LineReader:
     def _read_raw_line(self, prompt: str) -> str:
         if sys.stdout.isatty():
             return input(prompt)
-        sys.stderr.write(prompt)  # else it would stand in the file that the answers go into
+        sys.stderr.write(prompt)  # keep the prompt out of redirected standard output
         sys.stderr.flush()
         return input()
 
@@ -107,7 +141,7 @@ class LineReader:
 
 
 def _load_readline() -> ModuleType | None:
-    """Python's line editing, where it was built with it."""
+    """Return Python's line editing module, or None if Python was built without it."""
     try:
         import readline
     except ImportError:

@@ -1,8 +1,8 @@
-"""A chat reads a line, lets the agent answer it, and does so again; whatever goes wrong, it goes on.
+"""The read-answer loop of ``ctxlab chat``.
 
-Ctrl+C during an answer stops it, ends the commands that it runs, says "Cancelled" and leads back to the
-prompt. At a prompt it throws away what was typed; where nothing was, it leaves with 130, unless an
-answer was cancelled less than a second ago: whoever presses twice means the answer.
+Ctrl+C during an answer stops it and the commands that it runs, prints "Cancelled" and returns to the
+prompt. At a prompt it discards what was typed. At an empty prompt it leaves the chat with exit code 130,
+unless an answer was cancelled less than a second ago, since users often press Ctrl+C twice.
 """
 
 from __future__ import annotations
@@ -29,14 +29,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatRepl"]
 
-_DOUBLE_PRESS_SECONDS = 1.0  # seconds
+_DOUBLE_PRESS_SECONDS = 1.0
 
 
 class ChatRepl:
-    """A conversation at the command line; ``start_session`` makes its session once something is said.
+    """A conversation at the command line.
 
-    ``start_session`` is given the title that was chosen before, or an empty text. Errors of ctxlab
-    are one sentence and lead back to the prompt; where lines come from a pipe they end the chat.
+    Errors of ctxlab are printed as one sentence and lead back to the prompt; if lines come from a pipe
+    they end the chat.
+
+    Parameters
+    ----------
+    store : SessionStore
+        The store of the session.
+    agent : Agent
+        The agent that answers.
+    start_session : callable
+        Creates the session when the user says something first. Takes a title, which may be empty.
+    reader : LineReader
+        Reads the user's lines.
+    agent_session : AgentSession, optional
+        The session to continue; None starts a new one.
     """
 
     def __init__(
@@ -57,23 +70,40 @@ class ChatRepl:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody types."""
+        """True if lines come from a terminal."""
         return self._reader.interactive
 
     @property
     def session(self) -> Session | None:
-        """The session as it is stored now; None before anything was said."""
+        """The session as it is stored now; None before the first message."""
         return None if self.agent_session is None else self.store.get(self.agent_session.id)
 
     def set_title(self, title: str) -> str:
-        """Gives the session a title, or the one that is to come; returns it."""
+        """Set the title of the session, or of the session that will be created.
+
+        Parameters
+        ----------
+        title : str
+            The title.
+
+        Returns
+        -------
+        str
+            The title as it is stored.
+        """
         if self.agent_session is None:
             self.title = title
             return title
         return self.store.retitle(self.agent_session.id, title).title
 
     def run(self) -> None:
-        """Goes on until the lines end, ``/quit``, or ``KeyboardInterrupt`` at an empty prompt."""
+        """Answer lines until they end or the user leaves.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If Ctrl+C was pressed at an empty prompt, or a signal ended the chat.
+        """
         with self._show_log_records(), self._exit_on_signals():
             going = True
             while going:
@@ -100,7 +130,7 @@ class ChatRepl:
                 continue
 
     def _handle_line(self, line: str) -> bool:
-        """Answers a line; False where the chat is to end."""
+        """Answer a line; return False to end the chat."""
         try:
             command = parse_slash_command(line)
             if command is not None:
@@ -122,7 +152,7 @@ class ChatRepl:
             self.agent_session = self._start_session(self.title)
         self._printer.start_turn()
         try:
-            # Closed here, since an interruption may come between two events.
+            # Close the stream here, since an interruption may come between two events.
             with closing(self.agent_session.stream(text.strip())) as events:
                 for event in events:
                     self._printer.print_event(event)
@@ -131,7 +161,7 @@ class ChatRepl:
 
     @contextmanager
     def _show_log_records(self) -> Iterator[None]:
-        """What ctxlab logs is shown where it does no harm."""
+        """Print what ctxlab logs through the event printer."""
         logger = logging.getLogger("ctxlab")
         logger.addHandler(self._printer)
         try:
@@ -141,7 +171,7 @@ class ChatRepl:
 
     @contextmanager
     def _exit_on_signals(self) -> Iterator[None]:
-        """SIGTERM, and SIGHUP of a terminal that is closed, end the chat and not only an answer."""
+        """Let SIGTERM and SIGHUP end the chat, not only the current answer."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,7 +1,4 @@
-"""Whoever begins a chat where there were some before is asked whether to go on with one of them.
-
-Source: seed design "Workspace-scoped sessions", "CLI Changes (Session Picker)".
-"""
+"""Ask which earlier session to resume when a chat begins."""
 
 from __future__ import annotations
 
@@ -27,22 +24,33 @@ __all__ = [
 ]
 
 MAX_LISTED = 9
-"""Sessions that are offered by number; an older one is resumed by its id."""
+"""Number of sessions that are offered; older ones are resumed by their id."""
 
 QUESTION = "Number to resume, Enter for a new session: "
-"""What is asked. A new one is what a mistaken Enter does least harm by: nothing is stored of it, and
-no old conversation goes to a model, before something is said in it."""
+"""The question. Enter alone starts a new session, since that is harmless: nothing is stored and no
+earlier conversation is sent to a model until the user writes something."""
 
-_MIN_ID_DIGITS = 4  # digits that are the beginning of an id and no number
+_MIN_ID_DIGITS = 4  # from so many digits on, an answer is the beginning of an id
 
 
 def choose_session(
     sessions: Sequence[Session], ask: Callable[[str], str], show_error: Callable[[str], None]
 ) -> Session | None:
-    """The session to go on with; None: a new one.
+    """Ask which session to resume until the answer is valid.
 
-    ``sessions`` are the newest first; ``ask`` gives what is answered to a question, ``show_error``
-    shows a line. What is no answer is told, and asked again.
+    Parameters
+    ----------
+    sessions : sequence of Session
+        The sessions, newest first.
+    ask : callable
+        Takes a question and returns the answer.
+    show_error : callable
+        Prints a line.
+
+    Returns
+    -------
+    Session or None
+        The session to resume; None starts a new one.
     """
     while True:
         try:
@@ -52,9 +60,24 @@ def choose_session(
 
 
 def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | None:
-    """The session that an answer names, by its number in the list or by the beginning of its id.
+    """Return the session that an answer names by its number or the beginning of its id.
 
-    Raises ``CtxlabError`` where it names none, or several.
+    Parameters
+    ----------
+    sessions : sequence of Session
+        The sessions, newest first.
+    answer : str
+        The answer.
+
+    Returns
+    -------
+    Session or None
+        The session; None for a new one.
+
+    Raises
+    ------
+    CtxlabError
+        If the answer names no session, or several.
     """
     choice = answer.strip()
     if not choice or choice.lower() in ("n", "new"):
@@ -67,12 +90,25 @@ def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | 
     if len(found) == 1:
         return found[0]
     numbers = "1" if last == 1 else f"a number from 1 to {last}"
-    what = f"begins {len(found)} ids" if found else "is none of them"
-    raise CtxlabError(f"{one_line(choice)} {what}; write {numbers}, an id, or nothing")
+    what = f"is the beginning of {len(found)} ids" if found else "is not one of them"
+    raise CtxlabError(
+        f"{one_line(choice)} {what}; type {numbers}, an id, or only Enter for a new session"
+    )
 
 
 def session_choices_table(sessions: Sequence[Session]) -> RenderableType:
-    """The sessions by number: title, when they were updated, messages, model, beginning of the id."""
+    """Return a numbered table of sessions: title, time of update, messages, model and id.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+        The sessions, newest first.
+
+    Returns
+    -------
+    RenderableType
+        The table.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -96,5 +132,6 @@ def session_choices_table(sessions: Sequence[Session]) -> RenderableType:
     )
     if len(sessions) <= MAX_LISTED:
         return drawn
-    older = pluralize(len(sessions) - MAX_LISTED, "older one")
-    return Group(drawn, Text(f"and {older}: ctxlab sessions list, and here their id", "dim"))
+    older = pluralize(len(sessions) - MAX_LISTED, "older session")
+    hint = f"and {older}: type the id, which ctxlab sessions list shows"
+    return Group(drawn, Text(hint, "dim"))

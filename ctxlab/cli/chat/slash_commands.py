@@ -1,4 +1,4 @@
-"""What begins with a slash is a command to the chat and not said to the model."""
+"""Slash commands: lines of a chat that are not sent to the model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,22 @@ _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
 
 def parse_slash_command(line: str) -> tuple[str, str] | None:
-    """The name of a command and what is said to it; None for what is meant for the model.
+    """Split a line into the name and the argument of a slash command.
 
-    A path is no command, and neither is what begins with a space.
+    Paths and lines that begin with a space are not commands.
 
+    Parameters
+    ----------
+    line : str
+        The line.
+
+    Returns
+    -------
+    tuple of (str, str) or None
+        Name and argument; None if the line is for the model.
+
+    Examples
+    --------
     >>> parse_slash_command("/title A better one"), parse_slash_command("/context")
     (('title', 'A better one'), ('context', ''))
     >>> parse_slash_command("/etc/hosts is what?"), parse_slash_command(" /help")
@@ -32,7 +44,27 @@ def parse_slash_command(line: str) -> tuple[str, str] | None:
 
 
 def run_slash_command(chat: ChatRepl, name: str, argument: str) -> bool:
-    """Does what a command says; False where the chat is to end. ``UnknownName`` for one that is none."""
+    """Run a slash command and print its result.
+
+    Parameters
+    ----------
+    chat : ChatRepl
+        The chat.
+    name : str
+        The name of the command.
+    argument : str
+        Its argument, which may be empty.
+
+    Returns
+    -------
+    bool
+        False if the chat should end.
+
+    Raises
+    ------
+    UnknownName
+        If there is no such command.
+    """
     name = _ALIASES.get(name, name)
     if name not in SLASH_COMMANDS:
         raise UnknownName("command", f"/{name}", [f"/{each}" for each in SLASH_COMMANDS])
@@ -48,7 +80,8 @@ def _help(chat: ChatRepl, argument: str) -> str:
     lines += [
         "",
         "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it leaves.",
-        "A line that ends with \\ goes on in the next. What begins with a space is always said.",
+        "End a line with \\ to continue on the next one. Begin it with a space to send a line",
+        "that starts with / to the model.",
     ]
     return "\n".join(lines)
 
@@ -84,7 +117,7 @@ def _turn(chat: ChatRepl, argument: str) -> str:
 
     session = chat.session
     if session is None:
-        raise SpecError("nothing was said yet")
+        raise SpecError("there are no turns yet; say something first")
     numbers = parse_turn_range(argument, chat.store.count_turns(session.id))
     turns = (get_turn(chat.store, session.id, number) for number in numbers)
     return "\n".join(map(text_for_stdout, render_turns(turns)))
@@ -95,7 +128,7 @@ def _title(chat: ChatRepl, argument: str) -> str:
     from ctxlab.sessions.titles import single_line
 
     if argument:
-        return f"titled: {one_line(chat.set_title(single_line(argument)))}"
+        return f"title set: {one_line(chat.set_title(single_line(argument)))}"
     session = chat.session
     if session is None:
         return one_line(chat.title) or "(no title yet)"
@@ -113,14 +146,14 @@ def _quit(chat: ChatRepl, argument: str) -> None:
 
 
 SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
-    "context": (_context, "tokens of the next request by part, as a bar"),
-    "toc": (_toc, "the turns so far, a line each"),
-    "turn": (_turn, "a turn in full: /turn 3, /turn 3-5"),
-    "title": (_title, "the title and those before it; /title NEW gives another"),
-    "help": (_help, "this"),
-    "quit": (_quit, "leave; so does Ctrl+D. The session is kept"),
+    "context": (_context, "show the tokens of the next request by part"),
+    "toc": (_toc, "list the turns so far, one line each"),
+    "turn": (_turn, "show turns in full: /turn 3, /turn 3-5"),
+    "title": (_title, "show the current and earlier titles; /title NEW sets one"),
+    "help": (_help, "show this list"),
+    "quit": (_quit, "leave the chat, as Ctrl+D does; the session is stored"),
 }
-"""Name → what gives its answer, None to end the chat, and a line about it."""
+"""Commands by name: a function that returns the text to print (None ends the chat), and a help line."""
 
 _ALIASES = {"exit": "quit", "q": "quit"}
 _NAME_WIDTH = max(map(len, SLASH_COMMANDS))

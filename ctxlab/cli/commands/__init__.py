@@ -1,1 +1,1 @@
-"""One file a command."""
+"""The commands of ctxlab, one file each."""

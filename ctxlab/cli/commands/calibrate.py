@@ -1,4 +1,4 @@
-"""``ctxlab calibrate`` learns from recorded bills how a family of models counts."""
+"""``ctxlab calibrate``: fit token counts to the bills of recordings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def command(
             "--model",
             "-m",
             metavar="MODEL",
-            help="Whose bills teach: recordings of its provider's family.",
+            help="Learn from recordings of this model's family.",
         ),
     ] = "claude-opus-4-5",
     project: Annotated[
-        Path, typer.Option(metavar="DIR", help="The project that keeps the profile.")
+        Path, typer.Option(metavar="DIR", help="Project folder to store the profile in.")
     ] = Path(),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it and store nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the profile without storing it.")
+    ] = False,
     where: Where = None,
     sample: Sample = None,
     seed: Seed = None,
@@ -35,17 +37,17 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the sessions as JSON.")] = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Learn from the provider's usage in recordings how its models count, for this project's runs.
+    """Fit token counts to the usage that a provider billed in recordings.
 
-    The vocabularies of most providers are not public. What was billed for recorded requests tells how
-    far a count of o200k_base is from the provider's own, and what a tool call and hidden reasoning
-    cost beside their text. The profile is stored in .ctxlab/profiles of the current folder; eval and
-    describe use it there. A profile for Claude is built in.
+    Most providers do not publish their tokenizers. The billed usage of recorded requests shows how far
+    counts with o200k_base are from the provider's own, and how many tokens a tool call and hidden
+    reasoning take in addition to their text. The result is a profile, stored in .ctxlab/profiles of
+    the current folder. eval and describe use it when they run there. A profile for Claude is built in.
 
     \b
     Examples:
       ctxlab calibrate ~/.claude/projects --where 'model=claude-opus*'
-      ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   those of Gemini among them
+      ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   only the Gemini recordings in logs/
     """
     from rich.text import Text
 
@@ -58,9 +60,9 @@ def command(
     found = calibrate(shown, model, source=f"sessions in {', '.join(paths)}")
     if found.skipped:
         why_not = ", ".join(f"{count:,} × {one_line(why)}" for why, count in found.skipped.items())
-        print_note(f"passed over: {why_not}")
+        print_note(f"skipped: {why_not}")
     if not dry_run:
-        print_note(f"stored as {found.save(project)}")
+        print_note(f"profile stored as {found.save(project)}")
     sessions = sorted(found.sessions, key=lambda session: session.recording)
     if json:
         print_result(to_json_array(vars(session) for session in sessions))
@@ -90,21 +92,21 @@ def command(
         "error %",
         "unrecorded\nchanges",
     ]
-    error = "off by an unknown amount, since there is only one cluster of them"
+    error = "an unknown amount (all sessions are in one cluster)"
     if profile.error is not None and profile.error_90 is not None:
         error = (
-            f"off by {profile.error:.1%} in the median and by {profile.error_90:.0%} in one of ten"
+            f"{profile.error:.1%} in the median and {profile.error_90:.0%} or more in one of ten"
         )
     legend = (
-        f"A text is billed as {profile.ratio:.3f} for each token of o200k_base and "
-        f"{profile.per_char:.3f} for each character, a tool call as {profile.per_call:.0f} more, "
-        f"hidden reasoning that is sent back as {profile.reasoning:.2f} a token; {profile.fixed:,} "
-        "tokens of each request are in no log.",
-        f"{profile.sessions} sessions, {profile.requests:,} requests; on sessions left out of the fit "
-        f"a request is {error}.",
+        f"A text is billed as {profile.ratio:.3f} tokens per token of o200k_base plus "
+        f"{profile.per_char:.3f} per character; a tool call adds {profile.per_call:.0f}; hidden "
+        f"reasoning that is sent back counts as {profile.reasoning:.2f} per token; {profile.fixed:,} "
+        "tokens of each request are missing from the logs.",
+        f"Fitted on {profile.sessions} sessions and {profile.requests:,} requests. On sessions left "
+        f"out of the fit, a request is off by {error}.",
         "Billed, counted: tokens of the largest request by the provider and by the profile. Unlogged: "
-        "system prompt and tools. Error: median of |counted - billed| / billed, while the recording was "
-        "left out of the fit, its unlogged part taken from its first bill. Unrecorded changes: changes "
-        "of context that no row records.",
+        "system prompt and tools. Error: median of |counted - billed| / billed with the recording left "
+        "out of the fit and its unlogged part taken from its first bill. Unrecorded changes: context "
+        "changes that the log does not show.",
     )
     print_result(render_to_text(make_table(heads, rows), Text(), *map(Text, legend)))

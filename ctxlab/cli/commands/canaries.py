@@ -1,4 +1,4 @@
-"""``ctxlab canaries`` plants statements in recordings and says which of them each strategy keeps."""
+"""``ctxlab canaries``: plant facts in recordings and measure which ones each strategy keeps."""
 
 from __future__ import annotations
 
@@ -43,67 +43,71 @@ def command(
             "--strategy",
             "-s",
             metavar="STRATEGY",
-            help="Such as 'tool_stubs(keep=3) | panic' [the lineup]. May be repeated, as all that "
-            "follow with one value each.",
+            help="Strategy to measure, such as 'tool_stubs(keep=3) | panic' [the default lineup]. May "
+            "be repeated.",
         ),
     ] = None,
     limit: Limits = None,
     count: Annotated[
-        int, typer.Option("--number", "-n", metavar="N", help="Canaries in each recording.")
+        int, typer.Option("--number", "-n", metavar="N", help="Canaries per recording.")
     ] = 10,
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND", help="fact, constraint, decision, path or superseded [all of them]."
+            metavar="KIND",
+            help="Kind of canary: fact, constraint, decision, path or superseded [all]. May be "
+            "repeated.",
         ),
     ] = None,
     depth: Annotated[
         list[float] | None,
         typer.Option(
             metavar="SHARE",
-            help="Where they are planted, as a share of the text before the last request "
-            "[0.1, 0.3, 0.5, 0.7, 0.9].",
+            help="Position of canaries, as a share of the text before the last request "
+            "[0.1, 0.3, 0.5, 0.7, 0.9]. May be repeated.",
         ),
     ] = None,
     by: Annotated[
         str,
         typer.Option(
             metavar="|".join(_BREAKDOWNS),
-            help="What survival is broken down by; round: how often the context had been cut since.",
+            help="Break survival down by this property. round: how often the context was cut since the "
+            "canary.",
         ),
     ] = "kind",
     write: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Replay nothing and write the planted recordings with their questions, in the "
-            "native format.",
+            help="Write the recordings with their canaries and probes to this folder, in the native "
+            "format; replay nothing.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace files that --write finds there.")
+        bool, typer.Option("--force", help="Let --write replace existing files.")
     ] = False,
     model: ModelName = None,
     where: Where = None,
     sample: Sample = None,
     seed: Annotated[
-        int, typer.Option(metavar="N", help="The same N plants, and draws, the same.")
+        int, typer.Option(metavar="N", help="Random seed of the canaries and the sample.")
     ] = 0,
     format: FormatName = None,
     on_error: OnErrorPolicy = None,
     json: AsJson = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Plant statements in copies of recordings and say which of them each strategy keeps in view.
+    """Plant facts (canaries) in copies of recordings and measure which ones each strategy keeps.
 
     \b
     Examples:
-      ctxlab canaries ~/.claude/projects -l 50k -n 25        share in view at the end, by kind
-      ctxlab canaries logs/ -s rolling_summary --by round    what each compaction loses
+      ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
+      ctxlab canaries logs/ -s rolling_summary --by round    share lost at each compaction
       ctxlab canaries logs/ --kind fact --depth 0.2 --json   figures and intervals
-      ctxlab canaries logs/ --write planted/                 to ask a model about them
+      ctxlab canaries logs/ --write planted/                 recordings for ctxlab probe
 
-    Values are ordinary words, so that nothing keeps them by their looks; only a path looks like one.
+    The planted values are ordinary words, so that a strategy cannot recognize them by their form.
+    Only paths look like paths.
     """
     from ctxlab.errors import UnknownName
     from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter
@@ -167,7 +171,9 @@ def _write_planted(
     from ctxlab.formats import write
 
     if not to:
-        raise SpecError("--write: the folder is empty; the current one is written as .")
+        raise SpecError(
+            "--write: expected a folder, got an empty text; write . for the current one"
+        )
     files: Counter[str] = Counter()
     without: list[str] = []
     done: list[str] = []
@@ -178,7 +184,7 @@ def _write_planted(
     note_skipped(files, Counter())
     _note_without_canaries(without)
     each = "one canary" if plan.n == 1 else f"{plan.n} canaries"
-    print_note(f"{pluralize(len(done), 'recording')} written to {to} with {each} in each")
+    print_note(f"wrote {pluralize(len(done), 'recording')} with {each} each to {to}")
 
 
 def _plant_canaries(
@@ -187,7 +193,7 @@ def _plant_canaries(
     done: list[str],
     skipped_reasons: list[str],
 ) -> Iterator[Recording]:
-    """The recordings with their canaries; those that have no room are named and left out."""
+    """Yield recordings with canaries; note the names and reasons of those without room for them."""
     for recording in recordings:
         try:
             changed = plan(recording)
@@ -197,10 +203,10 @@ def _plant_canaries(
         done.append(recording.id)
         yield changed
     if not done:
-        raise SpecError(f"nothing could be planted: {skipped_reasons[0]}")
+        raise SpecError(f"no canary could be planted: {skipped_reasons[0]}")
 
 
 def _note_without_canaries(reasons: Sequence[str]) -> None:
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        print_note(f"left out: {pluralize(len(reasons), 'recording')}: {reasons[0]}{more}")
+        print_note(f"skipped {pluralize(len(reasons), 'recording')}: {reasons[0]}{more}")

@@ -1,4 +1,4 @@
-"""``ctxlab chat`` is a conversation with an agent about a folder, which is kept there and can go on."""
+"""``ctxlab chat``: talk with an agent about a folder, in sessions that can be resumed."""
 
 from __future__ import annotations
 
@@ -40,13 +40,18 @@ __all__ = ["command"]
 
 def command(
     workspace: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder that it is about, where it is kept.")
+        Path,
+        typer.Option(metavar="DIR", help="Folder that the agent works in; stores the session."),
     ] = Path(),
-    new: Annotated[bool, typer.Option("--new", help="A new session, without asking.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Start a new session without asking which to resume.")
+    ] = False,
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="ID", help="Go on with this one; the beginning of its id will do."
+            "--session",
+            metavar="ID",
+            help="Resume this session; the beginning of its id is enough.",
         ),
     ] = None,
     model: AgentModel = None,
@@ -59,23 +64,28 @@ def command(
     keep_env: KeepEnv = None,
     summary_model: SummaryModel = None,
 ) -> None:
-    """Talk with an agent about a folder; what is said is kept there, and any day can go on.
+    """Talk with an agent about a folder. Sessions are stored in the folder and can be resumed.
 
     \b
     Examples:
       ctxlab chat --model gpt-5-mini
-      ctxlab chat --session 3f2a                     go on with a session
+      ctxlab chat --session 3f2a                     resume a session
       ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
-      echo "What is in this folder?" | ctxlab chat   prints the answer alone
+      echo "What is in this folder?" | ctxlab chat   print only the answer
 
-    Where there are sessions it asks which to go on with. The agent lists, searches, reads and writes
-    files of the folder and runs commands in it; nobody is asked before it does, so --read-only or a
-    copy of the folder where that is not wanted. Commands do not inherit variables that look like keys,
-    tokens or passwords, but can read what you can. /help lists what else can be said.
+    If the folder has sessions, you are asked which one to resume. Type /help in the chat to list its
+    commands.
 
-    Ctrl+C stops an answer and the commands that it runs. At a prompt it throws away the line; where
-    there is none it leaves. Sessions lie in DIR/.ctxlab/sessions.db: ctxlab sessions shows them, and
-    ctxlab eval takes that file as data.
+    The agent lists, searches, reads and writes files of the folder and runs commands in it. It does
+    so without asking: use --read-only or a copy of the folder if you do not want that. Commands do not
+    inherit environment variables that look like keys, tokens or passwords, but they can read every
+    file that you can read.
+
+    Ctrl+C stops an answer and the commands that it runs. At a prompt it discards the line; at an empty
+    prompt it leaves the chat.
+
+    Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and reads them; ctxlab eval
+    accepts that file as data.
     """
     from ctxlab.agent.session import AgentSession
     from ctxlab.cli.chat.prompt import LineReader
@@ -84,10 +94,10 @@ def command(
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
 
-    # Else Python's last collection goes through all of litellm, which takes as long as its import.
+    # Keeps Python's last garbage collection from scanning litellm, which takes as long as its import.
     atexit.register(gc.freeze)
     if new and session is not None:
-        raise SpecError("--new begins a session and --session goes on with one: take one of them")
+        raise SpecError("--new starts a session and --session resumes one; use only one of them")
     folder, model = resolve_workspace(workspace), model_from_option_or_env(model)
     reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
@@ -124,13 +134,14 @@ def command(
         chat = ChatRepl(store, agent, begin, reader, agent_session)
         try:
             if chat.interactive:
-                client.warm_up()  # while the first line is typed
+                client.warm_up()  # in the background, while the user types the first line
                 _print_greeting(chat.session, model)
             chat.run()
         finally:
             if chat.agent_session is not None:
                 chat.agent_session.close()
-                if resumed is None and not chat.agent_session.session.messages:  # all was refused
+                # A new session stays empty if every request failed.
+                if resumed is None and not chat.agent_session.session.messages:
                     store.delete(chat.agent_session.id)
                 elif chat.interactive:
                     reader.save_history()
@@ -140,7 +151,7 @@ def command(
 def _session_to_resume(
     store: SessionStore, wanted: str | None, reader: LineReader
 ) -> Session | None:
-    """The session to go on with, where one was named or is picked; Ctrl+D ends the command."""
+    """Return the session to resume, if one was named or is picked; Ctrl+D ends the command."""
     from ctxlab.cli.chat.session_picker import choose_session, session_choices_table
     from ctxlab.cli.render.format import render_to_text
     from ctxlab.cli.session_lookup import find_session
@@ -161,18 +172,18 @@ def _session_to_resume(
 
 def _print_greeting(session: Session | None, model: str) -> None:
     if session is None:
-        said = "a new session"
+        said = "new session"
     else:
         messages = pluralize(session.messages, "message")
-        said = f"{one_line(session.title) or session.id}, {messages} so far"
-    print_note(f"{said}; {one_line(model)}; /help says what there is")
+        said = f"resumed {one_line(session.title) or session.id} ({messages})"
+    print_note(f"{said}; model {one_line(model)}; /help lists commands")
 
 
 def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
-    """Where a session was kept, and the command that goes on with it."""
+    """Say under which id a session is stored, and which command resumes it."""
     from ctxlab.cli.session_lookup import list_all_sessions, short_ids
 
     shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)
     where = [] if workspace == Path() else ["--workspace", str(workspace)]
     command = shlex.join(["ctxlab", "chat", *where, "--session", shown])
-    return f"kept as {id}; {command} goes on with it"
+    return f"session stored as {id}; resume it with: {command}"

@@ -1,4 +1,4 @@
-"""``ctxlab compare`` says how strategies differ on the same requests, and how sure that is."""
+"""``ctxlab compare``: compare strategies on the same requests, with intervals and tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _MIN_RESAMPLES = 1000
-"resamples of the bootstrap below which the ends of an interval are noise"
+"fewest resamples of the bootstrap; with fewer, the bounds of intervals are too noisy"
 
 
 def command(
@@ -51,17 +51,17 @@ def command(
         str,
         typer.Argument(
             metavar="RUN|PATH",
-            help="A saved run, whose figures are taken as they are; or an experiment file or "
+            help="A saved run, which is compared without a replay; or an experiment file or "
             "recordings (a file, a folder, a glob in quotes, bundled:NAME, dataset:NAME), which "
-            "are replayed through what is compared.",
+            "are replayed through the strategies.",
         ),
     ],
     strategies: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="STRATEGY…",
-            help="Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' within a limit of its "
-            "own. Every pair is compared; none named compares all of a run.",
+            help="Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' to give one a limit of "
+            "its own. Every pair is compared. Without any, all strategies of a saved run are compared.",
             show_default=False,
         ),
     ] = None,
@@ -72,28 +72,33 @@ def command(
         bool,
         typer.Option(
             "--equal-tokens",
-            help="Give each strategy after the first the limit under which it sends as many tokens "
-            "a request as the first does within its own.",
+            help="Find a limit for each strategy after the first, so that it sends as many tokens per "
+            "request as the first one does.",
         ),
     ] = False,
     score: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="What to compare (ctxlab metrics). May be repeated."),
+        typer.Option(
+            metavar="NAME", help="Score to compare, as listed by ctxlab metrics. May be repeated."
+        ),
     ] = None,
     margin: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=MARGIN",
-            help="How much worse the first may be and still be no worse: recall_far=0.02, "
-            "cost_usd=5%. May be repeated.",
+            help="Non-inferiority margin: how much worse the first strategy may be and still count as "
+            "no worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
         ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="FIELD", help="Compare recordings apart by format, model or source."),
+        typer.Option(
+            metavar="FIELD",
+            help="Compare separately for each value of this field: format, model or source.",
+        ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option(metavar="N", help="Resamples of the bootstrap, 1000 at least.")
+        int, typer.Option(metavar="N", help="Number of bootstrap resamples, at least 1000.")
     ] = 10_000,
     where: Where = None,
     sample: Sample = None,
@@ -103,7 +108,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", parser=parse_out_folder, help="Save what was replayed as a run."
+            metavar="DIR", parser=parse_out_folder, help="Save the replay as a run in this folder."
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
@@ -111,7 +116,7 @@ def command(
     json: AsJson = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Compare strategies on the same requests: paired, clustered, with intervals and tests.
+    """Compare strategies on the same requests, with confidence intervals and tests.
 
     \b
     Examples:
@@ -121,7 +126,8 @@ def command(
       ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
       ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
 
-    Whole clusters of recordings are resampled: trials of one task are one cluster.
+    Differences are paired by request. Intervals come from a bootstrap that resamples whole clusters of
+    recordings; repeated trials of one task count as one cluster.
     """
     from ctxlab.cli.render.comparison import comparison_text
     from ctxlab.cli.render.format import to_json_array
@@ -130,7 +136,8 @@ def command(
 
     if resamples < _MIN_RESAMPLES:
         raise SpecError(
-            f"--resamples: {_MIN_RESAMPLES:,} at least, so that bounds hold, not {resamples:,}"
+            f"--resamples: expected at least {_MIN_RESAMPLES:,}, got {resamples:,}; fewer give noisy "
+            "bounds"
         )
     margins = dict(map(_parse_margin, margin or ()))
     changes = drop_unset(
@@ -144,12 +151,12 @@ def command(
         on_error=on_error,
     )
     if sum([markdown, latex, json]) > 1:
-        raise SpecError("--markdown, --latex or --json: one at a time")
+        raise SpecError("--markdown, --latex and --json exclude each other; use only one of them")
     ran, results, choices = _load_or_replay(
         path, strategies or [], changes, equal_tokens, out, no_progress
     )
     again = " ".join(shlex.quote(each) for each in (str(out), *choices))
-    said = f"saved to {out}; ctxlab compare {again} compares it again"
+    said = f"saved to {out}; compare it again with: ctxlab compare {again}"
     with save_then_print(out, ran.save, said):
         found = compare_strategies(
             results, *choices, scores=score, margins=margins, by=by, resamples=resamples
@@ -174,7 +181,7 @@ def _load_or_replay(
     out: Path | None,
     no_progress: bool,
 ) -> tuple[Results, Results, Sequence[str]]:
-    """The run, saved earlier or replayed now; of it what is compared; names of the strategies."""
+    """Return the run (saved or replayed now), the part to compare and the names of its strategies."""
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import is_spec
 
@@ -182,14 +189,14 @@ def _load_or_replay(
         others = [*changes, *(["out"] if out is not None else [])]
         if others:
             raise SpecError(
-                f"{path} is compared as it was run; {', '.join(sorted(others))} would need a replay: "
-                "name the data instead"
+                f"{path} is a saved run, which is compared without a replay, so "
+                f"{', '.join(sorted(others))} cannot be set; name the data instead"
             )
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         saved = Results.load(folder)
         return saved, saved, strategies
     if not strategies:
-        raise SpecError("name the strategies to compare, at least two of them")
+        raise SpecError("nothing to compare: name at least two strategies")
     plan = plan_comparison(path, strategies, changes, equal_tokens)
     with suggest_on_error_skip(plan.spec.on_error):
         check_output_folder(out, plan.spec.recordings, plan.spec.model_choice)
@@ -207,7 +214,7 @@ def _load_or_replay(
 
 
 def _replay(spec: Spec, progress: bool | None) -> Results:
-    """The run, and what was left out of it, whether or not all goes well."""
+    """Run an experiment and note what was not read, even if it fails."""
     from ctxlab.evaluation.spec import run_experiment
 
     with report_skipped() as (on_skip, rows):
@@ -221,9 +228,9 @@ def _parse_margin(text: str) -> tuple[str, float]:
     name, _, amount = (part.strip() for part in text.partition("="))
     found = parse_quantity(amount)
     if found is None and amount[:1] in "-−" and parse_quantity(amount[1:]):
-        raise SpecError(f"--margin: {name}: a margin is 0 or more, not {amount}")
+        raise SpecError(f"--margin: expected 0 or more for {name}, got {amount}")
     if found is None or not name:
         raise SpecError(
-            f"--margin: {text!r} is not NAME=MARGIN, such as recall_far=0.02 or cost_usd=5%"
+            f"--margin: expected NAME=MARGIN, such as recall_far=0.02 or cost_usd=5%, got {text!r}"
         )
     return name, found[0] / 100 if found[1] else float(found[0])

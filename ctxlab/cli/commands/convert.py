@@ -1,4 +1,4 @@
-"""``ctxlab convert`` writes recordings in another format and says what that has no place for."""
+"""``ctxlab convert``: write recordings in another format and report what it cannot represent."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ def command(
         str,
         typer.Argument(
             metavar="OUT",
-            help="A file for all of them, packed if it ends with .gz, .bz2, .xz or .zst; a folder, "
-            "with / at its end if it is new, for a file each; - for standard output.",
+            help="A file for all recordings, compressed if it ends with .gz, .bz2, .xz or .zst; a "
+            "folder for one file each, with / at its end if it is new; or - for standard output.",
         ),
     ],
     to: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="The format to write: native (which has a place for everything), openai, "
-            "anthropic or atif.",
+            help="Format to write: native (lossless), openai, anthropic or atif.",
         ),
     ] = "native",
     where: Where = None,
@@ -53,26 +52,26 @@ def command(
     seed: Seed = None,
     format: FormatName = None,
     on_error: OnErrorPolicy = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Write recordings in another format, and say what it has no place for.
+    """Write recordings in another format, and report what that format cannot represent.
 
     \b
     Examples:
       ctxlab convert ~/.claude/projects all.jsonl              one file, nothing lost
-      ctxlab convert logs/ chats.jsonl --to openai             a conversation a line
-      ctxlab convert logs/*.json trajectories/ --to atif       a file each
+      ctxlab convert logs/ chats.jsonl --to openai             one conversation per line
+      ctxlab convert logs/*.json trajectories/ --to atif       one file per recording
       ctxlab convert run.jsonl - --to anthropic | jq .system   to standard output
 
-    Nothing is written where something fails, and a file that is read is never replaced.
+    If anything fails, nothing is written. Files that are read are never replaced.
     """
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
     from ctxlab.formats.unsupported import format_count
     from ctxlab.formats.write import writable_format
 
-    writable_format(to)  # a name that is wrong is said before anything is read
+    writable_format(to)  # fail on a wrong name before anything is read
     spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error=on_error)
     files: Counter[str] = Counter()
     rows: Counter[str] = Counter()
@@ -90,7 +89,8 @@ def command(
         note_skipped(files, rows)
         raise
     losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
-    done = f"{pluralize(formats.total(), 'recording')} of {' and '.join(formats)} written as {to}"
+    found_formats = " and ".join(formats)
+    done = f"{pluralize(formats.total(), 'recording')} converted from {found_formats} to {to}"
     print_note(f"{done}; lost: {losses}" if losses else done)
     note_skipped(files, rows)
 
@@ -98,7 +98,7 @@ def command(
 def _count_recordings(
     recordings: Iterable[Recording], formats: Counter[str], rows: Counter[str]
 ) -> Iterator[Recording]:
-    """The recordings, while it is counted what they are and what was left out of them."""
+    """Yield recordings while counting their formats and skipped rows."""
     for recording in recordings:
         formats[recording.format or "native"] += 1
         rows.update(recording.skipped)

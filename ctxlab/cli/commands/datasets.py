@@ -1,4 +1,4 @@
-"""``ctxlab datasets`` lists the published data sets that have a name here, and fetches them."""
+"""``ctxlab datasets``: list and fetch public data sets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "fetch", "info", "list_datasets"]
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="As ctxlab datasets list has it.")]
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a data set, from ctxlab datasets list.")
+]
 _DataDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="The folder of data sets [what CTXLAB_DATA names, else a folder in the platform's cache].",
+        help="Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache].",
     ),
 ]
 
@@ -31,14 +33,14 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def _show_help(context: typer.Context) -> None:
-    """List published recordings and fetch them; dataset:NAME then stands for them."""
+    """List and fetch public recordings. Afterwards use them as dataset:NAME in any command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 @app.command("list", short_help="List the data sets.")
 def list_datasets(data_dir: _DataDir = None) -> None:
-    """List the data sets: how large, under which license, and where they are."""
+    """List the data sets with their sizes, licenses and local paths."""
     from rich.text import Text
 
     from ctxlab.cli.render.format import make_table, render_to_text
@@ -52,17 +54,17 @@ def list_datasets(data_dir: _DataDir = None) -> None:
     heads = ["data set", "conversations", "size", "license", "local path"]
     looked = " and ".join(map(str, data_dirs(data_dir)))
     said = (
-        f"Looked in {looked}. ctxlab datasets info NAME says what one is, ctxlab datasets fetch NAME "
-        "fetches it, and dataset:NAME is it wherever recordings are named."
+        f"Searched {looked}. ctxlab datasets info NAME describes a data set, ctxlab datasets fetch "
+        "NAME downloads it. Use it as dataset:NAME wherever recordings are expected."
     )
     print_result(
         render_to_text(make_table(heads, rows, {0, 3, 4}, wrap_column=4), Text(), Text(said))
     )
 
 
-@app.command("info", short_help="Say all that is known of one.")
+@app.command("info", short_help="Describe a data set.")
 def info(name: _Name, data_dir: _DataDir = None) -> None:
-    """Say all that is known of a data set: what it is, its license, its files, how to use it."""
+    """Describe a data set: its content, license, citation and files, and how to use it."""
     from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
     dataset = find_dataset(name)
@@ -84,7 +86,7 @@ def info(name: _Name, data_dir: _DataDir = None) -> None:
         f"               {use[1] if found else use[0]}",
     ]
     for file in dataset.files:
-        known = f"sha256 {file.sha256}" if file.sha256 else "sha256 not known (--sha256 HEX)"
+        known = f"sha256 {file.sha256}" if file.sha256 else "sha256 unknown (--sha256 HEX)"
         lines += [
             "",
             f"{file.name}  {_format_bytes(file.bytes)}",
@@ -94,7 +96,7 @@ def info(name: _Name, data_dir: _DataDir = None) -> None:
     print_result("\n".join(lines))
 
 
-@app.command("fetch", short_help="Fetch one, once you agree to its license.")
+@app.command("fetch", short_help="Download a data set.")
 def fetch(
     name: _Name,
     data_dir: _DataDir = None,
@@ -103,14 +105,17 @@ def fetch(
     ] = False,
     sha256: Annotated[
         str | None,
-        typer.Option(metavar="HEX", help="The hash of the file that the catalog has none of."),
+        typer.Option(metavar="HEX", help="Hash of the file whose hash the catalog does not know."),
     ] = None,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no bar.")] = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", help="Do not show a progress bar.")
+    ] = False,
 ) -> None:
-    """Fetch a data set, after showing its license and its size.
+    """Download a data set, after showing its license and size.
 
-    What broke off goes on where it stopped; what is not as it was published is not kept. With
-    CTXLAB_MIRROR=https://a.server/folder every address begins with that in place of its own host.
+    An interrupted download continues where it stopped. Files whose hash differs from the published one
+    are deleted. Set CTXLAB_MIRROR=https://a.server/folder to download from a mirror: it replaces the
+    host of every URL.
     """
     from ctxlab.formats.io import download
     from ctxlab.formats.io.datasets import data_dirs, find_dataset
@@ -125,41 +130,47 @@ def fetch(
     if missing:
         size = _format_bytes(sum(file.bytes for file in missing))
         print_note(f"{name}: {_license_text(dataset)} ({dataset.licence.address})")
-        print_note(f"{pluralize(len(missing), 'file')}, {size}, go into {home / name}")
+        print_note(
+            f"{pluralize(len(missing), 'file')}, {size}, will be downloaded to {home / name}"
+        )
         _confirm_license(name, yes)
     try:
         folder = download.fetch_dataset(
             dataset, home, sha256=sha256, progress=False if no_progress else None
         )
     except KeyboardInterrupt:
-        print_note(f"what has arrived is kept; ctxlab datasets fetch {name} goes on from there")
+        print_note(
+            f"the partial download is kept; run ctxlab datasets fetch {name} again to continue it"
+        )
         raise
     _note_fetched(dataset, folder, bool(missing))
 
 
 def _confirm_license(name: str, yes: bool) -> None:
-    """Goes on only with consent, which nobody can give in a pipe."""
+    """Ask for consent to the license; without a terminal, require ``--yes``."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise DataMissing(
-            f"nothing was fetched: add --yes to agree (ctxlab datasets fetch {name} --yes)"
+            f"nothing was downloaded: add --yes to agree to the license (ctxlab datasets fetch {name} "
+            "--yes)"
         )
-    typer.confirm("Agree and fetch?", abort=True, err=True)
+    typer.confirm("Agree and download?", abort=True, err=True)
 
 
 def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
-    """Where it is on standard output, and what to do with it beside that."""
+    """Print the local path as the result, and how to use the data set as a note."""
     from ctxlab.formats.io.datasets import data_dirs
 
     for file in dataset.files:
         if not (folder / file.name).is_file():
             print_note(
-                f"not fetched: {file.name}, whose sha256 is not known; --sha256 HEX fetches it"
+                f"{file.name} was not downloaded, since its sha256 is unknown; pass it with --sha256 HEX"
             )
     named = f"dataset:{dataset.name}" if folder.parent in data_dirs() else str(folder)
     print_note(
-        f"{dataset.name} is {'here now' if new else 'here already'}: ctxlab describe {named}"
+        f"{dataset.name} {'was downloaded' if new else 'was already downloaded'}; look at it with: "
+        f"ctxlab describe {named}"
     )
     print_result(str(folder))
 
@@ -168,7 +179,7 @@ def _local_path_text(dataset: Dataset, found: Path | None) -> str:
     if found is None:
         return "not downloaded"
     return (
-        f"{found}{'' if dataset.is_complete(found) else ' (other files than the published ones)'}"
+        f"{found}{'' if dataset.is_complete(found) else ' (files differ from the published ones)'}"
     )
 
 

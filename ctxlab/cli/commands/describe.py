@@ -1,4 +1,4 @@
-"""``ctxlab describe`` says what recordings are like before anything is replayed."""
+"""``ctxlab describe``: summarize recordings before replaying them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(
             "--model",
             "-m",
             metavar="MODEL",
-            help="Whose tokenizer counts [that of each recording].",
+            help="Model whose tokenizer counts all recordings [each recording's own].",
         ),
     ] = None,
     where: Where = None,
@@ -35,12 +35,12 @@ def command(
     seed: Seed = None,
     format: FormatName = None,
     all: Annotated[
-        bool, typer.Option("--all", help="A line a recording and a file left out, however many.")
+        bool, typer.Option("--all", help="Show one line per recording and per skipped file.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Say what recordings hold: how long they are, what is in them, what was billed, what will bite.
+    """Summarize recordings: lengths, tool results, bills, and problems that affect an evaluation.
 
     \b
     Examples:
@@ -66,10 +66,10 @@ def command(
 
 
 def _note_skipped_files(skipped: Sequence[tuple[Path | str, str]], show_all: bool) -> None:
-    """A note a reason, with some of its files; ``show_all``: a note a file."""
+    """Note skipped files, one line per reason or, with ``show_all``, one line per file."""
     if show_all:
         for path, reason in skipped:
-            print_note(f"left out: {path}: {reason}")
+            print_note(f"skipped {path}: {reason}")
         return
     files: dict[str, list[str]] = {}
     for path, reason in skipped:
@@ -81,4 +81,4 @@ def _note_skipped_files(skipped: Sequence[tuple[Path | str, str]], show_all: boo
             else ""
         )
         named = ", ".join(names[:_MAX_NAMED_FILES])
-        print_note(f"left out: {pluralize(len(names), 'file')}: {reason}: {named}{more}")
+        print_note(f"skipped {pluralize(len(names), 'file')}: {reason}: {named}{more}")

@@ -1,4 +1,4 @@
-"""``ctxlab eval`` replays recordings through strategies and says which one to take."""
+"""``ctxlab eval``: replay recordings through strategies and recommend one."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="SPEC.toml|RUN|PATH",
-            help="An experiment file or a saved run, or recordings: files, folders, globs, addresses "
-            "(s3://…, zip://*::logs.zip), bundled:NAME, dataset:NAME. Recordings beside an "
-            "experiment take the place of its own. "
-            "Nothing: the bundled experiment.",
+            help="An experiment file or a saved run; or recordings: files, folders, globs, URLs "
+            "(s3://…, zip://*::logs.zip), bundled:NAME, dataset:NAME. Recordings given together with "
+            "an experiment replace its own. Without any argument, the bundled experiment runs.",
             show_default=False,
         ),
     ] = None,
@@ -57,9 +56,9 @@ def command(
             "--strategy",
             "-s",
             metavar="STRATEGY",
-            help="Such as 'tool_stubs(keep=3) | panic'; lineup "
-            "stands for the default ones, baselines for what products do by default. May be repeated, "
-            "as all that follow with one value each. ctxlab strategies lists them.",
+            help="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup means the default "
+            "strategies, baselines the defaults of products. May be repeated. ctxlab strategies lists "
+            "all of them.",
         ),
     ] = None,
     limit: Limits = None,
@@ -68,11 +67,17 @@ def command(
     min_recall: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="Far recall to keep, as a share of full history's [0.95]."
+            metavar="SHARE",
+            help="Far recall that a recommended strategy must keep, as a share of full history's "
+            "[0.95].",
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="What to measure. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Metric to measure, as listed by ctxlab metrics [all]. May be repeated.",
+        ),
     ] = None,
     cache_mode: CacheModeOption = None,
     where: Where = None,
@@ -85,26 +90,26 @@ def command(
         typer.Option(
             metavar="DIR",
             parser=parse_out_folder,
-            help="Save the run: parquet and a manifest. Replaces only a run over the same recordings "
-            "and model.",
+            help="Save the run to this folder as parquet files and a manifest. An existing run is "
+            "replaced only if it has the same recordings and model.",
         ),
     ] = None,
     json: AsJson = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print it as Markdown, a table for each limit.")
+        bool, typer.Option("--markdown", help="Print Markdown, with one table per limit.")
     ] = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Replay recordings through context strategies and measure every request.
+    """Replay recordings through context strategies, measure every request and recommend a strategy.
 
     \b
     Examples:
-      ctxlab eval                                      the bundled experiment
-      ctxlab eval ~/.claude/projects --limit 50%       your own logs, every strategy
+      ctxlab eval                                      run the bundled experiment
+      ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
       ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
-      ctxlab eval runs/a                               a saved run once more
+      ctxlab eval runs/a                               repeat a saved run
 
-    Options take the place of what the experiment says.
+    Options replace the settings of an experiment file or saved run.
     """
     from ctxlab.cli.render.leaderboard import (
         leaderboard_json,
@@ -143,7 +148,7 @@ def command(
     note_unlogged_tokens(results.manifest["recordings"], spec.reserve)
     if saved is not None:
         note_changed_recordings(saved, results.manifest["recordings"])
-    with save_then_print(out, results.save, f"saved to {out}; ctxlab eval {out} repeats it"):
+    with save_then_print(out, results.save, f"saved to {out}; repeat it with: ctxlab eval {out}"):
         if json:
             print_result(leaderboard_json(results))
         else:

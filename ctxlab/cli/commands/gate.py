@@ -1,4 +1,4 @@
-"""``ctxlab gate`` says whether budgets hold, and leaves with 1 where one does not."""
+"""``ctxlab gate``: check strategies against budgets and a baseline, for CI."""
 
 from __future__ import annotations
 
@@ -23,50 +23,55 @@ def command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="The budgets; experiments and baseline are found beside it."
+            metavar="FILE",
+            help="File of budgets. Experiment files and the baseline are in the same folder.",
         ),
     ] = Path("evals/budgets.toml"),
     update: Annotated[
-        bool, typer.Option("--update", help="Write the baseline anew and say what changed.")
+        bool, typer.Option("--update", help="Rewrite the baseline and print what changed.")
     ] = False,
     experiment: Annotated[
         list[str] | None,
         typer.Option(
-            "--experiment", "-e", metavar="NAME", help="Only this experiment. May be repeated."
+            "--experiment",
+            "-e",
+            metavar="NAME",
+            help="Check only this experiment. May be repeated.",
         ),
     ] = None,
     markdown: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the table as Markdown too. Without it, in GitHub Actions, it is added to the "
-            "summary of the step.",
+            help="Also write the table as Markdown. In GitHub Actions, without this option, the table "
+            "is added to the step summary.",
         ),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML too, for CI's reports.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write JUnit XML, for test reports of CI systems."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Check that strategies keep within their budgets and have become no worse.
+    """Check that strategies meet their budgets and are no worse than the baseline.
 
     \b
     Examples:
-      ctxlab gate                          evals/budgets.toml
-      ctxlab gate --update                 what is found becomes the baseline: commit it
+      ctxlab gate                          check evals/budgets.toml
+      ctxlab gate --update                 store the current results as the baseline; commit it
       ctxlab gate budgets.toml -e logs --junit gate.xml
 
     \b
     A file of budgets:
-      [logs]                               # the experiment logs.toml beside it
-      max = { overflow_rate = 0 }          # for each of its budgets
+      [logs]                               # the experiment logs.toml in the same folder
+      max = { overflow_rate = 0 }          # applies to all budgets of the experiment
       [logs.masking]
       strategy = "observation_mask(keep=10) | sliding_window | panic"
       min = { recall_far = 0.6 }
       margin = { tokens_mean = "2 %" }     # how much worse than the baseline it may become
 
-    Exit code: 0 where all hold, 1 where one is broken, 2 where that cannot be said.
+    Exit code: 0 if all bounds hold, 1 if one is broken, 2 if the check could not be made.
     """
     from ctxlab.cli.render.gate import findings_json, findings_text, update_text
     from ctxlab.cli.render.gate import findings_junit_xml as as_junit
@@ -75,7 +80,7 @@ def command(
     from ctxlab.evaluation.gate.config import read_gate_config
 
     if update and (markdown or junit or json):
-        raise SpecError("--update writes the baseline, and no --markdown, --junit or --json")
+        raise SpecError("--update cannot be combined with --markdown, --junit or --json")
     budgets = read_gate_config(file)
     chosen = budgets.select(experiment or ())
     for each in chosen:
@@ -100,7 +105,7 @@ def command(
     elif summary := os.environ.get(_SUMMARY_ENV_VAR):
         with open(summary, "a", encoding="utf-8") as added:
             added.write(as_markdown(gate))
-        print_note("the table is added to the summary of this step")
+        print_note("the table was added to the step summary")
     if junit is not None:
         _write_text(junit, as_junit(gate))
     print_result(findings_json(gate) if json else findings_text(gate))

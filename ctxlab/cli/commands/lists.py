@@ -1,4 +1,4 @@
-"""``ctxlab formats`` and ``ctxlab metrics`` print the name tables with a line on each."""
+"""``ctxlab formats`` and ``ctxlab metrics``: list the formats and the metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["formats", "metrics"]
 
 
 def formats() -> None:
-    """List the formats of recordings that can be read, and which of them can be written."""
+    """List the formats of recordings, and for each if ctxlab reads it, writes it or both."""
     from ctxlab.cli.render.format import make_table, render_to_text
     from ctxlab.formats import FORMATS
 
@@ -24,7 +24,7 @@ def formats() -> None:
 
 
 def metrics() -> None:
-    """List what is measured: each column of a request and each score of the leaderboard."""
+    """List the metrics: the columns that they add to each request and their leaderboard scores."""
     from rich.text import Text
 
     from ctxlab.cli.render.format import make_table, render_to_text
@@ -36,9 +36,9 @@ def metrics() -> None:
         rows += [(["  request", c.name, c.unit, c.meaning], "") for c in metric.columns]
         rows += [(["  score", s.name, s.unit, s.meaning], "") for s in metric.scores]
     legend = Text(
-        "request: a column of requests.parquet, a figure of every request. score: a column of the "
-        "leaderboard, over all requests; recalls have _low and _high beside them, the bounds of "
-        "their 95 % interval."
+        "request: a column of requests.parquet, measured at every request. score: a column of the "
+        "leaderboard, over all requests; recall scores also have columns _low and _high, the bounds "
+        "of their 95 % interval."
     )
     heads = ["metric", "name", "unit", "description"]
     table = make_table(heads, rows, {0, 1, 2, 3}, wrap_column=3)

@@ -1,4 +1,4 @@
-"""``ctxlab next-action`` asks a model for the next tool call and compares it with the recorded one."""
+"""``ctxlab next-action``: ask a model for the next tool call and compare it with the recorded one."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def command(
             "--strategy",
             "-s",
             metavar="STRATEGY",
-            help="Such as 'observation_mask | panic'; may be repeated. Left out: full (the ceiling), "
-            "a mask, a window, nothing (the lower bound).",
+            help="Strategy to evaluate, such as 'observation_mask | panic'. May be repeated. Default: "
+            "full (the upper bound), a mask, a window, nothing (the lower bound).",
         ),
     ] = None,
     limit: Limits = None,
@@ -65,32 +65,34 @@ def command(
     reserve: Reserve = None,
     requests_per_recording: Annotated[
         int,
-        typer.Option(metavar="N", help="Drawn from the whole length of each; 0: all of them."),
+        typer.Option(
+            metavar="N",
+            help="Requests to ask at in each recording, spread over its length; 0 means all.",
+        ),
     ] = 20,
     replicates: Replicates = 1,
     include_text_only: Annotated[
         bool,
         typer.Option(
-            "--include-text-only", help="Also ask at turns where the agent called no tool."
+            "--include-text-only", help="Also ask at requests where the agent called no tool."
         ),
     ] = False,
     only_changed: Annotated[
         bool,
         typer.Option(
             "--only-changed",
-            help="Only draw requests from which some strategy leaves something out.",
+            help="Ask only at requests whose context at least one strategy changes.",
         ),
     ] = False,
     tools: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="JSON list of tool definitions. Left out: the recorded ones, or what the calls show.",
+            help="JSON file with a list of tool definitions [the recorded ones, else derived from the "
+            "recorded calls].",
         ),
     ] = None,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Tokens that a reply may take.")
-    ] = 4096,
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens of a reply.")] = 4096,
     max_cost: MaxCost = None,
     cache_mode: CacheModeOption = None,
     concurrency: Concurrency = None,
@@ -103,21 +105,23 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", parser=parse_out_folder, help="Save the run, and every answer beside it."
+            metavar="DIR",
+            parser=parse_out_folder,
+            help="Save the run and all answers to this folder.",
         ),
     ] = None,
     json: AsJson = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Ask a model for the next tool call under every strategy, and compare it with the recorded one.
+    """Ask a model for the next tool call under each strategy and compare it with the recorded call.
 
     \b
     Examples:
-      ctxlab next-action logs/ -a gpt-5-mini --dry-run           what it would cost
+      ctxlab next-action logs/ -a gpt-5-mini --dry-run           estimate the cost
       ctxlab next-action logs/ -a gpt-5-mini -l 16k --max-cost 5 --out run
       ctxlab next-action logs/ -a gpt-5-mini -s full -s panic --only-changed
 
-    Answers are kept, so that the same command once more asks nothing and says the same.
+    Answers are cached: the same command run again calls no model and prints the same results.
     """
     from ctxlab.cli.render.next_action import next_action_json, next_action_text
     from ctxlab.evaluation.probing.next_action import (
@@ -173,7 +177,7 @@ def command(
     add_spec_to_manifest(found, spec)
     note_strategy_calls(found.manifest)
     note_counting_model(found.manifest["recordings"], spec.model)
-    with save_then_print(out, found.save, f"saved to {out}; answers.parquet has every answer"):
+    with save_then_print(out, found.save, f"saved to {out}; answers.parquet contains all answers"):
         print_result(next_action_json(found) if json else next_action_text(found))
 
 
@@ -186,8 +190,10 @@ def _read_tool_definitions(path: Path) -> list[dict[str, Any]]:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except ValueError:
         raise ReadError(
-            path, None, "tool definitions are a JSON list, and this is no JSON"
+            path, None, "expected a JSON list of tool definitions, but this is not JSON"
         ) from None
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
-        raise SpecError(f"{path}: tool definitions are a JSON list of objects in OpenAI's shape")
+        raise SpecError(
+            f"{path}: expected a JSON list of tool definitions, as objects in OpenAI's format"
+        )
     return found

@@ -1,4 +1,4 @@
-"""``ctxlab probe`` asks a model the questions of recordings, with what every strategy would send."""
+"""``ctxlab probe``: ask a model the questions of recordings, under each strategy."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def command(
             "--judge-model",
             "-j",
             metavar="MODEL",
-            help="Who judges the replies by a written rubric. May be repeated: then it is said how far "
-            "they agree.",
+            help="Model that judges replies with a fixed rubric. May be repeated; the agreement of the "
+            "judges is then reported.",
         ),
     ] = None,
     strategy: Annotated[
@@ -65,8 +65,8 @@ def command(
             "--strategy",
             "-s",
             metavar="STRATEGY",
-            help="Such as 'rolling_summary | panic'; may be repeated. Left out: full (the ceiling), a "
-            "window, nothing (the lower bound).",
+            help="Strategy to evaluate, such as 'rolling_summary | panic'. May be repeated. Default: "
+            "full (the upper bound), a window, nothing (the lower bound).",
         ),
     ] = None,
     limit: Limits = None,
@@ -75,9 +75,7 @@ def command(
     replicates: Replicates = 1,
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Tokens that a reply may take, hidden reasoning included [1024]."
-        ),
+        typer.Option(metavar="N", help="Most tokens of a reply, hidden reasoning included [1024]."),
     ] = None,
     max_cost: MaxCost = None,
     cache_mode: CacheModeOption = None,
@@ -91,23 +89,27 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", parser=parse_out_folder, help="Save the run, and every reply beside it."
+            metavar="DIR",
+            parser=parse_out_folder,
+            help="Save the run and all replies to this folder.",
         ),
     ] = None,
     json: AsJson = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Ask a model the questions of recordings, with what every strategy would send there.
+    """Ask a model the questions of recordings (probes), with the context that each strategy would send.
 
     \b
     Examples:
-      ctxlab probe dataset:locomo -a gpt-5-mini --dry-run        what it would cost
+      ctxlab probe dataset:locomo -a gpt-5-mini --dry-run        estimate the cost
       ctxlab probe dataset:locomo -a gpt-5-mini -l 4k -l 16k --max-cost 5
       ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 -j claude-sonnet-4-5 --out run
 
-    Answers are kept as they come. A run that was stopped goes on where it was, and the same command once
-    more asks nothing and says the same. Another server: OPENAI_BASE_URL, as litellm reads it. Without a
-    model: ctxlab eval --metric probes
+    Answers are cached as they arrive. A run that was stopped continues where it was; the same command
+    run again calls no model and prints the same results.
+
+    To use another server, set OPENAI_BASE_URL, which litellm reads. To measure probes without a model,
+    use ctxlab eval --metric probes.
     """
     from ctxlab.cli.render.probe import qa_json, qa_text
     from ctxlab.evaluation.experiment import ExperimentGrid
@@ -157,5 +159,5 @@ def command(
     add_spec_to_manifest(found, spec)
     note_strategy_calls(found.manifest)
     note_counting_model(found.manifest["recordings"], spec.model)
-    with save_then_print(out, found.save, f"saved to {out}; answers.parquet has every reply"):
+    with save_then_print(out, found.save, f"saved to {out}; answers.parquet contains all replies"):
         print_result(qa_json(found) if json else qa_text(found))

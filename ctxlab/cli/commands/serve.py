@@ -1,4 +1,4 @@
-"""``ctxlab serve`` gives sessions to other programs: over MCP to agents, over HTTP to whatever asks."""
+"""``ctxlab serve``: serve sessions to other programs, by MCP or HTTP."""
 
 from __future__ import annotations
 
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "http", "mcp"]
 
-_Host = Annotated[str | None, typer.Option(metavar="HOST", help="Where to listen [127.0.0.1].")]
+_Host = Annotated[
+    str | None, typer.Option(metavar="HOST", help="Address to listen on [127.0.0.1].")
+]
 _Port = Annotated[
-    int | None, typer.Option(metavar="PORT", min=0, max=65_535, help="0 is any that is free.")
+    int | None,
+    typer.Option(
+        metavar="PORT", min=0, max=65_535, help="Port to listen on; 0 picks one that is free."
+    ),
 ]
 _Token = Annotated[
     str | None,
@@ -43,8 +48,8 @@ _Token = Annotated[
         metavar="TOKEN",
         envvar="CTXLAB_TOKEN",
         show_envvar=False,
-        help="What clients must send [CTXLAB_TOKEN, else a random one, which is printed]. Others on "
-        "this machine can see a command line: use CTXLAB_TOKEN.",
+        help="Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
+        "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
     ),
 ]
 
@@ -57,34 +62,35 @@ def _show_help(context: typer.Context) -> None:
 
     \b
     Examples:
-      ctxlab serve mcp                          this folder's sessions, for an agent that starts it
-      ctxlab serve mcp ~/.claude/projects       recorded logs, read-only
-      ctxlab serve mcp --http                   prints an address and a token
+      ctxlab serve mcp                          sessions of this folder, over standard input/output
+      ctxlab serve mcp ~/.claude/projects       logs of another product, read-only
+      ctxlab serve mcp --http                   over HTTP; prints a URL and a token
       CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
       ctxlab serve http --workspace . --model gpt-5-mini
 
-    By HTTP every request needs the token: "Authorization: Bearer TOKEN", else it is answered with 401.
-    The token is that of --token or CTXLAB_TOKEN, else a random one, which is printed.
+    Over HTTP every request needs the header "Authorization: Bearer TOKEN"; without it the answer is
+    401. The token comes from --token or CTXLAB_TOKEN; otherwise a random one is made and printed.
 
-    Both need: pip install '.[serve]' in a clone of ctxlab.
+    Both commands need an extra; in a clone of ctxlab run: pip install '.[serve]'
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-@app.command("mcp", short_help="Let agents find their way in sessions, by MCP.")
+@app.command("mcp", short_help="Let agents read sessions, by MCP.")
 def mcp(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="PATH…",
-            help="A workspace, a folder of chunks, or logs, of which there may be several "
-            "[the current folder].",
+            help="A workspace, a folder of session files, or one or more paths of logs [the current "
+            "folder].",
             show_default=False,
         ),
     ] = None,
     over_http: Annotated[
-        bool, typer.Option("--http", help="Streamable HTTP instead of standard input and output.")
+        bool,
+        typer.Option("--http", help="Use streamable HTTP instead of standard input and output."),
     ] = False,
     host: _Host = None,
     port: _Port = None,
@@ -92,14 +98,15 @@ def mcp(
     session: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="The current session [what CTXLAB_SESSION says, else newest]."
+            metavar="ID",
+            help="Session that tools use by default [$CTXLAB_SESSION, else the newest].",
         ),
     ] = None,
 ) -> None:
-    """Let agents find their way in sessions: contents, search, turns; all of it read-only.
+    """Let agents list, search and read sessions by MCP. All access is read-only.
 
     \b
-    As an agent's configuration has it:
+    Configuration of an agent:
       {"command": "ctxlab", "args": ["serve", "mcp", "/home/me/project"]}
     """
     from ctxlab.cli.session_lookup import find_session
@@ -108,16 +115,16 @@ def mcp(
     from ctxlab.sessions.open import open_library, open_store
 
     if not over_http and (host is not None or port is not None):
-        raise SpecError("--host and --port say where to listen by HTTP: add --http")
+        raise SpecError("--host and --port have an effect over HTTP only; add --http")
     chosen_token = _take_token(token)
     library: SessionLibrary
-    if not paths:  # also before the first chat
+    if not paths:  # creates the store if there was no chat yet
         library = open_store(".")
     elif len(paths) == 1:
         library = open_library(paths[0], allow_empty=True)
     else:
         library = LogLibrary(paths)
-        library.sessions()  # what cannot be read is said now
+        library.sessions()  # fail now if logs cannot be read
     current = None if session is None else find_session(library, session).id
     if not over_http:
         return server.serve_stdio(library, current_session_id=current)
@@ -127,7 +134,7 @@ def mcp(
         server.DEFAULT_PORT if port is None else port,
         chosen_token,
         current_session_id=current,
-        on_listening=_address_printer("sessions are served by MCP", chosen_token),
+        on_listening=_address_printer("serving sessions by MCP", chosen_token),
     )
 
 
@@ -138,7 +145,7 @@ def http(
         typer.Option(
             "--workspace",
             metavar="DIR",
-            help="A folder to serve, may be repeated [the current one].",
+            help="Folder to serve [the current one]. May be repeated.",
         ),
     ] = None,
     host: _Host = None,
@@ -154,10 +161,12 @@ def http(
     keep_env: KeepEnv = None,
     summary_model: SummaryModel = None,
 ) -> None:
-    """Serve chats and sessions of workspaces by HTTP; /openapi.json describes it.
+    """Serve chats and sessions of workspaces by HTTP. /openapi.json describes the interface.
 
-    Where no model is named, sessions can be read and nobody answers. Whoever has the token may have
-    files written and commands run, as you: --read-only or --no-tools where that is not wanted.
+    Without a model, sessions can be read but not continued.
+
+    Everyone who has the token can let the agent write files and run commands with your permissions.
+    Use --read-only or --no-tools to prevent that.
     """
     from ctxlab.agent.tools.environment import names_to_keep
     from ctxlab.llm import LiteLLMClient
@@ -166,7 +175,7 @@ def http(
     from ctxlab.strategies import parse_strategy
 
     if strategy is not None:
-        parse_strategy(strategy)  # a wrong one is said before anything is served
+        parse_strategy(strategy)  # fail on a wrong strategy before serving
     named, client = model_from_option_or_env(model), LiteLLMClient()
 
     def agent_for(folder: Path) -> Agent:
@@ -188,7 +197,7 @@ def http(
     names_to_keep(keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
     if named is not None:
-        agent_for(folders[0])  # as is a limit
+        agent_for(folders[0])  # fail on a wrong limit before serving
     chosen_token = _take_token(token)
     made = server.make_app(
         folders,
@@ -202,19 +211,19 @@ def http(
         made,
         host or server.DEFAULT_HOST,
         server.DEFAULT_PORT if port is None else port,
-        on_listening=_address_printer(f"{', '.join(map(str, folders))}: served", chosen_token),
+        on_listening=_address_printer(f"serving {', '.join(map(str, folders))}", chosen_token),
     )
 
 
 def _take_token(token: str | None) -> str | None:
-    """The token that the user chose; None where there is none, also where the variable is empty."""
-    # What the server starts must not inherit it.
+    """Return the token that the user chose, or None; removes it from the environment."""
+    # Commands that the server starts must not inherit the token.
     os.environ.pop("CTXLAB_TOKEN", None)
     return token or None
 
 
 def _address_printer(what: str, chosen_token: str | None) -> Callable[[str, str], None]:
-    """Prints the address, and the token where the user does not know it."""
+    """Return a function that prints the address, and the token if the user did not choose it."""
 
     def heard(address: str, token: str) -> None:
         print_note(f"{what} at {address}")

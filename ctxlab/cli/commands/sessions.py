@@ -1,4 +1,4 @@
-"""``ctxlab sessions`` lists, reads, searches, exports and deletes conversations that go on."""
+"""``ctxlab sessions``: list, read, search, export and delete stored chats."""
 
 from __future__ import annotations
 
@@ -31,16 +31,20 @@ _Store = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        help="A workspace, a folder of session-*.jsonl chunks, or logs [the current folder].",
+        help="A workspace, a folder of session-*.jsonl files, or logs [the current folder].",
     ),
 ]
 _Id = Annotated[
     str,
-    typer.Argument(metavar="ID", help="Of a session, or so much of it as no other begins with."),
+    typer.Argument(metavar="ID", help="Id of a session, or a unique beginning of it."),
 ]
-_Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Of sessions, or their beginnings.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-_Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this agent.")]
+_Ids = Annotated[
+    list[str], typer.Argument(metavar="ID…", help="Ids of sessions, or unique beginnings of them.")
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+_Agent = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Select only sessions of this agent.")
+]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -52,14 +56,14 @@ def _show_help(context: typer.Context) -> None:
     \b
     Examples:
       ctxlab sessions list --search delegation --since 7d
-      ctxlab sessions show 3f2a                       what it is and what its turns were about
-      ctxlab sessions show 3f2a --turn 5              a turn in full
-      ctxlab sessions search "retry logic"            in all that was said
+      ctxlab sessions show 3f2a                       properties and table of contents
+      ctxlab sessions show 3f2a --turn 5              one turn in full
+      ctxlab sessions search "retry logic"            search all messages
       ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
       ctxlab sessions list --store ~/.claude/projects
 
-    They are kept in the folder that a chat was about, in .ctxlab/sessions.db. Times are local; --json
-    has them in UTC.
+    Sessions are stored in .ctxlab/sessions.db of the folder that the chat was about. Times are local;
+    with --json they are in UTC.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -69,23 +73,28 @@ def _show_help(context: typer.Context) -> None:
 def list_sessions(
     store: _Store = None,
     search: Annotated[
-        str | None, typer.Option("--search", metavar="WORDS", help="Only those so titled.")
+        str | None,
+        typer.Option(
+            "--search", metavar="WORDS", help="Only sessions with these words in the title."
+        ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="DATE",
-            help="Only those updated from then on: 2026-11-22, '2026-11-22 10:30', yesterday, 7d.",
+            help="Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', "
+            "yesterday, or 7d for seven days ago.",
         ),
     ] = None,
     before: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Only those last updated before then.")
+        str | None,
+        typer.Option(metavar="DATE", help="Only sessions last updated before this date."),
     ] = None,
     agent: _Agent = None,
-    all: Annotated[bool, typer.Option("--all", help="The archived ones too.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Include archived sessions.")] = False,
     json: AsJson = False,
 ) -> None:
-    """List the sessions of a workspace, the one that was updated last first.
+    """List the sessions of a workspace, most recently updated first.
 
     \b
     Examples:
@@ -106,7 +115,7 @@ def list_sessions(
         "agent": agent,
     }
     if store is None and find_store(".") is None:
-        print_note(f"no sessions in {Path().absolute()}; ctxlab chat begins one")
+        print_note(f"no sessions in {Path().absolute()}; start one with ctxlab chat")
         return print_result("[]") if json else None
     with open_session_library(store) as library:
         known = list_all_sessions(library)
@@ -119,29 +128,36 @@ def list_sessions(
     if found:
         print_result(shown.render_to_text(sessions_table(found, short_ids(s.id for s in known))))
     archived = sum(s.status == "archived" for s in known)
-    hidden = f", and {pluralize(archived, 'archived one')} (--all)" if archived and not all else ""
+    hidden = (
+        f"; {pluralize(archived, 'archived session')} hidden (--all)"
+        if archived and not all
+        else ""
+    )
     of = f" of {len(known) - (0 if all else archived):,}" if search or any(limits.values()) else ""
     print_note(f"{pluralize(len(found), 'session')}{of}{hidden}")
     return None
 
 
-@app.command("search", short_help="Search what was said.")
+@app.command("search", short_help="Search the messages of sessions.")
 def search(
     words: Annotated[
-        list[str], typer.Argument(metavar="WORDS", help="Whole words; all must be there.")
+        list[str],
+        typer.Argument(metavar="WORDS", help="Whole words; a message must contain all of them."),
     ],
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="In this session alone, archived or not.")
+        str | None,
+        typer.Option(metavar="ID", help="Search only this session, which may be archived."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Messages at most.")
+        int,
+        typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most this many messages."),
     ] = 20,
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
-    """Search what was said in all sessions, or in one: messages that hold all the words, best first.
+    """Search the messages of all sessions or of one; the best matches come first.
 
-    Words are whole words: hello is found by hello and not by hel.
+    Messages match if they contain all words, as whole words: hello is found by hello, not by hel.
     """
     from ctxlab.cli.render import format as shown
     from ctxlab.cli.render.sessions import hit_to_row, hits_table
@@ -154,7 +170,7 @@ def search(
     from ctxlab.errors import SpecError
 
     if not "".join(words).strip():
-        raise SpecError("there is nothing to search for: the words are empty")
+        raise SpecError("expected words to search for, got an empty text")
     with open_session_library(store) as library:
         id = None if session is None else find_session(library, session).id
         hits = library.search(" ".join(words), id, limit=limit)
@@ -165,22 +181,24 @@ def search(
         print_result(shown.render_to_text(hits_table(hits, ids)))
     more = "; -n shows more" if len(hits) == limit else ""
     if not hits:
-        more = "; only whole words are looked for"
+        more = "; only whole words match"
     print_note(f"{pluralize(len(hits), 'message')} found{more}")
     return None
 
 
-@app.command("show", short_help="Show what a session is, or turns of it in full.")
+@app.command("show", short_help="Show a session, or some of its turns in full.")
 def show(
     id: _Id,
     turn: Annotated[
         str | None,
-        typer.Option(metavar="N", help="A turn in full; 3-5 is several, 3- all from there on."),
+        typer.Option(
+            metavar="N", help="Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."
+        ),
     ] = None,
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
-    """Show what is known of a session, the titles that it had, and its contents; or turns in full."""
+    """Show a session: its properties, earlier titles and table of contents; or some turns in full."""
     from dataclasses import asdict
 
     from ctxlab.cli.render import format as shown
@@ -208,9 +226,9 @@ def show(
     return None
 
 
-@app.command("toc", short_help="Show the contents of a session, a line a turn.")
+@app.command("toc", short_help="Show the table of contents of a session.")
 def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
-    """Show the contents of a session: its turns, numbered from 1, in a line each."""
+    """Show the table of contents of a session: one line per turn, numbered from 1."""
     from dataclasses import asdict
 
     from ctxlab.cli.render import format as shown
@@ -235,18 +253,22 @@ def export(
             "-o",
             "--out",
             metavar="FILE",
-            help="[standard output] A folder, written with / at the end or there already: a file each.",
+            help="A file for all sessions, or a folder (existing, or with / at its end) for one file "
+            "each [standard output].",
         ),
     ] = None,
     to: Annotated[
-        str, typer.Option(metavar="FORMAT", help="native, openai, anthropic or atif.")
+        str,
+        typer.Option(
+            metavar="FORMAT", help="Format to write: native (lossless), openai, anthropic or atif."
+        ),
     ] = "native",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     store: _Store = None,
 ) -> None:
-    """Write whole sessions as recordings, which ctxlab eval and others read.
+    """Write whole sessions as recordings, for ctxlab eval and other commands.
 
-    Native, the default, loses nothing; of another format it is said what it has no place for.
+    The native format loses nothing. For other formats, a note lists what they cannot represent.
     """
     from ctxlab.cli.session_lookup import find_sessions, open_session_library
     from ctxlab.formats import write
@@ -266,13 +288,13 @@ def export(
         print_note(f"{done}; lost: {losses}" if losses else done)
 
 
-@app.command("archive", short_help="Put sessions out of sight.")
+@app.command("archive", short_help="Hide sessions.")
 def archive(
     ids: _Ids,
-    undo: Annotated[bool, typer.Option("--undo", help="Bring them back.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Show archived sessions again.")] = False,
     store: _Store = None,
 ) -> None:
-    """Put sessions out of sight: they are neither listed nor searched, and can be resumed."""
+    """Hide sessions from lists and searches. Archived sessions can still be shown and resumed."""
     from ctxlab.cli.session_lookup import find_sessions, open_writable_store
 
     with open_writable_store(store) as library:
@@ -282,14 +304,14 @@ def archive(
         for session in moved:
             library.set_status(session.id, "closed" if undo else "archived")
     if moved:
-        print_note(f"{'back' if undo else 'archived'}: {_list_titles(moved)}")
+        print_note(f"{'restored' if undo else 'archived'}: {_list_titles(moved)}")
     if there:
-        print_note(f"not archived, and left as it was: {_list_titles(there)}")
+        print_note(f"not archived, so unchanged: {_list_titles(there)}")
 
 
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: _Ids, store: _Store = None) -> None:
-    """Delete the sessions that are named, for good; none where one of them is not there."""
+    """Delete sessions permanently. If one of them does not exist, none is deleted."""
     from ctxlab.cli.session_lookup import find_sessions, open_writable_store
 
     with open_writable_store(store) as library:
@@ -301,9 +323,9 @@ def delete(ids: _Ids, store: _Store = None) -> None:
 
 @app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
 def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) -> None:
-    """Delete all sessions for good, the archived ones too, or all of an agent.
+    """Delete all sessions permanently, archived ones included, or all sessions of one agent.
 
-    It asks first; where nobody can be asked, it takes --yes.
+    You are asked for confirmation first. Without a terminal, --yes is required.
     """
     from ctxlab.cli.session_lookup import list_all_sessions, open_writable_store
     from ctxlab.errors import SessionError, UnknownSession
@@ -315,27 +337,30 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
             if not sys.stdin.isatty():
                 what = pluralize(len(found), "session")
                 raise SessionError(f"nothing was deleted: {what}{whose}; add --yes to delete them")
-            question = f"Delete {pluralize(len(found), 'session')}{whose} for good?"
+            question = f"Delete {pluralize(len(found), 'session')}{whose} permanently?"
             typer.confirm(question, abort=True, err=True)
         count = 0
         for session in found:
             try:
                 library.delete(session.id)
             except UnknownSession:
-                continue  # another process was quicker
+                continue  # deleted by another process meanwhile
             count += 1
     print_result(f"{pluralize(count, 'session')}{whose} deleted")
 
 
-@app.command("migrate", short_help="Bring a folder of older session files up to date.")
+@app.command("migrate", short_help="Convert a folder of older session files.")
 def migrate(
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="Of session-ID.jsonl files without a number.")
+        str,
+        typer.Argument(
+            metavar="FOLDER", help="Folder of session-ID.jsonl files, without a number at the end."
+        ),
     ],
 ) -> None:
-    """Bring a folder of older session files up to date, after which --store FOLDER reads it.
+    """Convert a folder of older session files to the current format, so that --store FOLDER reads it.
 
-    What is a recording already is left alone; nothing is lost where it is interrupted.
+    Files that are recordings already are not changed. The conversion can be interrupted without loss.
     """
     from pathlib import Path
 
@@ -346,7 +371,7 @@ def migrate(
 
 
 def _list_titles(sessions: list[Session]) -> str:
-    """The titles of a few sessions, and how many there are."""
+    """Return the titles of up to three sessions and the number of the others."""
     titles = [one_line(session.title) or session.id for session in sessions[:3]]
     more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""
     return f"{', '.join(titles)}{more}"

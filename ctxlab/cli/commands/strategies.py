@@ -1,4 +1,4 @@
-"""``ctxlab strategies`` is the manual: what there is, how it is written, and whence it comes."""
+"""``ctxlab strategies``: list the strategies, or describe one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 _KIND_HEADINGS = {
     "strategy": "Strategies",
-    "control": "Controls, which bound a comparison and are never recommended",
+    "control": "Controls: upper and lower bounds of a comparison, never recommended",
     "baseline": "Baselines: what products and libraries do by default",
 }
 
@@ -23,17 +23,17 @@ _KIND_HEADINGS = {
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="One of them, with all that is known of it."),
+        typer.Argument(metavar="NAME", help="Describe only this strategy, in full."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the strategies as JSON.")] = False,
 ) -> None:
-    """List the strategies: how each is written, with its defaults, what it does, and its source.
+    """List the strategies: how to write each one, its defaults, what it does and its source.
 
     \b
     Examples:
-      ctxlab strategies                      all of them
-      ctxlab strategies rolling_summary      one, with its parameters and an example
-      ctxlab strategies openhands.default    a product's default, with version and link
+      ctxlab strategies                      list all strategies
+      ctxlab strategies rolling_summary      describe one, with parameters and an example
+      ctxlab strategies openhands.default    describe a product's default, with version and link
     """
     from ctxlab.cli.render.format import render_to_text, to_json_array
     from ctxlab.strategies.introspection import list_strategies, strategy_info
@@ -57,17 +57,17 @@ def _render_list(known: list[StrategyInfo]) -> list[Any]:
         parts += [Text(), Text(head, "underline")] if parts else [Text(head, "underline")]
         for each in known:
             if each.kind == kind:
-                asks = "  (can ask a model)" if each.model_use == "optional" else ""
+                asks = "  (can call a model)" if each.model_use == "optional" else ""
                 parts.append(Text.assemble((each.signature, "bold"), (asks, "dim")))
                 parts.append(_indent(each.summary))
                 parts.append(_indent(f"Source: {each.source}", "dim"))
     return [
         *parts,
         Text(),
-        Text("Join them with |, as in 'observation_mask(keep=3) | panic'. Those that can ask a model do "
-             "so only where model='…' names one. A dotted path, such as mine.last_ten, is a strategy or "
-             "a function of your own; peer:NAME runs the code of the package itself, where a baseline "
-             "has one. ctxlab strategies NAME says more."),
+        Text("Join strategies with |, as in 'observation_mask(keep=3) | panic'. A strategy calls a "
+             "model only if model='…' names one. Name a strategy or function of your own by its dotted "
+             "path, such as mine.last_ten. peer:NAME runs the original code of a package, for baselines "
+             "that have one. ctxlab strategies NAME describes a strategy in full."),
         Text(f"The default lineup: {', '.join(DEFAULT_LINEUP)}."),
     ]  # fmt: skip
 
@@ -82,7 +82,7 @@ def _render_strategy(known: StrategyInfo) -> list[Any]:
     if known.kind == "baseline":
         parts += [
             Text(known.summary), Text(), Text(f"Source: {known.source}"),
-            Text(known.url, no_wrap=True, overflow="ignore"),  # whole, so that it can be followed
+            Text(known.url, no_wrap=True, overflow="ignore"),  # a wrapped link cannot be clicked
             Text(f"Written as: {known.equivalent}"),
         ]  # fmt: skip
     else:

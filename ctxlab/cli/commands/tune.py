@@ -1,4 +1,4 @@
-"""``ctxlab tune`` searches the parameters of strategies and reports on recordings it has not seen."""
+"""``ctxlab tune``: search the parameters of strategies and report on held-out recordings."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def command(
             "--strategy",
             "-s",
             metavar="SPACE",
-            help="A strategy in which [..] holds alternatives: "
-            "'observation_mask(keep=[1, 3, 10]) | panic', keep=range(1, 40, 4); or a name of the spaces "
-            "that are searched when nothing is said, such as rolling_summary. May be repeated.",
+            help="Search space: a strategy with alternatives in brackets, such as "
+            "'observation_mask(keep=[1, 3, 10]) | panic', or as a range, keep=range(1, 40, 4); or the "
+            "name of a default space, such as rolling_summary. May be repeated.",
         ),
     ] = None,
     limit: Limits = None,
@@ -54,31 +54,33 @@ def command(
         float,
         typer.Option(
             metavar="SHARE",
-            help="Share of the clusters that the frontier is reported on and not found on; 0: none.",
+            help="Share of the clusters to hold out of the search and report on; 0 holds out none.",
         ),
     ] = 0.5,
     trials: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Draw N of the configurations at random [all]."),
+        typer.Option(metavar="N", help="Try N configurations, drawn at random [all]."),
     ] = None,
     objective: Annotated[
         str,
         typer.Option(
             metavar="COST,GAIN",
-            help="What is weighed: a figure of which lower is better, and one of which higher is, such "
-            "as tokens_mean,recall.",
+            help="Two scores to trade off: one to minimize and one to maximize, such as "
+            "tokens_mean,recall.",
         ),
     ] = "cost_usd,recall_far",
     min_recall: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="Far recall to keep, as a share of full history's [0.95]."
+            metavar="SHARE",
+            help="Far recall that a recommended strategy must keep, as a share of full history's "
+            "[0.95].",
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Of what is held out, and of the trials that are drawn [0]."
+            metavar="N", help="Random seed of the held-out part and of the drawn trials [0]."
         ),
     ] = None,
     where: Where = None,
@@ -90,14 +92,14 @@ def command(
         typer.Option(
             metavar="DIR",
             parser=parse_out_folder,
-            help="Save what was held out as a run, and the frontier and all trials beside it; ctxlab "
-            "eval DIR replays the frontier over all of the data, what it was tuned on too.",
+            help="Save the run on the held-out part, the frontier and all trials to this folder. ctxlab "
+            "eval DIR replays the frontier over all of the data, tuning part included.",
         ),
     ] = None,
     json: AsJson = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Search parameters of strategies for what costs least and keeps most.
+    """Search the parameters of strategies for low cost and high recall.
 
     \b
     Examples:
@@ -105,13 +107,14 @@ def command(
       ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | sliding_window | panic'
       ctxlab tune logs/ -s rolling_summary -s hysteresis --trials 30 --out runs/tuned
 
-    Spaces by name, which are all searched where none is given: sliding_window, hysteresis,
-    chunked_window, tool_stubs, observation_mask, when_it_pays, tool_result_cap, rolling_summary,
-    contents. None of them asks a model.
+    The default spaces, all searched unless -s names some: sliding_window, hysteresis, chunked_window,
+    tool_stubs, observation_mask, when_it_pays, tool_result_cap, rolling_summary, contents. None of
+    them calls a model.
 
-    The frontier is found on one half of the recordings and reported on the other, so that what was best
-    of many by luck does not look better than it is. Whole clusters are held out: recordings that repeat
-    one task never stand in both halves.
+    The result is a frontier: the configurations that no other one beats in both cost and recall. It is
+    found on one half of the recordings and reported on the other half, since the best of many
+    configurations looks better than it is on the data that chose it. Whole clusters are held out, so
+    repeated trials of one task are never in both halves.
     """
     from ctxlab.cli.render.frontier import frontier_json, frontier_text
     from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
@@ -132,7 +135,7 @@ def command(
     weighed = objective.split(",")
     if len(weighed) != 2:
         raise SpecError(
-            f"--objective is two figures, such as cost_usd,recall_far, not {objective!r}"
+            f"--objective: expected two scores, such as cost_usd,recall_far, got {objective!r}"
         )
     with suggest_on_error_skip(spec.on_error), report_skipped() as (on_skip, rows):
         recordings = list(spec.recordings(on_skip))
@@ -165,39 +168,43 @@ def command(
 
 _ERROR_REPLACEMENTS = (
     ("a holdout of ", "--holdout "),
-    ("holdout is a share", "--holdout: a share"),
-    ("take a smaller holdout", "take a smaller --holdout"),
-    ("say how many trials to draw of them", "--trials N draws N of them"),
+    ("holdout must be", "--holdout must be"),
+    ("use a smaller holdout", "use a smaller --holdout"),
+    ("set trials to draw some of them", "--trials N draws N of them"),
+    ("trials must be", "--trials must be"),
     ("no cost is called", "--objective: no cost is called"),
     ("no gain is called", "--objective: no gain is called"),
     (
-        "another objective may be, such as tokens_mean against recall",
-        "--objective tokens_mean,recall may be known",
+        "choose another objective, such as tokens_mean against recall",
+        "choose another one, such as --objective tokens_mean,recall",
     ),
-    ("tune needs a client for that", "ctxlab tune asks none; in Python tune(…, client=…) does"),
+    (
+        "pass a client to allow that",
+        "ctxlab tune does not allow that, but tune(…, client=…) in Python does",
+    ),
 )
-"what Python says of its arguments, and what that is here"
+"phrases of errors about Python arguments, and their replacements that name options"
 
 
 def _use_option_names(message: str) -> str:
-    """An error in the words of the command line."""
+    """Return an error message with option names in place of Python arguments."""
     for there, here in _ERROR_REPLACEMENTS:
         message = message.replace(there, here)
     return message
 
 
 def _saved_message(found: TuningResults, out: Path | None) -> str:
-    """Say what was saved, and what to do with it."""
-    held = "what was held out" if found.heldout_clusters else "what it was tuned on"
-    more = ", what it was tuned on too" if found.heldout_clusters else ""
+    """Say what was saved and how to use it."""
+    held = "the held-out part" if found.heldout_clusters else "the tuning part"
+    more = ", tuning part included" if found.heldout_clusters else ""
     return (
         f"saved to {out}: the run on {held}, frontier.parquet and trials.parquet; ctxlab eval {out} "
-        f"replays all of the data{more}"
+        f"replays the frontier over all of the data{more}"
     )
 
 
 def _note_run(found: TuningResults, spec: Spec) -> None:
-    """Note how the run was counted, what is not in its figures, and how to go on."""
+    """Note how tokens were counted, what the figures do not include, and what to run next."""
     from ctxlab.cli.notices import note_counting_model, note_unlogged_tokens
     from ctxlab.cli.render.leaderboard import short_strategy
 
@@ -206,7 +213,8 @@ def _note_run(found: TuningResults, spec: Spec) -> None:
     note_unlogged_tokens(recordings, spec.reserve)
     if not found.heldout_clusters:
         print_note(
-            "warning: nothing is held out, so the figures are those of what was chosen for them"
+            "warning: nothing was held out, so the figures are optimistic: they are from the same "
+            "recordings that chose the configurations"
         )
     if (winner := found.winner(spec.min_recall)) is not None:
         strategy, limit = winner
@@ -214,12 +222,12 @@ def _note_run(found: TuningResults, spec: Spec) -> None:
         size = f"{limit:.0f}" if limit > 1 else f"{limit:g}"
         model = f" -m {spec.model}" if spec.model else ""
         print_note(
-            f"go on with: ctxlab eval {data}{model} -l {size} -s full -s '{short_strategy(strategy)}'"
+            f"next: ctxlab eval {data}{model} -l {size} -s full -s '{short_strategy(strategy)}'"
         )
 
 
 def _repeatable_spec(found: TuningResults, spec: Spec) -> dict[str, object]:
-    """The experiment whose results are saved, with a folder from which its data is found anywhere."""
+    """Return the experiment to store, with an absolute folder so that its data is found again."""
     from msgspec import to_builtins
     from msgspec.structs import replace
 

@@ -1,1 +1,1 @@
-"""Tables and texts that commands print."""
+"""Render the tables and texts that commands print."""

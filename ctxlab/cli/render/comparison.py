@@ -1,7 +1,8 @@
-"""The table of ``ctxlab compare``: names stand on lines of their own, so that every figure has room.
+"""Render the table of ``ctxlab compare``.
 
-Where a terminal is narrow whole columns are left out, what is missed least first, and it is said which;
-where that is too little intervals take two lines. A figure is never cut.
+Strategy names have lines of their own, so that every figure has room. On a narrow terminal whole
+columns are left out, least important first, and a note names them. If that is not enough, intervals
+take two lines. Figures are never cut.
 """
 
 from __future__ import annotations
@@ -21,15 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["comparison_text"]
 
 _DROP_ORDER = ("effect", "clusters", "w/t/l", "p (Holm)")
-"columns that a narrow terminal does without, what is missed least first"
+"columns that a narrow terminal leaves out, least important first"
 _MIN_FINDING_WIDTH = 15
-"columns of a finding before any other is left out for it; it wraps between words"
+"width to which findings are wrapped before any column is left out"
 
 
 def comparison_text(comparison: Comparison, counting_note: str) -> str:
-    """A table of all pairs, what its columns mean, and the sentences on far recall last.
+    """Return the table of all pairs, a legend, and the findings about far recall.
 
-    ``counting_note``: what the figures rest on, such as how tokens were counted.
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison.
+    counting_note : str
+        Sentences about how tokens were counted.
+
+    Returns
+    -------
+    str
+        The text.
     """
     rows, first = comparison.rows(), comparison.headings.index("score")
     heads = comparison.headings[first:]
@@ -39,7 +50,7 @@ def comparison_text(comparison: Comparison, counting_note: str) -> str:
     notes = [_drop_hidden_legend(note, hidden) for note in comparison.notes]
     if hidden:
         notes.append(
-            f"Too narrow here for {', '.join(map(_strip_correction, hidden))}; --json holds them."
+            f"Hidden at this width: {', '.join(map(_strip_correction, hidden))}; --json shows them."
         )
     text = "\n".join(_table_lines(shown, [row[:first] for row in rows]))
     said = show.render_to_text(
@@ -47,20 +58,20 @@ def comparison_text(comparison: Comparison, counting_note: str) -> str:
     )
     scores = ["recall_far"] if "recall_far" in set(comparison.table["score"]) else []
     findings = "\n".join(comparison.sentences(scores))
-    # In a pipe each finding stays on one line.
+    # In a pipe each finding stays on one line, for line-based tools.
     last = show.render_to_text(Text(findings, style="bold")) if sys.stdout.isatty() else findings
     return f"{text}\n{said}\n\n{last}"
 
 
 def _fit_columns(columns: Mapping[str, Sequence[str]], room: int) -> dict[str, list[str]]:
-    """The columns that fit beside each other, their cells on as many lines as they need.
+    r"""Return the columns that fit next to each other, with wrapped cells.
 
     >>> columns = {"score": ["recall_far"], "95% interval": ["−0.191 to −0.131"], "clusters": ["10"],
     ...            "finding": ["worse; not shown to be no worse by 0.020"]}
     >>> list(_fit_columns(columns, 52)), list(_fit_columns(columns, 43))
     (['score', '95% interval', 'clusters', 'finding'], ['score', '95% interval', 'finding'])
     >>> _fit_columns(columns, 28)["95% interval"]
-    ['−0.191 to\\n−0.131']
+    ['−0.191 to\n−0.131']
     """
     found = {head: list(cells) for head, cells in columns.items()}
     score, finding = next(iter(found)), list(found)[-1]
@@ -83,7 +94,7 @@ def _fit_columns(columns: Mapping[str, Sequence[str]], room: int) -> dict[str, l
 def _table_lines(
     shown: Mapping[str, Sequence[str]], names: Sequence[Sequence[str]]
 ) -> Iterator[str]:
-    """The lines of the table; where the pair changes its names stand above."""
+    """Yield the lines of the table, with the names of each pair above its rows."""
     heads = [_two_line_head(head) for head in shown]
     rows = [(list(cells), "") for cells in zip(*shown.values(), strict=True)]
     drawn = iter(show.render_to_text(show.make_table(heads, rows, {0, len(heads) - 1})).split("\n"))
@@ -102,7 +113,7 @@ def _table_lines(
 
 
 def _label_name(mark: str, name: str) -> str:
-    """A name behind its mark, folded before its bars, and wherever it must be."""
+    """Return a name after its mark, wrapped before its bars or, if needed, anywhere."""
     room = show.output_width() - len(mark)
     lines = [
         part
@@ -113,15 +124,15 @@ def _label_name(mark: str, name: str) -> str:
 
 
 def _wrap_cells(cells: Iterable[str], columns: int) -> list[str]:
-    """Texts on lines of so many columns; a word is never broken."""
+    """Wrap texts to a width without breaking words."""
     return [textwrap.fill(cell, columns, break_long_words=False) for cell in cells]
 
 
 def _split_in_two(text: str, mark: str = " ") -> str:
-    """A text on two lines, broken behind the last mark.
+    r"""Break a text into two lines after the last mark.
 
     >>> _split_in_two("−0.191 to −0.131"), _split_in_two("answer_containment", "_")
-    ('−0.191 to\\n−0.131', 'answer_\\ncontainment')
+    ('−0.191 to\n−0.131', 'answer_\ncontainment')
     """
     before, found, after = text.rpartition(mark)
     return f"{before}{found.strip()}\n{after}" if found else text
@@ -132,7 +143,7 @@ def _max_line_width(cells: Iterable[str]) -> int:
 
 
 def _table_width(columns: Mapping[str, Sequence[str]]) -> int:
-    """Columns that a table takes."""
+    """Return the width of a table in terminal columns."""
     return sum(
         1 + _max_line_width([_two_line_head(head), *cells]) for head, cells in columns.items()
     )
@@ -143,10 +154,10 @@ def _row_height(cells: Iterable[str]) -> int:
 
 
 def _two_line_head(head: str) -> str:
-    """A head on two lines.
+    r"""Return a column heading on two lines.
 
     >>> _two_line_head("95% interval"), _two_line_head("score")
-    ('95%\\ninterval', '\\nscore')
+    ('95%\ninterval', '\nscore')
     """
     return head.replace(" ", "\n") if head.endswith((")", "interval")) else f"\n{head}"
 
@@ -156,7 +167,7 @@ def _strip_correction(head: str) -> str:
 
 
 def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:
-    """A note without what it says of columns that are not shown.
+    """Return a note without the legend of hidden columns.
 
     >>> _drop_hidden_legend("By recording; n: clusters. Intervals are good; p: a test; w: won.", "pw")
     'By recording; n: clusters. Intervals are good.'

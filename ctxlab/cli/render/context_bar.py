@@ -1,7 +1,4 @@
-"""What fills a context window is shown as a bar, with a line of figures for each of its parts.
-
-Source: seed design "Robustness", 10.5: ``/context`` shows the tokens of the tool definitions too.
-"""
+"""Render the parts of a context window as a bar, with a line of figures for each part."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _STYLES = {
     "reserve": "cyan",
     "free": "dim",
 }
-# A part is told from its neighbours by its sign, where there are no colours or nobody sees them.
+# Each part has a sign of its own, so that the bar is readable without colours.
 _SIGNS = dict(zip(CONTEXT_PARTS, "█▓▒■░·", strict=True))
 _LETTERS = dict(zip(CONTEXT_PARTS, "STUMR.", strict=True))
 _PART_NOTES = {"reserve": "kept for the reply"}
@@ -31,8 +28,22 @@ _MAX_BAR_WIDTH, _MIN_WIDTH_FOR_NOTES, _MIN_WIDTH_FOR_SHARES = 80, 52, 36
 
 
 def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
-    """So many cells shared out by size; what is not nothing has one, as far as they go.
+    """Distribute cells over parts by size; each part above zero gets at least one if possible.
 
+    Parameters
+    ----------
+    sizes : sequence of int
+        The sizes of the parts.
+    count : int
+        The number of cells.
+
+    Returns
+    -------
+    list of int
+        The cells of each part.
+
+    Examples
+    --------
     >>> allocate_cells([120, 900, 1, 0, 8979], 20)
     [1, 1, 1, 0, 17]
     """
@@ -44,18 +55,30 @@ def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
     while sum(shared) < count:
         place = max(range(len(sizes)), key=lambda n: ideal[n] - shared[n])
         shared[place] += 1
-    while sum(shared) > count:  # from whoever has most too many, the last of them first
+    while sum(shared) > count:  # from the part that is furthest above its share, the last one first
         place = max(range(len(sizes)), key=lambda n: (shared[n] > 1, shared[n] - ideal[n], n))
         shared[place] -= 1
     return shared
 
 
 def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") -> Text:
-    """A bar of the window and the tokens of each of its parts, with their share of it.
+    """Render a context window as a bar, and the tokens and share of each of its parts.
 
-    ``parts`` is what ``Agent.context_breakdown`` gives, with the ``limit``. What does not fit is said,
-    and the bar is then of the request. ``width`` is the width to keep to: below 36 the shares are left
-    out.
+    If the request exceeds the window, a last line says by how much and the bar shows the request.
+
+    Parameters
+    ----------
+    parts : mapping of str to int
+        Tokens by part and the ``limit``, as ``Agent.context_breakdown`` returns them.
+    width : int
+        Columns to fill; below 36 shares are left out.
+    title : str
+        A title above the bar.
+
+    Returns
+    -------
+    Text
+        The bar and its lines.
     """
     signs = _SIGNS if _can_encode("".join(_SIGNS.values())) else _LETTERS
     limit = parts["limit"]
@@ -80,13 +103,13 @@ def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") ->
                 text.append(f"  {meaning}", "dim")
         text.append("\n")
     if (over := used + sizes[-2] - limit) > 0:
-        text.append(f"{over:,} tokens more than the window and its reserve have room for\n", "red")
+        text.append(f"{over:,} tokens over the limit, with the reserve included\n", "red")
     text.rstrip()
     return text
 
 
 def _can_encode(signs: str) -> bool:
-    """Whether the encoding of standard output has these signs."""
+    """Test if the encoding of standard output has these signs."""
     try:
         signs.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -1,4 +1,4 @@
-"""What was found in recordings is a table and, below it, what a reader should take from it."""
+"""Render the table of ``ctxlab describe`` and the sentences below it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["description_text"]
 
 _MAX_ROWS = 30
 _HIDE_WHEN_EMPTY = ("reasoning", "compactions", "billed\n(counted)", "count\nerror %", "invalid")
-"columns that are shown where they say something"
+"columns that are shown only if some cell is not empty"
 _DROP_ORDER = (
     *(
         "format",
@@ -39,25 +39,38 @@ _DROP_ORDER = (
     ),
     *("needs\n(far)", "reqs"),
 )
-"columns that a narrow terminal does without, what is missed least first"
+"columns that a narrow terminal leaves out, least important first"
 
 _LEGEND = {
     "reqs": "reqs: model calls",
     "tool\n%": "tool %: share of tokens in tool results",
-    "max\nresult": "max result: tokens of the largest",
-    "reasoning": "reasoning: tokens of hidden reasoning, in no other figure",
-    "needs\n(far)": "needs: uses of what was said before, far if over 4,000 tokens before",
-    "compactions": "compactions: by the product itself",
-    "billed\n(counted)": "billed (counted): tokens of the largest request by the provider's own count, "
-    "and as they are counted here",
-    "count\nerror %": "count error: median difference of a request's count from its bill",
-    "invalid": "invalid: a provider would refuse it as it stands",
+    "max\nresult": "max result: tokens of the largest tool result",
+    "reasoning": "reasoning: tokens of hidden reasoning, not included in other columns",
+    "needs\n(far)": "needs: uses of something said earlier (far: over 4,000 tokens earlier)",
+    "compactions": "compactions: made by the product that was recorded",
+    "billed\n(counted)": "billed (counted): tokens of the largest request as the provider billed it, "
+    "and as ctxlab counts it",
+    "count\nerror %": "count error: median difference between the count and the bill of a request",
+    "invalid": "invalid: a provider would reject the recording as it is",
 }
 _COMMON_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
 def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) -> str:
-    """The table of ``ctxlab describe`` with its legend and hints; ``show_all``: a line a recording."""
+    """Return the table of ``ctxlab describe`` with its legend and hints.
+
+    Parameters
+    ----------
+    all_facts : sequence of RecordingDescription
+        A description of each recording.
+    show_all : bool
+        Show one line per recording, however many there are.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     from rich.text import Text
 
     if not all_facts:
@@ -67,7 +80,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
     lines = [_row_cells(name, some) for name, some in shown]
     if len(groups) > 1:
         lines.append(_row_cells(f"all {len(all_facts):,}", all_facts))
-    # A column that says the same of all is left out, and what it says stands below.
+    # Columns without content are left out. If all formats are the same, a sentence below names it.
     kept = [
         h
         for h in lines[-1]
@@ -85,7 +98,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
         rows.insert(-1, ([f"… {len(groups) - len(shown):,} more (--all)"], "dim"))
     left = {n for n, head in enumerate(kept) if head in ("recording", "format")}
     said = [f"{'; '.join(_LEGEND[head] for head in kept if head in _LEGEND)}.".capitalize()]
-    said += [f"Too narrow here for {narrow}; --json holds them."] if narrow else []
+    said += [f"Hidden at this width: {narrow}; --json shows them."] if narrow else []
     said += [] if "format" in kept else [f"Format: {', '.join(sorted(formats))}."]
     for part in (
         _model_sentences,
@@ -106,7 +119,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
 def _group_facts(
     all_facts: Sequence[RecordingDescription], show_all: bool
 ) -> dict[str, list[RecordingDescription]]:
-    """A line each; where that is too many, one a cluster, else a folder, else a file."""
+    """Group descriptions into lines: by recording or, if too many, by cluster, folder or file."""
     if show_all or len(all_facts) <= _MAX_ROWS:
         return {facts["recording"]: [facts] for facts in all_facts}
     folders = [os.path.dirname(os.path.abspath(facts["source"])) for facts in all_facts]
@@ -164,28 +177,31 @@ def _model_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
 
 
 def _length_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Which limits would bite."""
+    """Yield the lengths of recordings and how many of them exceed common limits."""
     import numpy as np
 
     lengths = np.array([facts["longest_request"] for facts in all_facts if facts["requests"]])
     if not len(lengths):
-        yield "No recording holds a model call, so there is nothing to replay."
+        yield "No recording contains a model call, so there is nothing to replay."
         return
     low, middle, high, top = np.percentile(lengths, [25, 50, 75, 100])
     yield (
-        f"The longest request of a recording: median {middle:,.0f} tokens, half of them between "
-        f"{low:,.0f} and {high:,.0f}, at most {top:,.0f}."
+        f"Longest request of each recording: median {middle:,.0f} tokens, quartiles {low:,.0f} and "
+        f"{high:,.0f}, maximum {top:,.0f}."
     )
     bites = [(limit, int((lengths > limit).sum())) for limit in _COMMON_LIMITS]
     listed = [f"{limit:,} in {count:,}" for limit, count in bites if count]
     if listed:
-        yield f"A limit bites, of {len(lengths):,} recordings: {', '.join(listed)}."
+        yield f"Of {len(lengths):,} recordings, these exceed a limit: {', '.join(listed)}."
     else:
-        yield f"No limit of {_COMMON_LIMITS[0]:,} tokens or more bites: try --limit 0.25, 0.5."
+        yield (
+            f"No recording exceeds {_COMMON_LIMITS[0]:,} tokens; try limits relative to their length: "
+            "--limit 0.25 --limit 0.5."
+        )
 
 
 def _largest_result_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """The tool results that fill a window first, and the tools that they come from."""
+    """Yield the largest tool results and the tools that returned them."""
     results = [(result, facts) for facts in all_facts for result in facts["largest"]]
     results.sort(key=lambda pair: pair[0]["tokens"], reverse=True)
     listed = [
@@ -202,11 +218,11 @@ def _need_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     if not any(facts["requests"] for facts in all_facts):
         return
     if not far:
-        yield "Nothing that is used was last said far before: far recall will say nothing here."
+        yield "There are no far needs, so far recall cannot be measured here."
     elif far < 100:
-        yield f"Only {far} far needs: intervals of far recall will be wide."
+        yield f"There are only {far} far needs, so the intervals of far recall will be wide."
     if probes := sum(facts["probes"] for facts in all_facts):
-        yield f"{probes:,} questions with their evidence are recorded as probes."
+        yield f"The recordings contain {probes:,} probes (questions with their evidence)."
 
 
 def _compaction_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -218,7 +234,7 @@ def _compaction_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator
     sizes = [c["tokens"] for c in every if c["tokens"]]
     ends = dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes))) if sizes else ()
     at = f", at {'–'.join(ends)} tokens" if ends else ""
-    yield f"The product itself {said}{at}: compare what it did with -s recorded."
+    yield f"The recorded product {said}{at}; evaluate what it did with -s recorded."
 
 
 def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -231,39 +247,39 @@ def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
             f"{_rule_label(rule)} ({count:,})" for rule, count in rules.most_common()
         )
         yield (
-            f"{pluralize(len(broken), 'recording')} as recorded would be refused, for breaking the "
-            f"rule: {listed}."
+            f"A provider would reject {pluralize(len(broken), 'recording')} as recorded; broken rules: "
+            f"{listed}."
         )
 
 
 def _rule_label(name: str) -> str:
-    """A rule of ``validity``, and who insists on it where not all do."""
+    """Return the name of a rule, with its provider if only one enforces it."""
     providers = RULES[name].providers
-    return name if len(providers) > 1 else f"{name}, {next(iter(providers)).title()}'s alone"
+    return name if len(providers) > 1 else f"{name}, {next(iter(providers)).title()} only"
 
 
 def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """How far counts and bills are apart, and what that says of the log."""
+    """Yield how far counts differ from bills, and what the log is probably missing."""
     billed = [(facts, facts["billed"]) for facts in all_facts if facts["billed"]]
     bills = [(facts, bill) for facts, bill in billed if not facts["strategy"]]
     if managed := len(billed) - len(bills):
         yield (
-            f"{pluralize(managed, 'recording')} had a context strategy in force: the bills are of what "
-            "it sent, the counts of everything."
+            f"{pluralize(managed, 'recording')} ran with a context strategy: bills are for the tokens "
+            "that it sent, counts for the whole conversation."
         )
     if not bills:
         return
     error = median(bill["error"] for _, bill in bills)
     yield (
-        f"{pluralize(len(bills), 'recording')} with the provider's usage: counts are off by "
-        f"{error:.1%} of the bill (median of the recordings' medians)."
+        f"{pluralize(len(bills), 'recording')} with the provider's usage: counts differ from bills by "
+        f"{error:.1%} (median of the recordings' medians)."
     )
     fixed = median(bill["fixed"] for _, bill in bills)
     if fixed > 1000:
         tokens = format_count(fixed)
         yield (
-            f"About {tokens} tokens of each billed request are in no log (system prompt, tool "
-            f"definitions): --reserve {tokens} keeps room for them."
+            f"About {tokens} tokens of each billed request are missing from the logs (system prompt, "
+            f"tool definitions); --reserve {tokens} keeps room for them."
         )
     unsaid: list[tuple[Any, ...]] = [
         (tokens, place, facts["recording"])
@@ -275,24 +291,24 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
         tokens, place, recording = falls[0]
         others = f", and {pluralize(len(falls) - 1, 'time')} more" if len(falls) > 1 else ""
         yield (
-            f"Something was cleared without a record: the bill falls by {format_count(-tokens)} before "
-            f"message {place} of {one_line(recording)}{others}."
+            "Context was cleared without a record of it: the bill falls by "
+            f"{format_count(-tokens)} tokens before message {place} of {one_line(recording)}{others}."
         )
 
 
 def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     reasons: Counter[str] = Counter()
     for facts in all_facts:
-        # The numbers of the lines stand behind a reason; here it counts once.
+        # Drop the line numbers that follow a reason, so that equal reasons are counted together.
         reasons.update({why.partition(" (")[0]: n for why, n in facts["skipped"].items()})
     if reasons:
         listed = [f"{count:,} × {one_line(reason)}" for reason, count in reasons.most_common(8)]
         more = ["…"] if len(reasons) > 8 else []
-        yield f"Left out inside files: {', '.join(listed + more)}."
+        yield f"Rows skipped inside files: {', '.join(listed + more)}."
 
 
 def _warning_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Recordings whose tool calls were probably not read."""
+    """Yield warnings about recordings whose tool calls were probably not read."""
     warned = [facts for facts in all_facts if facts.get("warning")]
     for facts in warned[:3]:
         yield (
@@ -300,11 +316,13 @@ def _warning_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[st
             f"{one_line(facts['warning'])}. Name its format with --format, or open an issue."
         )
     if len(warned) > 3:
-        yield f"Warning: so were {len(warned) - 3:,} more recordings; --json names them."
+        yield (
+            f"Warning: the same applies to {len(warned) - 3:,} more recordings; --json names them."
+        )
 
 
 def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """How tokens are counted, each way said once with the models that it is for."""
+    """Yield each way of counting tokens once, with the models that it applies to."""
     ways: dict[str, dict[str, None]] = {}
     for facts in all_facts:
         way = facts["counted"].replace(facts["counted_as"], "{}", 1)
@@ -313,4 +331,4 @@ def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[s
         said = way.replace("{}", one_line(" and ".join(models)), 1)
         yield f"{said[0].upper()}{said[1:]}."
     if len(ways) > 3:
-        yield f"Other ways of counting: {len(ways) - 3}; --json says which."
+        yield f"{len(ways) - 3} more ways of counting; --json names them."

@@ -1,7 +1,7 @@
-"""Figures are short enough to stand in columns, and tables are readable at 100 columns.
+"""Format figures for columns and draw tables that fit the output.
 
-On a terminal there is colour and the terminal's width; in a pipe the same text, 100 columns wide.
-Where that is too little, whole columns are left out: a figure is never cut.
+A terminal gets colours and tables of its own width; a pipe gets the same text, 100 columns wide. If
+that is too narrow, whole columns are left out. Figures are never cut.
 """
 
 from __future__ import annotations
@@ -34,21 +34,38 @@ __all__ = [
 ]
 
 TableRow = tuple[Sequence[str], str]
-"""The cells of a line and its style."""
+"""The cells of a row and its style."""
 
 _MIN_WIDTH, _DEFAULT_WIDTH = 60, 100
-_MIN_NAME_WIDTH = 16  # what the first column, which wraps, keeps at least
+_MIN_NAME_WIDTH = 16  # least width of the first column, which wraps
 
 
 def output_width() -> int:
-    """Columns to fill: those of the terminal, 60 at least, or 100 in a pipe."""
+    """Return the width of the output in columns.
+
+    Returns
+    -------
+    int
+        The width of the terminal, at least 60, or 100 in a pipe.
+    """
     if not sys.stdout.isatty():
         return _DEFAULT_WIDTH
     return max(shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MIN_WIDTH)
 
 
 def render_to_text(*parts: RenderableType) -> str:
-    """What is to be printed as text, with colour where a terminal reads it."""
+    """Render parts to text, with colours if standard output is a terminal.
+
+    Parameters
+    ----------
+    *parts : RenderableType
+        Texts and tables of rich.
+
+    Returns
+    -------
+    str
+        The text, without white space at line ends.
+    """
     console = Console(
         force_terminal=sys.stdout.isatty(),
         width=output_width(),
@@ -69,10 +86,25 @@ def make_table(
     wrap_column: int = 0,
     dim_columns: Collection[int] = (),
 ) -> Table:
-    """A table of figures.
+    """Return a table of figures.
 
-    Columns are numbered from 0: those in ``text_columns`` are aligned left, ``wrap_column`` wraps,
-    those in ``dim_columns`` are dim.
+    Parameters
+    ----------
+    heads : sequence of str
+        Column headings.
+    rows : iterable of TableRow
+        Cells and style of each row.
+    text_columns : collection of int
+        Columns to align left, counted from 0.
+    wrap_column : int
+        The column that wraps.
+    dim_columns : collection of int
+        Columns to print dim.
+
+    Returns
+    -------
+    Table
+        The table.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, head in enumerate(heads):
@@ -94,11 +126,24 @@ def fit_columns(
     drop_order: Sequence[str],
     available_width: int | None = None,
 ) -> list[str]:
-    """The heads of the columns that fit beside each other, of columns by head.
+    """Choose the columns that fit next to each other.
 
-    ``drop_order``: heads that can be left out, what is missed least first. ``available_width`` is
-    ``output_width()`` where it is not given, of which the first column takes 16 or what it needs.
+    Parameters
+    ----------
+    columns : mapping of str to sequence of str
+        Cells by heading. The first column wraps; it needs 16 columns or less.
+    drop_order : sequence of str
+        Headings that may be left out, least important first.
+    available_width : int, optional
+        The width; None takes ``output_width()``.
 
+    Returns
+    -------
+    list of str
+        Headings of the columns to show.
+
+    Examples
+    --------
     >>> columns = {"name": ["a long name, which wraps"], "msgs": ["2,134"], "format": ["native"]}
     >>> fit_columns(columns, ["format"], 29), fit_columns(columns, ["format"], 28)
     (['name', 'msgs', 'format'], ['name', 'msgs'])
@@ -121,8 +166,22 @@ def fit_columns(
 
 
 def fold_pipeline(pipeline: str, width: int) -> str:
-    """A pipeline on as many lines as it needs, broken before its bars.
+    """Wrap a pipeline of strategies before its bars.
 
+    Parameters
+    ----------
+    pipeline : str
+        Strategies joined with ``|``.
+    width : int
+        Columns per line.
+
+    Returns
+    -------
+    str
+        The lines.
+
+    Examples
+    --------
     >>> print(fold_pipeline("observation_mask(keep=3) | rolling_summary | panic", 30))
     observation_mask(keep=3)
       | rolling_summary | panic
@@ -138,8 +197,20 @@ def fold_pipeline(pipeline: str, width: int) -> str:
 
 
 def format_count(number: float) -> str:
-    """A count in three figures.
+    """Format a count with three significant digits.
 
+    Parameters
+    ----------
+    number : float
+        The count.
+
+    Returns
+    -------
+    str
+        The count with a unit, or a dash for NaN.
+
+    Examples
+    --------
     >>> [format_count(n) for n in (0, 950, 4_200, 12_240, 999_900, 1_220_000, float("nan"))]
     ['0', '950', '4.20k', '12.2k', '1.00M', '1.22M', '–']
     """
@@ -154,8 +225,20 @@ def format_count(number: float) -> str:
 
 
 def format_percent(rate: float) -> str:
-    """A rate in per cent; what is not quite nothing or not quite all does not look so.
+    """Format a rate in per cent without rounding to 0 or 100.
 
+    Parameters
+    ----------
+    rate : float
+        The rate, from 0 to 1.
+
+    Returns
+    -------
+    str
+        The digits without a sign, or a dash for NaN.
+
+    Examples
+    --------
     >>> [format_percent(rate) for rate in (0, 0.0004, 0.178, 0.9996, 1, float("nan"))]
     ['0', '<1', '18', '>99', '100', '–']
     """
@@ -167,8 +250,20 @@ def format_percent(rate: float) -> str:
 
 
 def format_usd(amount: float) -> str:
-    """Dollars in three figures.
+    """Format dollars with at most three significant digits.
 
+    Parameters
+    ----------
+    amount : float
+        Dollars.
+
+    Returns
+    -------
+    str
+        The amount without a sign, or a dash for NaN.
+
+    Examples
+    --------
     >>> [format_usd(amount) for amount in (0, 0.00004, 0.0123, 1.8209, 32, 123.4, 12_340)]
     ['0', '<.001', '0.012', '1.82', '32.0', '123', '12.3k']
     """
@@ -181,8 +276,20 @@ def format_usd(amount: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """A share with two figures behind the point; 1.0 is all of it.
+    """Format a share with two decimals; only a full share is written as 1.0.
 
+    Parameters
+    ----------
+    value : float
+        The share, from 0 to 1.
+
+    Returns
+    -------
+    str
+        The share without its leading zero, or a dash for NaN.
+
+    Examples
+    --------
     >>> [format_share(value) for value in (0, 0.7649, 0.9999, 1, float("nan"))]
     ['.00', '.76', '.99', '1.0', '–']
     """
@@ -192,8 +299,22 @@ def format_share(value: float) -> str:
 
 
 def format_share_interval(value: float, low: float, high: float) -> str:
-    """A share with its interval, where there is one.
+    """Format a share with its interval, if there is one.
 
+    Parameters
+    ----------
+    value : float
+        The share.
+    low, high : float
+        The bounds; NaN if there is no interval.
+
+    Returns
+    -------
+    str
+        The share, followed by its interval in parentheses.
+
+    Examples
+    --------
     >>> format_share_interval(0.7649, 0.7, 0.821), format_share_interval(1, 1, 1)
     ('.76 (.70–.82)', '1.0')
     """
@@ -203,7 +324,18 @@ def format_share_interval(value: float, low: float, high: float) -> str:
 
 
 def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:
-    """One JSON array, an object a line; what is not a number becomes null."""
+    """Return rows as a JSON array with one object per line; NaN and infinity become null.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        The rows.
+
+    Returns
+    -------
+    str
+        The array.
+    """
     lines = [
         json.dumps({k: _to_json_value(v) for k, v in row.items()}, allow_nan=False) for row in rows
     ]
@@ -211,7 +343,7 @@ def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    if hasattr(value, "item"):  # a number of numpy's
+    if hasattr(value, "item"):  # a numpy scalar
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None

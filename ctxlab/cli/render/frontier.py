@@ -1,4 +1,4 @@
-"""A frontier as text: what each configuration costs and keeps, held out and where it was tuned."""
+"""Render the frontier of ``ctxlab tune``: cost and gain of each configuration."""
 
 from __future__ import annotations
 
@@ -19,16 +19,27 @@ __all__ = ["frontier_json", "frontier_text"]
 
 _COST_COLUMNS = {"cost_usd": ("cost\n$", show.format_usd)}
 _GAIN_HEADS = {"recall_far": "far recall"}
-_EXTRA_NAME_WIDTH = 8  # more than the least that names take, which are long here
+_EXTRA_NAME_WIDTH = 8  # added to the least width of names, which are long here
 _DROP_ORDER = ("\noptimism (95 %)", "vs full\n% (95 %)", "held-out\nstatus")
-"heads of the columns that a narrow terminal does without, what is missed least first"
+"headings of the columns that a narrow terminal leaves out, least important first"
 _HEAD_DESCRIPTIONS = dict(
     zip(_DROP_ORDER, ("optimism", "the cost relative to full", "the held-out status"), strict=True)
 )
 
 
 def frontier_json(tuning: TuningResults) -> str:
-    """The frontier as one JSON array of objects keyed by its columns, limits as given."""
+    """Return the frontier as a JSON array of objects keyed by its columns.
+
+    Parameters
+    ----------
+    tuning : TuningResults
+        The results.
+
+    Returns
+    -------
+    str
+        The array; limits are written as they were given.
+    """
     limits_as_given = {float(limit): limit for limit in tuning.results.manifest["spec"]["limits"]}
     rows = tuning.frontier.to_dict("records")
     return show.to_json_array(
@@ -41,7 +52,20 @@ def frontier_json(tuning: TuningResults) -> str:
 
 
 def frontier_text(tuning: TuningResults, min_recall: float) -> str:
-    """The table in order of cost, what its columns mean, what is behind it, and the verdict last."""
+    """Return the table in order of cost, its legend and notes, and the verdict as the last line.
+
+    Parameters
+    ----------
+    tuning : TuningResults
+        The results.
+    min_recall : float
+        Far recall that the verdict requires, as a share of full history's.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     from rich.text import Text
 
     frame = tuning.frontier
@@ -82,7 +106,7 @@ def frontier_text(tuning: TuningResults, min_recall: float) -> str:
     if narrow := [
         _HEAD_DESCRIPTIONS[head] for head in _DROP_ORDER if head in columns and head not in heads
     ]:
-        sentences.append(f"Too narrow here for {', '.join(narrow)}; --json holds them.")
+        sentences.append(f"Hidden at this width: {', '.join(narrow)}; --json shows them.")
     notes = [Text(sentence, style="dim") for sentence in sentences]
     text = show.render_to_text(show.make_table(heads, lines, left), Text(), *notes)
     verdict = tuning.verdict(min_recall)
@@ -92,53 +116,54 @@ def frontier_text(tuning: TuningResults, min_recall: float) -> str:
 
 
 def _notes(tuning: TuningResults, kept: str, heads: Sequence[str]) -> Iterator[str]:
-    """What is behind the table, and what those of its columns mean that are shown."""
+    """Yield what the figures are based on and the legend of the shown columns."""
     manifest = tuning.results.manifest
     tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
     searched = manifest["tuning"]["configurations"]
     n_recordings = sum(recording["requests"] > 0 for recording in manifest["recordings"])
     on = f"Measured on {pluralize(n_recordings, 'recording')} in {pluralize(held, 'other cluster')}"
     best = len(tuning.frontier)
-    worth = "is worth its" if best == 1 else "are worth their"
+    verb = "is" if best == 1 else "are"
     yield (
-        f"{pluralize(best, 'configuration')} of {searched:,} {worth} price on "
-        f"{pluralize(tuned, 'cluster')}. {on if held else 'Measured on the same'}, replayed off-policy: "
-        "what the agent did next is what the recording says."
+        f"{pluralize(best, 'configuration')} of {searched:,} {verb} on the cost-gain frontier of "
+        f"{pluralize(tuned, 'cluster')}. {on if held else 'Measured on the same clusters'}, replayed "
+        "off-policy: the agent acts as recorded, whatever a strategy removes."
     )
     cost = manifest["tuning"]["objective"][0]
     what = "input cost" if cost == "cost_usd" else cost
     legend = []
     if "vs full\n% (95 %)" in heads:
-        legend.append(f"vs full: {what} as a share of full history's on the same requests")
+        legend.append(f"vs full: {what} as a percentage of full history's on the same requests")
     if kept == "recall_far":
         legend.append(
-            f"far recall: share of what the agent used next and was last said over {FAR_TOKENS:,} "
-            "tokens before that was still in view (availability: an upper bound)"
+            f"far recall: of what the agent used next and was last said over {FAR_TOKENS:,} tokens "
+            "earlier, the share still in the request (availability: an upper bound)"
         )
     else:
         legend.append(f"{kept}: {_score_meaning(tuning, kept)}")
     if "tuning\nset" in heads:
-        legend.append("tuning set: the same on the clusters that it was chosen on")
+        legend.append("tuning set: the same on the clusters used for tuning")
     if "held-out\nstatus" in heads and tuning.frontier["dominated"].any():
-        legend.append("dominated: another one keeps more for less here")
+        legend.append("dominated: another configuration keeps more at a lower cost here")
     yield f"{legend[0][:1].upper()}{'; '.join(legend)[1:]}."
     if held:
         yield _optimism_sentence(tuning, kept)
 
 
 def _optimism_sentence(tuning: TuningResults, kept: str) -> str:
-    """How much better all of the frontier looked where it was chosen."""
+    """Say how much better the frontier looked on the clusters that it was chosen on."""
     row = tuning.optimism.loc[kept].to_dict()
     name = "far recall" if kept == "recall_far" else kept
     said = (
-        f"All of the frontier together: {name} {show.format_share(row['tuned'])} where tuned, "
-        f"{show.format_share(row['held_out'])} held out"
+        f"The whole frontier: {name} {show.format_share(row['tuned'])} on the tuning set, "
+        f"{show.format_share(row['held_out'])} on the held-out set"
     )
     if math.isnan(row["optimism"]):
-        return f"{said}; too few clusters for an interval of the difference, the optimism of the search."
+        return f"{said}; too few clusters for an interval of their difference (the optimism)."
     bounds = f"{_format_signed_share(row['low'])} to {_format_signed_share(row['high'])}"
     return (
-        f"{said}; the optimism of the search is {_format_signed_share(row['optimism'])} ({bounds})."
+        f"{said}; their difference (the optimism) is {_format_signed_share(row['optimism'])} "
+        f"({bounds})."
     )
 
 
@@ -147,7 +172,7 @@ def _score_meaning(tuning: TuningResults, name: str) -> str:
 
 
 def _held_out_status(row: Any) -> str:
-    """How a configuration of the frontier stands on what was held out."""
+    """Return the status of a configuration on the held-out clusters."""
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""
@@ -165,7 +190,7 @@ def _format_interval(row: Any, name: str, write: Callable[[float], str]) -> str:
 
 
 def _format_percent_of_whole(share: float) -> str:
-    """A share of a whole that may be exceeded, in per cent; beyond all measure it only says so.
+    """Format a share that may exceed 1 in per cent, up to 999.
 
     >>> _format_percent_of_whole(0.2345), _format_percent_of_whole(31.4)
     ('23', '>999')
@@ -174,7 +199,7 @@ def _format_percent_of_whole(share: float) -> str:
 
 
 def _format_signed_share(gap: float) -> str:
-    """A difference of shares with its sign.
+    """Format a difference of shares with its sign.
 
     >>> _format_signed_share(0.034), _format_signed_share(-0.5), _format_signed_share(0.001)
     ('+.03', '−.50', '.00')

@@ -1,4 +1,4 @@
-"""What the gate found as a table for people, Markdown for a CI summary and JUnit XML for its reports."""
+"""Render the findings of ``ctxlab gate`` as a table, Markdown, JUnit XML or JSON."""
 
 from __future__ import annotations
 
@@ -22,19 +22,30 @@ __all__ = [
 _DIFFERENCE = "difference (95 %)"
 _HEADS = ("", "budget", "score", "baseline", "current", _DIFFERENCE, "bound")
 _DROP_ORDER = ("baseline", _DIFFERENCE, "score")
-"columns that a narrow terminal does without, what is missed least first; sentences below hold them"
+"columns that a narrow terminal leaves out, least important first; the sentences repeat them"
 _STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok": ""}
 
 
 def findings_text(gate: GateResults) -> str:
-    """A line a bound, breaches first, then a sentence for each that does not hold, then the count."""
+    """Return a table with one row per bound, a sentence for each that is not met, and a summary.
+
+    Parameters
+    ----------
+    gate : GateResults
+        The results.
+
+    Returns
+    -------
+    str
+        The text; breaches come first.
+    """
     cells = [
         [_outcome_label(gate, f), _budget_label(f), f.score.name, *f.cells, f.bound_text]
         for f in gate.sorted_findings
     ]
     columns = dict(zip(_HEADS, map(list, zip(*cells, strict=True)), strict=True))
     shown = _fit_columns(columns)
-    if _DIFFERENCE not in shown:  # on two lines it may fit
+    if _DIFFERENCE not in shown:  # try again with its cells on two lines
         columns[_DIFFERENCE] = [cell.replace(" (", "\n(") for cell in columns[_DIFFERENCE]]
         shown = _fit_columns(columns)
     rows: list[tuple[list[str], str]] = []
@@ -48,7 +59,7 @@ def findings_text(gate: GateResults) -> str:
     left = {place for place, head in enumerate(shown) if head not in ("baseline", "current")}
     drawn = show.render_to_text(show.make_table(shown, rows, left, wrap_column=1))
     if narrow := [head.removesuffix(" (95 %)") for head in _HEADS if head not in shown]:
-        drawn += f"\n\nToo narrow here for {', '.join(narrow)}; --json holds them."
+        drawn += f"\n\nHidden at this width: {', '.join(narrow)}; --json shows them."
     sentences = [
         f"{_outcome_label(gate, f)}: {f.sentence}."
         for f in gate.sorted_findings
@@ -58,7 +69,7 @@ def findings_text(gate: GateResults) -> str:
 
 
 def _fit_columns(columns: dict[str, list[str]]) -> list[str]:
-    """The heads that fit beside each other, with 16 columns at least for names, which wrap."""
+    """Return the headings that fit next to each other, with at least 16 columns for names."""
     mark, name, *others = columns
     available_width = show.output_width() - 1 - max(map(len, columns[mark]))
     first = {name: columns[name], **{head: columns[head] for head in others}}
@@ -66,7 +77,18 @@ def _fit_columns(columns: dict[str, list[str]]) -> list[str]:
 
 
 def findings_markdown(gate: GateResults) -> str:
-    """The same as Markdown, for the summary of a step in CI."""
+    """Return the findings as Markdown, for the summary of a CI step.
+
+    Parameters
+    ----------
+    gate : GateResults
+        The results.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     lines = ["### ctxlab gate", "", f"**{_summary_line(gate)}**", ""]
     lines += [
         f"- {_outcome_label(gate, f)}: {_escape_markdown(f.sentence)}."
@@ -88,7 +110,20 @@ def findings_markdown(gate: GateResults) -> str:
 
 
 def findings_junit_xml(gate: GateResults) -> str:
-    """The same as JUnit XML: a suite an experiment, a case a bound; unclear counts as skipped."""
+    """Return the findings as JUnit XML: one suite per experiment, one test case per bound.
+
+    Unclear findings are reported as skipped, unless the gate is strict.
+
+    Parameters
+    ----------
+    gate : GateResults
+        The results.
+
+    Returns
+    -------
+    str
+        The XML document.
+    """
     counts = _junit_counts(gate, gate.findings)
     root = ElementTree.Element("testsuites", {"name": "ctxlab gate", **counts})
     for name in _experiments(gate):
@@ -116,7 +151,18 @@ def findings_junit_xml(gate: GateResults) -> str:
 
 
 def findings_json(gate: GateResults) -> str:
-    """An array with an object a bound, in the order of the table."""
+    """Return the findings as a JSON array with one object per bound, in the table's order.
+
+    Parameters
+    ----------
+    gate : GateResults
+        The results.
+
+    Returns
+    -------
+    str
+        The array.
+    """
     return show.to_json_array(
         {
             "experiment": f.budget.experiment,
@@ -140,14 +186,25 @@ def findings_json(gate: GateResults) -> str:
 
 
 def update_text(update: BaselineUpdate) -> str:
-    """The figures that changed, old and new, and what they are taken on."""
+    """Return the changes that an update made to the baseline file.
+
+    Parameters
+    ----------
+    update : BaselineUpdate
+        The update.
+
+    Returns
+    -------
+    str
+        One line per figure that changed, old and new.
+    """
     if not update.file_changed:
-        return f"{update.path} holds what was found: nothing changed"
+        return f"{update.path} is up to date: nothing changed"
     lines = [f"{said}" for said in update.data_changes]
     lines += [_change_line(change) for change in update.changes]
     if not lines:
-        lines = ["every figure is what it was; what recordings add to it is not"]
-    return "\n".join([*lines, f"{update.path} is rewritten: commit it"])
+        lines = ["no total changed, but figures of single recordings did"]
+    return "\n".join([*lines, f"{update.path} was rewritten; commit it"])
 
 
 def _change_line(change: BaselineChange) -> str:
@@ -163,7 +220,7 @@ def _change_line(change: BaselineChange) -> str:
 
 
 def _junit_counts(gate: GateResults, findings: Sequence[Finding]) -> dict[str, str]:
-    """How many cases there are, and of which kind, as attributes of a suite."""
+    """Return the numbers of test cases by outcome, as attributes of a suite."""
     failed = [gate.is_breach(f) for f in findings]
     unclear = [f.outcome == "unclear" for f in findings]
     skipped = sum(unclear) if not gate.strict else 0
@@ -176,12 +233,12 @@ def _experiments(gate: GateResults) -> list[str]:
 
 
 def _budget_label(finding: Finding) -> str:
-    """A budget in the table of its experiment."""
+    """Return the label of a budget without its experiment, which the table names above."""
     return finding.budget.label.removeprefix(f"{finding.budget.experiment} / ")
 
 
 def _outcome_label(gate: GateResults, finding: Finding) -> str:
-    """A breach, also where only strictness makes it one."""
+    """Return the outcome, in capitals if it makes the gate fail."""
     if gate.is_breach(finding):
         return "BREACH" if finding.outcome == "worse" else "UNCLEAR"
     return finding.outcome
@@ -198,7 +255,7 @@ def _summary_line(gate: GateResults) -> str:
         else "none broken"
     )
     if unclear:
-        said += f", {unclear} unclear{' (which fails: strict)' if gate.strict else ''}"
+        said += f", {unclear} unclear{' (a failure, since strict = true)' if gate.strict else ''}"
     return f"{said}."
 
 
@@ -207,7 +264,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """A text in a cell of Markdown, where a pipeline's bars would part cells."""
+    """Escape a text for a Markdown cell, where the bars of a pipeline would split cells."""
     return (
         one_line(text)
         .replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""The leaderboard as text says what is behind it and ends with one sentence that recommends."""
+"""Render the leaderboard of ``ctxlab eval`` as text, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -33,24 +33,33 @@ _DROP_ORDER = (
     *("invalid_rate", "evidence_pointer_rate", "answer_chance"),
     *("question_tokens_mean", "question_overflow_rate"),
 )
-"scores whose columns a narrow terminal does without, what is missed least first"
-_EXTRA_NAME_WIDTH = (
-    12  # more than the least that names take, where there are so many columns to leave out
-)
+"scores whose columns a narrow terminal leaves out, least important first"
+_EXTRA_NAME_WIDTH = 12  # added to the least width of names if there are columns of probes
 _PROBE_COLUMNS = (
     *("question_tokens_mean", "question_overflow_rate"),
     *("evidence_pointer_rate", "evidence_recall", "answer_containment", "answer_chance"),
     "survival_end",
 )
-"columns that only recordings with questions, or with canaries, have"
+"columns that only recordings with probes or canaries have"
 _INTERVAL_MARK = "(95 %)"
 _HIDE_WHEN_ZERO = ("strategy_usd", "evidence_pointer_rate")
-"columns that are shown where there is anything"
+"columns that are shown only if some value is not zero"
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
 def leaderboard_json(results: Results) -> str:
-    """The leaderboard as one JSON array of objects keyed by its columns, limits as given."""
+    """Return the leaderboard as a JSON array of objects keyed by its columns.
+
+    Parameters
+    ----------
+    results : Results
+        The results.
+
+    Returns
+    -------
+    str
+        The array; limits are written as they were given.
+    """
     board, limits_as_given = results.leaderboard(), _limits_as_given(results)
     columns = {str(name): list(board[name]) for name in board}
     columns["limit"] = [limits_as_given.get(limit, limit) for limit in columns["limit"]]
@@ -59,7 +68,20 @@ def leaderboard_json(results: Results) -> str:
 
 
 def leaderboard_text(results: Results, min_recall: float) -> str:
-    """The table, what its columns mean, what is behind it, and the verdict as the last line."""
+    """Return the table, its legend and notes, and the verdict as the last line.
+
+    Parameters
+    ----------
+    results : Results
+        The results.
+    min_recall : float
+        Far recall that the verdict requires, as a share of full history's.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     board = results.leaderboard()
     scores = {score.heading: score for score in _shown_scores(results.scores, board)}
     cells_by_head = {head: _cells(score, board) for head, score in scores.items()}
@@ -82,7 +104,18 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
 
 
 def leaderboard_markdown(results: Results) -> str:
-    """A table for each limit, every column that was measured, controls last, and what they mean."""
+    """Return the leaderboard as Markdown: one table per limit with all columns, and a legend.
+
+    Parameters
+    ----------
+    results : Results
+        The results.
+
+    Returns
+    -------
+    str
+        The text; controls come last in each table.
+    """
     board, limits_as_given = results.leaderboard(), _limits_as_given(results)
     scores = _shown_scores(results.scores, board)
     columns = [_cells(score, board) for score in scores]
@@ -103,8 +136,20 @@ def leaderboard_markdown(results: Results) -> str:
 
 
 def short_strategy(strategy: str) -> str:
-    """A strategy as it may be typed: no empty parentheses.
+    """Return a strategy without empty parentheses, as it may be typed.
 
+    Parameters
+    ----------
+    strategy : str
+        The text of a strategy.
+
+    Returns
+    -------
+    str
+        The shorter text.
+
+    Examples
+    --------
     >>> short_strategy("tool_stubs(keep=3) | panic()")
     'tool_stubs(keep=3) | panic'
     """
@@ -112,8 +157,20 @@ def short_strategy(strategy: str) -> str:
 
 
 def describe_limit(limit: float) -> str:
-    """A limit in words.
+    """Return a limit in words.
 
+    Parameters
+    ----------
+    limit : float
+        Tokens as an int, or a share of each recording as a float.
+
+    Returns
+    -------
+    str
+        The words.
+
+    Examples
+    --------
     >>> describe_limit(8000), describe_limit(0.25)
     ('8,000 tokens', '25 % of each recording')
     """
@@ -125,7 +182,24 @@ def describe_limit(limit: float) -> str:
 def rows_by_limit(
     board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]], limits: list[int | float]
 ) -> Iterator[show.TableRow]:
-    """The strategies of each limit, then the controls that bound them."""
+    """Yield table rows grouped by limit, strategies first and controls last.
+
+    Parameters
+    ----------
+    board : DataFrame
+        A leaderboard.
+    heads : list of str
+        Headings to show; the first one is the strategy's.
+    columns : dict of str to list of str
+        Cells by heading.
+    limits : list of int or float
+        Limits as they were given.
+
+    Yields
+    ------
+    TableRow
+        Cells and style of one row.
+    """
     limits_as_given = {float(limit): limit for limit in limits}
     sizes = [
         max(len(line) for text in (h, *columns[h]) for line in text.split("\n")) for h in heads[1:]
@@ -150,17 +224,14 @@ def rows_by_limit(
 
 
 def _is_shown(column: str, board: pd.DataFrame) -> bool:
-    """Whether a column is shown: it was measured, and there was something to measure.
-
-    A strategy's own cost is somebody's, questions were put, evidence can be fetched.
-    """
+    """Test if a column was measured and has something to show."""
     if column not in board or (column in _PROBE_COLUMNS and board[column].isna().all()):
         return False
     return column not in _HIDE_WHEN_ZERO or not (board[column] == 0).all()
 
 
 def _markdown_name(strategy: str) -> str:
-    """A strategy in Markdown."""
+    """Return a strategy as Markdown code."""
     return f"`{short_strategy(strategy)}`{' (control)' if control_name(strategy) else ''}"
 
 
@@ -169,7 +240,7 @@ def _shown_scores(scores: Iterable[Score], board: pd.DataFrame) -> list[Score]:
 
 
 def _cells(score: Score, board: pd.DataFrame) -> list[str]:
-    """The column of a score, written as its unit and its heading ask for."""
+    """Format the column of a score according to its unit and heading."""
     values = board[score.name]
     if score.unit == "USD":
         return [show.format_usd(value) for value in values]
@@ -183,26 +254,26 @@ def _cells(score: Score, board: pd.DataFrame) -> list[str]:
 
 
 def _notes(results: Results, board: pd.DataFrame, shown: Collection[Score]) -> Iterator[str]:
-    """What is behind the table, and what those of its columns mean that are shown."""
+    """Yield what the figures are based on and the legend of the shown columns."""
     manifest = results.manifest
     n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())
     far = results.far_cluster_count
     if far is not None:
         arguments = pluralize(int(board["far_arguments"].max()), "argument")
-        rests = f" Far recall rests on {arguments} in {pluralize(far, 'cluster')}."
+        rests = f" Far recall is based on {arguments} in {pluralize(far, 'cluster')}."
     else:
         rests = ""
     yield (
         f"{pluralize(n_recordings, 'recording')} in {pluralize(results.cluster_count, 'cluster')}, "
-        f"{pluralize(requests, 'request')}, replayed off-policy: what the agent did next is what the "
-        f"recording says.{rests}"
+        f"{pluralize(requests, 'request')}, replayed off-policy: the agent acts as recorded, whatever "
+        f"a strategy removes.{rests}"
     )
     if _is_shown("question_tokens_mean", board):
         yield (
-            f"{pluralize(int(board['questions'].max()), 'question')} of the recordings were put, each "
-            "by itself; no model was asked. An answer that must be worked out stands nowhere, and a "
-            "short one stands somewhere by chance."
+            f"{pluralize(int(board['questions'].max()), 'question')} of the recordings were measured, "
+            "each one alone and without a model. An answer that must be inferred is never in the "
+            "request; a short answer can be there by chance."
         )
     if words := "; ".join(score.legend for score in shown if score.legend):
         yield f"{words[:1].upper()}{words[1:]}."
@@ -212,7 +283,20 @@ def _notes(results: Results, board: pd.DataFrame, shown: Collection[Score]) -> I
 
 
 def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
-    """How tokens were counted and, where anything was priced, at which prices."""
+    """Describe how tokens were counted and, optionally, at which prices.
+
+    Parameters
+    ----------
+    manifest : dict
+        The manifest of a run.
+    include_prices : bool
+        Include the prices.
+
+    Returns
+    -------
+    str
+        Sentences.
+    """
     alike: dict[str, list[str]] = {}
     for name, note in manifest["tokens"].items():
         alike.setdefault(note.replace(name, _NAME_PLACEHOLDER, 1), []).append(name)
@@ -228,7 +312,7 @@ _NAME_PLACEHOLDER = "\0"
 
 
 def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
-    """How much of what a model was to write is not its own, and why."""
+    """Say how many texts a strategy had to write without its model, and why."""
     kinds = list(counts["kinds"])
     what = _TEXT_KINDS.get(kinds[0], f"{kinds[0]}s") if len(kinds) == 1 else "texts"
     reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
@@ -241,12 +325,13 @@ def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
 
 
 def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
-    """Prices of each model, those that cost the same together, and what to know before trusting them."""
+    """Return the prices of all models, grouped if equal, and warnings about them."""
     alike: dict[str, list[str]] = {}
     sources, warnings = set(), []
     for name, prices in models.items():
         if prices["warning"]:
-            warnings.append(prices["warning"].rstrip(".") + ".")  # it begins with a model's name
+            # Not capitalized, since it begins with the name of a model.
+            warnings.append(prices["warning"].rstrip(".") + ".")
         if not (prices["input"] or prices["output"]):
             continue  # no price is known
         sources.add("litellm's table" if prices["source"] == "litellm" else "ctxlab's own table")
@@ -259,14 +344,14 @@ def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
         (" and ".join(names) + ": " if whose else "") + rates for rates, names in alike.items()
     )
     source = " and ".join(sorted(sources, reverse=True))
-    return " ".join([f"Prices a million tokens: {listed} ({source}).", *warnings])
+    return " ".join([f"Prices per million tokens: {listed} ({source}).", *warnings])
 
 
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 
 
 def _limits_as_given(results: Results) -> dict[float, int | float]:
-    """Limits as they were given; in the frame they are all floats."""
+    """Map limits to the way they were given; the frame stores all of them as floats."""
     return {float(limit): limit for limit in results.manifest["spec"]["limits"]}
 
 

@@ -1,4 +1,4 @@
-"""The table of ``ctxlab next-action``: how often the next call is the recorded one."""
+"""Render the table of ``ctxlab next-action``: how often a model makes the recorded tool call."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DROP_ORDER = (
     "same\nargs %",
     "self-\nagree %",
 )
-"heads of the columns that a narrow terminal does without, what is missed least first"
+"headings of the columns that a narrow terminal leaves out, least important first"
 _EXTRA_NAME_WIDTH = 4
-"columns that a strategy has beyond what a name must have"
+"added to the least width of strategies"
 
 
 _SHARE_COLUMNS = (
@@ -38,31 +38,53 @@ _SHARE_COLUMNS = (
     ("invalid\n%", "invalid_rate", False),
     ("no\nanswer %", "unanswered_rate", False),
 )
-"""Heads, columns of the leaderboard, and whether they are shown whatever they hold."""
+"""Headings, columns of the leaderboard, and True if shown even without values."""
 
 
 _LEGEND = (
-    ("same\nargs %", "same args: the recorded arguments, whatever the tool"),
-    ("values\nequal %", "values equal: recorded argument values that the made calls have too"),
+    ("same\nargs %", "same args: the recorded arguments, with any tool"),
+    ("values\nequal %", "values equal: recorded argument values that the model's calls also have"),
     (
         "entities\nnamed %",
-        "entities named: paths, ids, numbers … of the recorded arguments that are named",
+        "entities named: paths, ids, numbers … of the recorded arguments that the model's calls name",
     ),
-    ("no call\n%", "no call: text alone"),
+    ("no call\n%", "no call: the model replied with text only"),
     ("no-call\nagree %", "no-call agreement: no call where none was recorded"),
-    ("self-\nagree %", "self-agreement: two answers to one request make the same calls"),
-    ("invalid\n%", "invalid: a provider would refuse the request, so it was not asked"),
-    ("no\nanswer %", "no answer: no reply came"),
+    ("self-\nagree %", "self-agreement: two answers to the same request make the same calls"),
+    ("invalid\n%", "invalid: a provider would reject the request, so it was not sent"),
+    ("no\nanswer %", "no answer: the model did not reply"),
 )
 
 
 def next_action_json(results: NextActionResults) -> str:
-    """The leaderboard as one JSON array of objects."""
+    """Return the leaderboard as a JSON array of objects.
+
+    Parameters
+    ----------
+    results : NextActionResults
+        The results.
+
+    Returns
+    -------
+    str
+        The array.
+    """
     return leaderboard_json(results)
 
 
 def next_action_text(results: NextActionResults) -> str:
-    """The table, then what it rests on and what it does not say."""
+    """Return the table, its legend and notes on how to read it.
+
+    Parameters
+    ----------
+    results : NextActionResults
+        The results.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     board = results.leaderboard()
     beside = results.difference_to_full().set_index(["strategy", "limit"])
     columns = _columns(board, beside)
@@ -78,14 +100,14 @@ def next_action_text(results: NextActionResults) -> str:
 
 
 def _columns(board: pd.DataFrame, beside: pd.DataFrame) -> dict[str, list[str]]:
-    """Cells by head, in the order in which they stand."""
+    """Return cells by heading, in the order of the table."""
     found = {
         "\nanswers": [show.format_count(float(count)) for count in board["answered"]],
         "tokens\nmean": [show.format_count(float(tokens)) for tokens in board["tokens_mean"]],
     }
     for head, column, wanted in _SHARE_COLUMNS:
         if not wanted and not board[column].fillna(0).any():
-            continue  # nothing to tell: it was not asked, or there was none
+            continue  # not measured, or never happened
         found[head] = [show.format_percent(float(share)) for share in board[column]]
         if column == "agrees_arguments":
             bounds = (board[f"agrees_both{end}"] for end in ("", "_low", "_high"))
@@ -99,7 +121,7 @@ def _columns(board: pd.DataFrame, beside: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
-    """A difference of shares with its interval; full history itself has none."""
+    """Format a difference to full history with its interval; full history itself has none."""
     if key not in beside.index:
         return ""
     row = beside.to_dict("index")[key]
@@ -114,7 +136,7 @@ def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
 
 
 def _format_signed_share(value: float) -> str:
-    """A difference of shares.
+    """Format a difference of shares with its sign.
 
     >>> [_format_signed_share(value) for value in (-0.123, 0.05, 0.001, -1)]
     ['−.12', '+.05', '.00', '−1.0']
@@ -124,13 +146,13 @@ def _format_signed_share(value: float) -> str:
 
 
 def _notes(results: NextActionResults, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:
-    """What is behind the figures, and what they do not say."""
+    """Yield what the figures are based on, the legend and the limits of the method."""
     manifest = results.manifest
     settings = manifest["agreement"]
     sampled = [each for each in manifest["recordings"] if each["drawn"]]
     drawn, eligible = (sum(each[key] for each in sampled) for key in ("drawn", "eligible"))
     kind = "turns" if settings["texts"] else "recorded calls"
-    only = " from which some strategy leaves something out" if settings["differing"] else ""
+    only = " whose context at least one strategy changes" if settings["differing"] else ""
     times = f", {settings['replicates']} times each" if settings["replicates"] > 1 else ""
     yield (
         f"{settings['answer_model']} was asked at {drawn:,} of {eligible:,} {kind}{only}{times}, in "
@@ -141,45 +163,46 @@ def _notes(results: NextActionResults, board: pd.DataFrame, heads: list[str]) ->
     yield f"{'; '.join([first, *legend])}."
     if FULL_HISTORY in set(board["strategy"]):
         beside = (
-            "Vs full: same call, less that of full history on the same requests, over clusters."
+            "Vs full: same call minus that of full history on the same requests, over clusters."
         )
     else:
         beside = (
-            "Full history is not among them, so nothing says how often this model agrees at best."
+            "Full history was not evaluated, so the best agreement of this model is unknown; add "
+            "-s full."
         )
-    noise = "" if times else "; --replicates shows how often the model agrees with itself"
+    noise = "" if times else "; --replicates measures how often the model agrees with itself"
     yield (
-        f"{beside} Off-policy: another call than the recorded one may be as good, so a figure by "
-        f"itself says little{noise}."
+        f"{beside} Off-policy: a different call may be as good as the recorded one, so compare "
+        f"strategies rather than single figures{noise}."
     )
     yield from _missing_context_sentences(sampled)
     if unsound := sum(each["unsound"] for each in manifest["recordings"]):
         calls = pluralize(unsound, "call")
-        yield f"Left out: {calls} before which the recording itself would be refused."
+        yield f"Left out: {calls}, since a provider would reject the recording up to there."
     for column, words in (
-        ("unanswered_rate", "stayed unanswered and count in no share: strategies may then be compared "
+        ("unanswered_rate", "requests got no answer and are in no share, so strategies may be compared "
          "on different requests"),
-        ("cut_rate", "were cut at the most tokens that a reply may take (--max-tokens)"),
+        ("cut_rate", "replies were cut at the token limit for replies (--max-tokens)"),
     ):  # fmt: skip
         if (most := board[column].max()) > 0:
-            yield f"Up to {show.format_percent(most)} % of a strategy's questions {words}."
+            yield f"Up to {show.format_percent(most)} % of a strategy's {words}."
 
 
 def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
-    """What the recorded agent was told, and the model is not."""
+    """Yield what the recorded agent was given and the model is not."""
     if derived := [each for each in sampled if each["tools"] == "derived"]:
         names, tokens = (
             sum(each[key] for each in derived) / len(derived)
             for key in ("tool_names", "tool_tokens")
         )
         yield (
-            f"{pluralize(len(derived), 'recording')} without tool definitions: those offered are "
-            f"derived from the calls ({names:.1f} tools, {show.format_count(tokens)} tokens a request, "
-            "mean, beyond the limit). A tool that was never called is not offered: the choice is easier "
-            "than it was."
+            f"{pluralize(len(derived), 'recording')} without tool definitions: tools are derived from "
+            f"the recorded calls (mean: {names:.1f} tools, {show.format_count(tokens)} tokens per "
+            "request, in addition to the limit). Tools that were never called are missing, so the "
+            "choice is easier than it was for the agent."
         )
     if bare := [each for each in sampled if not each["system"]]:
         yield (
-            f"{pluralize(len(bare), 'recording')} without a system prompt: the model is not told what "
-            "the agent was."
+            f"{pluralize(len(bare), 'recording')} without a system prompt: the model does not see the "
+            "instructions that the agent had."
         )

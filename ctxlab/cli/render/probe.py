@@ -1,4 +1,4 @@
-"""The table of ``ctxlab probe``: what replies were worth, strategy by strategy, and what it rests on."""
+"""Render the table of ``ctxlab probe``: how well a model answers questions under each strategy."""
 
 from __future__ import annotations
 
@@ -27,16 +27,38 @@ _DROP_ORDER = (
     "evidence\nin view",
     "SD over\nreplicates",
 )
-"heads of the columns that a narrow terminal does without, what is missed least first"
+"headings of the columns that a narrow terminal leaves out, least important first"
 
 
 def qa_json(results: QAResults) -> str:
-    """The leaderboard as one JSON array of objects."""
+    """Return the leaderboard as a JSON array of objects.
+
+    Parameters
+    ----------
+    results : QAResults
+        The results.
+
+    Returns
+    -------
+    str
+        The array.
+    """
     return leaderboard_json(results)
 
 
 def qa_text(results: QAResults) -> str:
-    """The table, then what it rests on and what it does not say."""
+    """Return the table, its legend and notes on how to read it.
+
+    Parameters
+    ----------
+    results : QAResults
+        The results.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     board = results.leaderboard()
     columns = _columns(results, board)
     names = [short_strategy(name) for name in board["strategy"]]
@@ -54,7 +76,7 @@ def qa_text(results: QAResults) -> str:
 
 
 def _columns(results: QAResults, board: pd.DataFrame) -> dict[str, list[str]]:
-    """Cells by head, in the order in which they stand; what says nothing is left out."""
+    """Return cells by heading, in the order of the table; columns without values are left out."""
     rows = list(board.to_dict("records"))
 
     def spans(name: str) -> list[str]:
@@ -128,24 +150,24 @@ def _insert_after(
 
 
 def _notes(results: QAResults, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:
-    """What is behind the figures, and what they do not say."""
+    """Yield what the figures are based on, the legend and the limits of the method."""
     settings, answers = results.manifest["exam"], results.answers
     questions = int(board["questions"].max())
     times = f", each {settings['replicates']} times" if settings["replicates"] > 1 else ""
     n_recordings = sum(1 for _ in dict.fromkeys(answers["recording"]))
     clusters = pluralize(results.cluster_count, "cluster")
     yield (
-        f"{settings['answer_model']} was asked {pluralize(questions, 'question')} under each{times}, in "
-        f"{pluralize(n_recordings, 'recording')} and {clusters}. Off-policy: the "
-        "conversation is as it was recorded. Model and context are measured together: compare with full."
+        f"{settings['answer_model']} was asked {pluralize(questions, 'question')} under each "
+        f"strategy{times}, in {pluralize(n_recordings, 'recording')} and {clusters}. Off-policy: the "
+        "conversation stays as recorded. Scores measure model and context together: compare with full."
     )
     legend = (
-        ("F1", "exact match, F1, contains: the reply is the answer, shares words with it, contains it "
-         "(normalised as in SQuAD), over questions that have one"),
-        ("in view", "in view: availability, without a model"),
-        ("correctly\nabstained", "correctly abstained: of questions without an answer, those of which "
+        ("F1", "exact match, F1, contains: the reply equals the answer, shares words with it, contains "
+         "it (normalised as in SQuAD), over questions that have an answer"),
+        ("in view", "in view: part of the request (availability), measured without a model"),
+        ("correctly\nabstained", "correctly abstained: of questions without an answer, those where "
          "the reply says so"),
-        ("abstained\n%", "abstained: of questions with an answer, those of which the reply says there "
+        ("abstained\n%", "abstained: of questions with an answer, those where the reply says there "
          "is none"),
         ("over\n%", "over: requests larger than the limit"),
     )  # fmt: skip
@@ -166,10 +188,12 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
     for number, judge in enumerate(results.judges, 1):
         unread = int(replies[judge_score_name(number)].isna().sum())
         without = (
-            f"; {unread:,} of its verdicts cannot be read and count for nothing" if unread else ""
+            f"; {unread:,} of its verdicts could not be parsed and are not counted"
+            if unread
+            else ""
         )
         yield f"Judge {number if len(results.judges) > 1 else ''}".rstrip() + (
-            f": {judge}, by ctxlab's rubric; an empty reply is wrong without being judged{without}."
+            f": {judge}, with ctxlab's rubric; empty replies count as wrong without a call{without}."
         )
     for (one, other), each in results.judge_agreement().items():
         interval = (
@@ -180,24 +204,24 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
         yield (
             f"{one} and {other} agree on {show.format_percent(each.agreement)} % of "
             f"{each.replies:,} different replies; Cohen's kappa {interval}, "
-            "with the 95 % interval over clusters."
+            "95 % interval over clusters."
         )
 
 
 def _unscored_sentences(answers: pd.DataFrame) -> Iterator[str]:
-    """What got no mark, or a mark for nothing, and why."""
+    """Yield how many questions have no score or an empty reply, and why."""
     for outcome, words in (
-        ("unanswered", "no reply came, so they are in no score"),
+        ("unanswered", "requests got no reply and are in no score"),
         (
             "invalid",
-            "were not asked and are in no score, since a provider would refuse what is sent",
+            "requests were not sent and are in no score: a provider would reject them",
         ),
-        ("empty", "the reply is empty, which is wrong"),
+        ("empty", "replies are empty, which counts as wrong"),
     ):
         rows = answers[answers["outcome"] == outcome]
         if rows.empty:
             continue
         why = rows["why"].value_counts().index[0]
         reason = f" (mostly: {why})" if why and outcome != "invalid" else ""
-        hint = "; --max-tokens gives more room" if outcome == "empty" and why == "length" else ""
-        yield (f"{len(rows):,} of {len(answers):,} times {words}{reason}{hint}.")
+        hint = "; raise --max-tokens" if outcome == "empty" and why == "length" else ""
+        yield (f"{len(rows):,} of {len(answers):,} {words}{reason}{hint}.")

@@ -1,4 +1,4 @@
-"""Sessions, what a search found, and what is known of one session, as tables and as rows of JSON."""
+"""Render sessions, search hits and the details of one session as tables and JSON rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,18 @@ _RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")
 
 
 def session_to_row(session: Session) -> dict[str, Any]:
-    """A session as a row of JSON: times are ISO 8601 in UTC."""
+    """Return a session as a JSON row, with times in ISO 8601 and UTC.
+
+    Parameters
+    ----------
+    session : Session
+        The session.
+
+    Returns
+    -------
+    dict
+        The row.
+    """
     row = asdict(session)
     for name in ("tools", "meta"):
         row.pop(name)
@@ -48,12 +59,36 @@ def session_to_row(session: Session) -> dict[str, Any]:
 
 
 def hit_to_row(hit: SearchHit) -> dict[str, Any]:
-    """What a search found as a row of JSON."""
+    """Return a search hit as a JSON row, with times in ISO 8601 and UTC.
+
+    Parameters
+    ----------
+    hit : SearchHit
+        The hit.
+
+    Returns
+    -------
+    dict
+        The row.
+    """
     return asdict(hit) | {"time": iso_timestamp(hit.time)}
 
 
 def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) -> RenderableType:
-    """A line a session; ``short_ids``: what is shown of each id."""
+    """Return a table with one row per session.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+        The sessions.
+    short_ids : mapping of str to str
+        The text to show for each id.
+
+    Returns
+    -------
+    RenderableType
+        The table.
+    """
     columns: dict[str, list[str]] = {
         "title": [one_line(s.title) or _UNTITLED for s in sessions],
         "id": [one_line(short_ids.get(s.id, s.id)) for s in sessions],
@@ -73,7 +108,20 @@ def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) ->
 
 
 def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> RenderableType:
-    """A line a message that was found."""
+    """Return a table with one row per message that was found.
+
+    Parameters
+    ----------
+    hits : sequence of SearchHit
+        The hits.
+    short_ids : mapping of str to str
+        The text to show for each id.
+
+    Returns
+    -------
+    RenderableType
+        The table.
+    """
     columns: dict[str, list[str]] = {
         "snippet": [one_line(hit.snippet) for hit in hits],
         "session": [one_line(short_ids.get(hit.session_id, hit.session_id)) for hit in hits],
@@ -87,10 +135,23 @@ def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Rende
 
 
 def session_details(session: Session, contents: Contents) -> RenderableType:
-    """What is known of a session, the titles that it had with their turns, and its contents."""
+    """Return a session's properties, the history of its titles and its table of contents.
+
+    Parameters
+    ----------
+    session : Session
+        The session.
+    contents : Contents
+        Its table of contents.
+
+    Returns
+    -------
+    RenderableType
+        The text and tables.
+    """
     known = {
         "id": session.id,
-        "status": session.status + (", of a system" if session.system else ""),
+        "status": session.status + (", system session" if session.system else ""),
         "created": format_time(session.created),
         "updated": format_time(session.updated),
         "size": f"{pluralize(session.messages, 'message')} in {pluralize(contents.total_turns, 'turn')}",
@@ -114,7 +175,18 @@ def session_details(session: Session, contents: Contents) -> RenderableType:
 
 
 def contents_text(contents: Contents) -> Text:
-    """The contents as they are printed: a line a turn, the steps of a run indented."""
+    """Return a table of contents as text: one line per turn, with the steps of a run indented.
+
+    Parameters
+    ----------
+    contents : Contents
+        The table of contents.
+
+    Returns
+    -------
+    Text
+        The lines.
+    """
     if not contents.entries:
         return Text("(no turns yet)", "dim")
     text = Text()
@@ -125,21 +197,37 @@ def contents_text(contents: Contents) -> Text:
 
 
 def parse_turn_range(text: str, total: int) -> range:
-    """The turns that ``3``, ``3-5`` or ``3-`` names, of so many.
+    """Return the turns that ``3``, ``3-5`` or ``3-`` names.
 
-    Raises ``SpecError`` for what is written otherwise and where the first of them is not there.
+    Parameters
+    ----------
+    text : str
+        A turn or a range of turns.
+    total : int
+        Turns of the session; a range that goes further ends there.
 
+    Returns
+    -------
+    range
+        The turns, counted from 1.
+
+    Raises
+    ------
+    SpecError
+        If the text is not a range, or if its first turn does not exist.
+
+    Examples
+    --------
     >>> parse_turn_range("3", 9), parse_turn_range("3-5", 9), parse_turn_range("8-", 9)
     (range(3, 4), range(3, 6), range(8, 10))
     """
     found = _RANGE_PATTERN.fullmatch(text.strip())
     if found is None or len(text) > 40:
-        what = f"{text!r} names no turns" if text else "no turn is named"
-        raise SpecError(f"{what}; write 3, 3-5 or 3-")
+        raise SpecError(f"expected turns such as 3, 3-5 or 3-, got {text!r}")
     first = int(found[1])
     last = first if not found[2] else total if found[3] is None else min(int(found[3]), total)
     if not 1 <= first <= total:
         raise SpecError(f"there is no turn {first}; the session has {pluralize(total, 'turn')}")
     if last < first:
-        raise SpecError(f"{text!r} names no turns: its end is before its beginning")
+        raise SpecError(f"expected turns such as 3-5, got {text!r}, which ends before it begins")
     return range(first, last + 1)

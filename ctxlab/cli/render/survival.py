@@ -1,4 +1,4 @@
-"""The survival of canaries as a table: strategies downwards, kinds, depths or rounds to the right."""
+"""Render the survival of canaries: one row per strategy, one column per kind, depth or round."""
 
 from __future__ import annotations
 
@@ -20,21 +20,34 @@ if TYPE_CHECKING:
 __all__ = ["survival_json", "survival_text"]
 
 _DROP_ORDER = ("stale\nat end", "kept, all\nrequests", "kept\nat end")
-"heads of the columns that a narrow table does without, what is missed least first"
+"headings of the columns that a narrow terminal leaves out, least important first"
 _BREAKDOWN_LEGEND = {
-    "kind": "kinds: at the end",
-    "depth": "depths: at the end, of those nearest to each",
-    "role": "roles, of the message that holds it: at the end",
-    "round": "rounds: of the canaries that went through so many; a round is a request that does not "
-    "begin with all of the one before it",
-    "distance": "distances: of the canaries that came so many tokens behind",
+    "kind": "kinds: share in view at the end",
+    "depth": "depths: share in view at the end, of the canaries nearest to each depth",
+    "role": "roles of the message with the canary: share in view at the end",
+    "round": "rounds: share in view of the canaries that went through so many rounds; a round is a "
+    "request that does not begin with all of the previous one",
+    "distance": "distances: share in view of the canaries that were so many tokens back",
 }
 _EXTRA_NAME_WIDTH = 8
-"columns that a strategy has beyond what a name must have"
+"added to the least width of strategies"
 
 
 def survival_json(survival: SurvivalResults, by: str) -> str:
-    """One JSON array: a row a strategy × limit × part; the part is null where a row is of all."""
+    """Return survival as a JSON array with one row per strategy, limit and part.
+
+    Parameters
+    ----------
+    survival : SurvivalResults
+        The results.
+    by : str
+        The breakdown, such as ``"kind"``; rows over all parts have null there.
+
+    Returns
+    -------
+    str
+        The array.
+    """
     whole = survival.breakdown(None)
     whole.insert(2, by, None)
     frame, limits_as_given = (
@@ -50,10 +63,23 @@ def survival_json(survival: SurvivalResults, by: str) -> str:
 
 
 def survival_text(survival: SurvivalResults, by: str) -> str:
-    """The table, what its columns mean, and what is behind it."""
+    """Return the table, its legend and notes.
+
+    Parameters
+    ----------
+    survival : SurvivalResults
+        The results.
+    by : str
+        The breakdown, such as ``"kind"``.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     whole = survival.breakdown(None).set_index(["limit", "strategy"])
     parts = survival.breakdown(by)
-    # What a canary goes through is seen on the way: few recordings end in any one round.
+    # Rounds and distances are measured over all requests, since few recordings end in any one of them.
     figure = "survival" if by in ("round", "distance") else "survival_end"
     cells = {key: _share_cell(row, figure) for key, row in _keyed_rows(parts, by)}
     values = list(dict.fromkeys(parts[by].sort_values()))
@@ -86,7 +112,7 @@ def _keyed_rows(frame: pd.DataFrame, by: str) -> Iterator[tuple[tuple[Any, ...],
 
 
 def _share_cell(row: Any, name: str) -> str:
-    """A share, and below it its interval where there is one."""
+    """Format a share with its interval, if any, on a second line."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     said = show.format_share(row[name])
     bounds = f"{show.format_share(low)}–{show.format_share(high)}"
@@ -104,7 +130,7 @@ def _format_head(value: Any) -> str:
 def _table_rows(
     survival: SurvivalResults, keys: list[Any], cells: list[tuple[str, ...]], room: int
 ) -> Iterator[show.TableRow]:
-    """Limit by limit, the controls last."""
+    """Yield table rows grouped by limit, strategies first and controls last."""
     limits_as_given = _limits_as_given(survival)
     for number, limit in enumerate(dict.fromkeys(limit for limit, _ in keys)):
         if number:
@@ -129,31 +155,32 @@ def _notes(survival: SurvivalResults, by: str, shown: list[str]) -> Iterator[str
     clusters = survival.results.cluster_count
     yield (
         f"{survival.canary_count:,} canaries in {pluralize(n_recordings, 'recording')}, "
-        f"{pluralize(clusters, 'cluster')}, replayed off-policy. A canary is kept where the request "
-        "holds its value word for word (availability: an upper bound; a summary may keep the words "
-        "and lose the sense)."
+        f"{pluralize(clusters, 'cluster')}, replayed off-policy. A canary is kept if the request "
+        "contains its value word for word (availability: an upper bound; a summary may keep the words "
+        "and lose the meaning)."
     )
     legend = [
-        ("kept, all\nrequests", "kept, all requests: share in view over all requests after each"),
+        (
+            "kept, all\nrequests",
+            "kept, all requests: share in view, over all requests after the canary",
+        ),
         ("kept\nat end", "kept at end: share in view at the last request of each recording"),
         ("", _BREAKDOWN_LEGEND[by]),
-        ("stale\nat end", "stale at end: of superseded values, those in view without the new one"),
+        ("stale\nat end", "stale at end: share of superseded values in view without the new value"),
     ]
     legend_text = "; ".join(meaning for head, meaning in legend if not head or head in shown)
     intervals = (
-        ""
-        if clusters < MIN_CLUSTERS
-        else " Below a share stands its interval (95 %) over clusters."
+        "" if clusters < MIN_CLUSTERS else " Below each share is its 95 % interval over clusters."
     )
     yield f"{legend_text[:1].upper()}{legend_text[1:]}.{intervals}"
     if by == "kind":
         yield (
-            "Values are plain words; but a path is found by its looks, and a decision is worded as one: "
-            "what extracts names or decisions keeps these. The oracle knows what is used next, and no "
-            "canary."
+            "Values are ordinary words, except that paths look like paths and decisions are worded as "
+            "decisions; strategies that extract those keep them more easily. The oracle keeps what the "
+            "recording uses next, which no canary is."
         )
 
 
 def _limits_as_given(survival: SurvivalResults) -> dict[float, int | float]:
-    """Limits as they were given; in the frame they are all floats."""
+    """Map limits to the way they were given; the frame stores all of them as floats."""
     return {float(limit): limit for limit in survival.results.manifest["spec"]["limits"]}

@@ -1,4 +1,4 @@
-"""A conversation is read as people read one: who spoke, what was called, what came back."""
+"""Render conversations as text: roles, messages, tool calls and tool results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "text_for_stdout",
 ]
 
-# What steers a terminal: control characters, those of 8 bits too.
+# Characters that control a terminal, 8-bit ones included.
 _CONTROL_CHARACTERS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {
     13: None
 }
@@ -31,17 +31,43 @@ _ROLE_STYLES = {"user": "bold", "assistant": "green", "tool": "cyan", "system": 
 
 
 def strip_control_characters(text: str) -> str:
-    """A text without what would steer a terminal; its lines and tabs stay.
+    r"""Return a text without control characters, except line ends and tabs.
 
-    >>> strip_control_characters("a\\tb\\n\\x1b[2Jc\\r")
-    'a\\tb\\n�[2Jc'
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        The text; carriage returns are removed, other control characters replaced.
+
+    Examples
+    --------
+    >>> strip_control_characters("a\tb\n\x1b[2Jc\r")
+    'a\tb\n�[2Jc'
     """
     return text.translate(_CONTROL_CHARACTERS)
 
 
 def main_argument_text(call: ToolCall, limit: int = 60) -> str:
-    """The argument that says most about a call, on one line of at most ``limit`` characters.
+    """Return the most informative argument of a tool call on one line.
 
+    Parameters
+    ----------
+    call : ToolCall
+        The call.
+    limit : int
+        Most characters.
+
+    Returns
+    -------
+    str
+        The argument, cut if it is longer.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import ToolCall
     >>> main_argument_text(ToolCall("c1", "read_file", '{"limit": 9, "path": "src/io.py"}'))
     'src/io.py'
@@ -53,7 +79,18 @@ def main_argument_text(call: ToolCall, limit: int = 60) -> str:
 
 
 def render_conversation(messages: Iterable[Message]) -> Text:
-    """Messages one after the other, each behind the name of its role."""
+    """Return messages as text, each below the name of its role.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        The messages.
+
+    Returns
+    -------
+    Text
+        The text.
+    """
     text = Text()
     for message in messages:
         name = f"{message.role} {message.name}" if message.name else message.role
@@ -70,14 +107,36 @@ def render_conversation(messages: Iterable[Message]) -> Text:
 
 
 def text_for_stdout(text: Text) -> str:
-    """A text as it is printed: on a terminal with colours and broken at its width, else as it is."""
+    """Return a text as it is printed: with colours and wrapped on a terminal, else plain.
+
+    Parameters
+    ----------
+    text : Text
+        The text.
+
+    Returns
+    -------
+    str
+        The text to print.
+    """
     from ctxlab.cli.render.format import render_to_text
 
     return render_to_text(text) if sys.stdout.isatty() else text.plain.rstrip("\n")
 
 
 def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
-    """Adjacent turns in full, each a text, and the lines of the turns before and after all of them."""
+    """Yield adjacent turns in full, with the summaries of the turns before and after them.
+
+    Parameters
+    ----------
+    turns : iterable of InteractionWithContext
+        The turns.
+
+    Yields
+    ------
+    Text
+        One turn, or the summary after the last one.
+    """
     shown: InteractionWithContext | None = None
     for each in turns:
         text = Text("\n" if shown else "")

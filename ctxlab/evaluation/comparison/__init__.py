@@ -1,4 +1,4 @@
-"""Strategies are compared on the same requests, with an interval beside every difference."""
+"""Paired comparison of strategies, with an interval for each difference."""
 
 from __future__ import annotations
 

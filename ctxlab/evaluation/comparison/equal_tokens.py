@@ -1,7 +1,7 @@
-"""Two strategies are compared fairly where they send as many tokens: this finds the limit for that.
+"""Find the limit under which a strategy sends a given number of tokens, for a fair comparison.
 
-What a strategy sends grows with its limit, so the limit is searched between bounds, several at a time:
-they share one count of the recordings.
+The tokens that a strategy sends grow with its limit. The limit is bracketed by a search that
+evaluates several limits at a time, because they share the token counts of the recordings.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ __all__ = ["EqualTokensLimit", "find_equal_tokens_limit"]
 _LIMITS_PER_ROUND = 12
 _MAX_ROUNDS = 5
 _CLOSE_TOLERANCE = 0.002
-"relative difference of tokens that is close enough"
+"relative difference of tokens at which the search stops"
 _MATCH_TOLERANCE = 0.1
-"and that is no match any more; messages are large, so some limits make it send the same"
+"relative difference of tokens that is not a match; it is wide because messages are large"
 
 
 class EqualTokensLimit(NamedTuple):
-    """A limit under which a strategy sends as many tokens as was wanted."""
+    """A limit under which a strategy sends as many tokens as the target."""
 
     limit: int | float
+    "tokens, or a fraction of each recording"
     tokens: float
-    "a request, mean, under that limit"
+    "mean tokens per request under that limit"
     target_tokens: float
+    "the tokens per request that were asked for"
 
 
 def find_equal_tokens_limit(
@@ -47,19 +49,46 @@ def find_equal_tokens_limit(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     progress: bool | None = False,
 ) -> EqualTokensLimit:
-    """The limit under which a strategy sends ``target_tokens`` tokens a request, in the mean over
-    requests.
+    """Find the limit under which a strategy sends ``target_tokens`` tokens per request on average.
 
-    ``as_share``: search shares of each recording's own length, not tokens. All recordings are held in
-    memory. Raises ``SpecError`` for what is no number of tokens, and where no limit gives nearly that
-    many: a strategy that does not look at its limit sends the same under any.
+    All recordings are held in memory.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    strategy : Strategy, str or callable
+        The strategy.
+    target_tokens : float
+        Mean tokens per request, such as ``tokens_mean`` of a leaderboard.
+    model : str, optional
+        Model whose tokenizer applies. None takes the model of each recording.
+    as_share : bool, default False
+        Search fractions of each recording's length instead of tokens.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family.
+    progress : bool, optional
+        Show a progress bar.
+
+    Returns
+    -------
+    EqualTokensLimit
+        The limit, and the tokens that the strategy sends under it.
+
+    Raises
+    ------
+    SpecError
+        If ``target_tokens`` is not valid, or no limit comes close to it. A strategy that does not
+        read its budget sends the same under every limit.
     """
     check_recordings(recordings)
     recordings = list(recordings)
     if not 0 < target_tokens < math.inf:
         raise SpecError(
-            "target_tokens: tokens a request, more than 0, such as the tokens_mean of a leaderboard; "
-            f"not {target_tokens:g}"
+            "target_tokens: expected a positive number of tokens per request, such as tokens_mean of a "
+            f"leaderboard, got {target_tokens:g}"
         )
     most = 1.0 if as_share else _largest_request_tokens(recordings, model, profile) + reserve
     low, high = (0.001, 1.0) if as_share else (float(reserve + 1), float(most))
@@ -90,8 +119,8 @@ def find_equal_tokens_limit(
             break
     if _relative_error(best) > _MATCH_TOLERANCE:
         raise SpecError(
-            f"no limit makes {strategy!r} send {target_tokens:,.0f} tokens a request: "
-            f"{best.tokens:,.0f} at {best.limit:,.4g} come nearest"
+            f"no limit makes {strategy!r} send {target_tokens:,.0f} tokens per request; "
+            f"the nearest is {best.tokens:,.0f} at {best.limit:,.4g}"
         )
     return best
 
@@ -105,7 +134,7 @@ def _largest_request_tokens(
     model: str | None,
     profile: TokenProfile | Iterable[TokenProfile] | None,
 ) -> int:
-    """Tokens of the largest request of any recording."""
+    """Return the tokens of the largest request of all recordings."""
     board = evaluate(
         recordings, ["full"], [1.0], model, metrics=["usage"], profile=profile, progress=False
     ).leaderboard()

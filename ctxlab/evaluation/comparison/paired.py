@@ -1,7 +1,8 @@
-"""A comparison says of two strategies on the same requests how they differ, and how sure that is.
+"""Paired comparison of strategies on the same requests.
 
-It is paired: both were replayed over the same recordings, and whole clusters are drawn or exchanged, so
-that four trials of one task count as one cluster. What it shows always has an interval beside it.
+Both strategies of a pair are replayed over the same recordings. Whole clusters are resampled or
+swapped, so four trials of one task count as one cluster. Each difference has an interval and a
+p-value.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ DEFAULT_SCORES: tuple[str, ...] = (
     "contains",
     "agrees_both",
 )
-"""Scores that are compared where none are named, of those that were measured."""
+"""Scores compared by default, if they were measured."""
 
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -59,24 +60,51 @@ def compare_strategies(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Comparison:
-    """Compares every pair of the chosen strategies of an evaluation.
+    """Compare each pair of the chosen strategies of an evaluation.
 
-    ``strategies`` are strategies, as they are or as text, ``"panic"`` or ``"panic @ 16k"``; without
-    a limit they are compared at each limit. Nothing chosen compares all. ``margins``: by score, how
-    much worse the first of a pair may be and still count as no worse, as a difference of shares, or
-    relative for what is no share (0.05, ``"5 %"``). ``by``: a fact about recordings, such as
-    ``format`` or ``model``, whose values are compared apart. Only requests that count on both sides
-    are compared: a question that one of the two got no answer to says nothing of either. P-values
-    of a score are corrected together (Holm). Raises ``SpecError`` for what was not evaluated or
-    measured.
+    Only requests that count for both sides are compared. For example, a question that one side left
+    unanswered is excluded. P-values are corrected within each score (Holm).
+
+    Parameters
+    ----------
+    results : Results
+        Results of ``evaluate``.
+    *strategies : Strategy, str or callable
+        Strategies such as ``"panic"`` or ``"panic @ 16k"``. Without a limit a strategy is compared
+        at each limit. All strategies are compared if none is given.
+    scores : str or sequence of str, optional
+        Scores to compare; ``DEFAULT_SCORES`` if left out.
+    margins : mapping of str to float or str, optional
+        By score, how much worse the first of a pair may be and still count as not worse: a
+        difference of shares, or a relative one for other scores (0.05, ``"5 %"``).
+    by : str, optional
+        A fact about recordings, such as ``format`` or ``model``; its values are compared
+        separately.
+    level : float, default 0.95
+        Coverage of the intervals.
+    resamples : int, default 10000
+        Number of bootstrap resamples and of random swaps, at least 1000.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    Comparison
+        One row per pair and score.
+
+    Raises
+    ------
+    SpecError
+        If a strategy was not evaluated, a score was not measured, or an argument is not valid.
     """
     if not isinstance(results, Results):
         raise SpecError(
-            f"compare_strategies: results are wanted, not {type(results).__name__}: see evaluate"
+            f"compare_strategies: expected the Results of evaluate, got {type(results).__name__}"
         )
     if not 0 < level < 1 or resamples < 1000:
         raise SpecError(
-            f"compare_strategies: 0 < level < 1 and resamples >= 1000, not {level} and {resamples}"
+            "compare_strategies: expected 0 < level < 1 and resamples >= 1000, "
+            f"got {level} and {resamples}"
         )
     measured = {score.name: score for score in results.scores if score.how != "max"}
     named = (scores,) if isinstance(scores, str) else tuple(scores or ())
@@ -121,9 +149,7 @@ def _parse_margin(name: str, margin: float | str) -> float:
         found = parse_quantity(margin)
         value = np.nan if found is None else found[0] / 100 if found[1] else found[0]
     if not float(value) >= 0:
-        raise SpecError(
-            f"margins: {name}: a margin is 0 or more, such as 0.02 or 5 %, not {margin}"
-        )
+        raise SpecError(f"margins: {name}: expected at least 0, such as 0.02 or 5 %, got {margin}")
     return float(value)
 
 
@@ -155,7 +181,7 @@ def _configuration_pairs(
         if limit is not None and Configuration(name, limit) not in there:
             known = ", ".join(f"{each:g}" for each in limits)
             raise SpecError(f"{name} was not evaluated at {limit:g}; the limits are {known}")
-    # Those at a limit of their own stand beside all others; the rest pair up limit by limit.
+    # A strategy with its own limit is paired with all others; the rest are paired limit by limit.
     pairs = []
     for one, two in combinations(chosen, 2):
         for limit in limits if None in (one[1], two[1]) else limits[:1]:
@@ -163,15 +189,15 @@ def _configuration_pairs(
             if a in there and b in there and a != b and (a, b) not in pairs:
                 pairs.append((a, b))
     if not pairs:
-        raise SpecError("a comparison needs two strategies, or one at two limits")
+        raise SpecError("nothing to compare; name two strategies, or one at two limits")
     return pairs
 
 
 def _parse_choice(choice: StrategyLike, there: Sequence[Configuration]) -> tuple[str, float | None]:
-    """``panic @ 16k`` as the name that the results have and the limit."""
+    """Return the strategy's name in the results and its limit, from a text such as ``panic @ 16k``."""
     choice = choice if isinstance(choice, str) else repr(as_strategy(choice))
     text, limit = split_limit(choice)
-    if limit is not None:  # a share may have been rounded where it was shown
+    if limit is not None:  # a share may be rounded, as it is displayed
         near = [each.limit for each in there if isclose(each.limit, limit, rel_tol=1e-3)]
         limit = near[0] if near else float(limit)
     names = dict.fromkeys(each.strategy for each in there)
@@ -193,7 +219,7 @@ def _require_known(kind: str, name: str, names: Mapping[str, Any]) -> str:
 def _align_requests(
     requests: pd.DataFrame, a: Configuration, b: Configuration
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same requests of the same recordings, in the same order, as each of two prepared them."""
+    """Return the same requests of two configurations, in the same order."""
     sides = []
     for which in (a, b):
         same = (requests["strategy"] == which.strategy) & (requests["limit"] == which.limit)
@@ -238,7 +264,7 @@ def _comparison_row(
 
 
 def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Array, _Array]:
-    """What is above and below the line of a score, request by request."""
+    """Return the numerator and denominator of a score for each request."""
     numerators = requests[score.column].to_numpy(dtype=np.float64)
     if score.how == "sum" or not score.per:
         return numerators, np.ones(len(numerators))
@@ -246,7 +272,7 @@ def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Arr
 
 
 def _is_cost(score: Score) -> bool:
-    """Whether what is not known of one request is not known of all: less than a bill is no bill."""
+    """Check if a score is a cost: a partial sum of money would be misleading."""
     return score.unit == "USD"
 
 
@@ -257,7 +283,7 @@ def _score_value(score: Score, numerators: _Array, denominators: _Array) -> floa
 
 
 def _clip_difference(found: RatioDifference, relative: bool) -> dict[str, float]:
-    """A share differs by 1 at most, and nothing is less than nothing."""
+    """Clip the interval: a share differs by at most 1, and no value falls by more than 100 %."""
     low, high = found.low, found.high
     low = max(low, -1.0) if not np.isnan(low) else low
     high = min(high, 1.0) if not (relative or np.isnan(high)) else high
@@ -273,7 +299,7 @@ def _clip_difference(found: RatioDifference, relative: bool) -> dict[str, float]
 def _count_wins(
     recordings: pd.Index[Any], columns: Sequence[tuple[_Array, _Array]], both: Any, score: Score
 ) -> tuple[int, int, int]:
-    """In how many recordings the first is better, equal and worse."""
+    """Count the recordings in which the first side is better, equal and worse."""
     codes, names = pd.factorize(recordings)
     shares = []
     for above, below in columns:
@@ -289,7 +315,7 @@ def _count_wins(
 
 
 def _describe_finding(row: Any, level: float, least_p: float) -> str:
-    """What may be said of a row in a word or two; ``least_p``: the smallest that its test can give."""
+    """Describe a row in a few words; ``least_p`` is the smallest p-value that its test can give."""
     if np.isnan(row.p) or np.isnan(row.difference):
         return "unknown"
     parts = row.low > 0 or row.high < 0

@@ -1,4 +1,4 @@
-"""A comparison is a table of differences with their intervals, and says in words what was found."""
+"""A comparison as a table of differences with intervals, and as sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Configuration(NamedTuple):
     """A strategy, as text, under a limit."""
 
     strategy: str
+    "the strategy as text"
     limit: float
+    "tokens, or a fraction of each recording"
 
     def __str__(self) -> str:
         share = f"{self.limit * 100:.4g}%"
@@ -34,22 +36,23 @@ _FINDING_VERBS = {
     "higher": "is higher than",
     "lower": "is lower than",
     "equal here": "is the same here as",
-    "too few": "cannot be told by so few clusters from",
+    "too few": "has too few clusters to be told from",
     "unknown": "cannot be compared with",
 }
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Differences with their intervals; it shows itself as a table in a notebook."""
+    """Differences between strategies with their intervals; a notebook displays them as a table."""
 
     table: pd.DataFrame
-    """a row a pair × score: ``a`` and ``b`` with ``limit_a`` and ``limit_b``, ``score``, ``unit``,
-    ``value_a``, ``value_b``, ``difference`` (a − b; relative to b where ``relative``), ``low``,
-    ``high``, ``p``, ``p_holm``, ``effect``, ``wins``, ``ties``, ``losses`` (recordings in which a is
-    better), ``recordings``, ``clusters``, ``left_out`` (requests that count for one of the two only),
-    ``margin`` and ``finding``"""
+    """one row per pair and score: ``a`` and ``b`` with ``limit_a`` and ``limit_b``, ``score``,
+    ``unit``, ``value_a``, ``value_b``, ``difference`` (a − b; as a share of b if ``relative``),
+    ``low``, ``high``, ``p``, ``p_holm``, ``effect``, ``wins``, ``ties``, ``losses`` (recordings in
+    which a is better, equal, worse), ``recordings``, ``clusters``, ``left_out`` (requests that
+    count for only one of the two), ``margin`` and ``finding``"""
     level: float
+    "coverage of the intervals"
 
     HEADING_FORMATS = (
         "a",
@@ -67,36 +70,53 @@ class Comparison:
 
     @property
     def headings(self) -> list[str]:
-        """Of the columns of ``rows``."""
+        """Headings of the columns of ``rows``."""
         heads = [head.format(level=f"{self.level:.0%}") for head in self.HEADING_FORMATS]
         heads += ["finding"]
         return ["kind", *heads] if "kind" in self.table else heads
 
     def rows(self) -> list[list[str]]:
-        """The table as text, a list of cells a row."""
+        """Return the table as text.
+
+        Returns
+        -------
+        list of list of str
+            One list of cells per row.
+        """
         return [_row_cells(row) for row in self.table.itertuples()]
 
     def sentences(self, scores: Sequence[str] = ()) -> list[str]:
-        """What was found, a sentence a row; of some scores alone where they are named."""
+        """Describe each row in a sentence.
+
+        Parameters
+        ----------
+        scores : sequence of str, optional
+            Only rows of these scores; all rows if left out.
+
+        Returns
+        -------
+        list of str
+            One sentence per row.
+        """
         rows = self.table.itertuples()
         return [_row_sentence(row, self.level) for row in rows if not scores or row.score in scores]
 
     @property
     def notes(self) -> list[str]:
-        """What the columns mean, and what they do not say."""
+        """Explanation of the columns and their limits."""
         said = [
-            "Paired by request; clusters: those (recordings of one task are one) that have anything to "
-            "say. Intervals are studentised bootstrap intervals over clusters: none below "
-            f"{MIN_CLUSTERS}, and none where all clusters are alike. p: two-sided sign-flip "
-            "permutation test, corrected over the rows of a score (Holm); effect: difference in "
-            "standard deviations between clusters; w/t/l: recordings in which a is better, equal, "
-            "worse. Better and worse are said only where test and interval agree; too few: no outcome "
-            "of the test could tell."
+            "Paired by request. Clusters: those with data for both (recordings of one task are one "
+            "cluster). Intervals: studentized bootstrap over clusters; none with fewer than "
+            f"{MIN_CLUSTERS} clusters, or if all clusters agree. p: two-sided sign-flip "
+            "permutation test, corrected over the rows of a score (Holm). Effect: difference in "
+            "standard deviations between clusters. w/t/l: recordings in which a is better, equal, "
+            "worse. Better and worse require that test and interval agree. Too few: the test cannot "
+            "reach significance with so few clusters."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(
-                f"Up to {left_out:,} requests count for one of two strategies only, such as questions "
-                "without an answer, and are left out of both."
+                f"Up to {left_out:,} requests count for only one of two strategies, such as questions "
+                "without an answer; they are left out of both."
             )
         said.append(
             "Off-policy replay; recall is availability, an upper bound on what a model recalls."
@@ -104,11 +124,23 @@ class Comparison:
         return said
 
     def to_markdown(self) -> str:
-        """The table in Markdown, its notes below."""
+        """Return the table in Markdown, followed by its notes.
+
+        Returns
+        -------
+        str
+            The Markdown text.
+        """
         return "\n\n".join([markdown_table(self.headings, self.rows()), *self.notes])
 
     def to_latex(self) -> str:
-        """The table in LaTeX, for ``booktabs``."""
+        """Return the table in LaTeX, for ``booktabs``.
+
+        Returns
+        -------
+        str
+            The LaTeX text.
+        """
         return latex_table(self.headings, self.rows())
 
     def __str__(self) -> str:
@@ -123,7 +155,20 @@ class Comparison:
 
 
 def format_difference(row: Any, value: float) -> str:
-    """A difference with its sign: points of a share, or per cent of the other."""
+    """Format a difference with its sign: absolute for a share, else relative to the other value.
+
+    Parameters
+    ----------
+    row : namedtuple
+        A row of ``Comparison.table``.
+    value : float
+        The difference.
+
+    Returns
+    -------
+    str
+        The text; ``–`` if the difference is nan.
+    """
     if np.isnan(value):
         return "–"
     if np.isinf(value):

@@ -1,12 +1,15 @@
-"""Two groups are compared within strata, so that what differs between strata explains nothing.
+"""Difference of two groups within strata, so that differences between strata do not confound it.
 
-A stratum is where both groups were under the same conditions, such as one compaction of one recording.
-Each gives the difference of its two shares, and counts for as much as the smaller group can tell
-(n·m / (n + m)). That is the Mantel-Haenszel risk difference. It is a difference of two ratios of sums
-over strata, and so over clusters, whose interval ``ctxlab.evaluation.bootstrap`` gives.
+A stratum contains members of both groups under the same conditions, such as one compaction of one
+recording. Each stratum gives the difference of two shares, weighted by n·m / (n + m): the
+Mantel-Haenszel risk difference. It is a difference of two ratios of sums over strata, and therefore
+over clusters, so ``ctxlab.evaluation.bootstrap`` provides its interval.
 
-Source: Greenland and Robins, Biometrics 41, 1985 (estimator); Mantel and Haenszel, Journal of the
-National Cancer Institute 22, 1959 (test, here by exchanging members within strata).
+References
+----------
+- Estimator: Greenland and Robins, Biometrics 41, 1985.
+- Test, here by permuting members within strata: Mantel and Haenszel, Journal of the National Cancer
+  Institute 22, 1959.
 """
 
 from __future__ import annotations
@@ -26,25 +29,30 @@ _Array = npt.NDArray[np.float64]
 
 
 class StratifiedDifference(NamedTuple):
-    """The share of one group less that of the other, both weighted as the strata are."""
+    """The share of the first group minus that of the second, both weighted by stratum."""
 
     estimate: float
+    "the difference of the shares"
     low: float
-    """of the interval over clusters; nan with fewer than five that have both groups, and where nothing
-    or everything was hit, since no draw then says how rare the other is"""
+    """lower bound of the interval over clusters; nan with fewer than five clusters that have both
+    groups, and if none or all of the members are hits, because no resample can show how rare the
+    other outcome is"""
     high: float
+    "upper bound of the interval"
     p: float
-    "two-sided, the groups exchanged within clusters; with five clusters it is never below 1/16"
+    "two-sided p-value, groups swapped within clusters; with five clusters it is at least 1/16"
     p_members: float
-    "two-sided, members exchanged within strata: it takes them for independent, and clusters for given"
+    "two-sided p-value, members permuted within strata; it treats members as independent"
     first: float
-    "the first group's share"
+    "share of the first group"
     second: float
+    "share of the second group"
     counted: tuple[int, int]
     "members of each group in strata that have both"
     hits: tuple[int, int]
+    "members of each group that are hits"
     clusters: int
-    "that have a stratum with both groups"
+    "clusters that have a stratum with both groups"
 
 
 def stratified_difference(
@@ -56,12 +64,30 @@ def stratified_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> StratifiedDifference:
-    """How much more often a member of ``hits`` is true in the first group (those for which
-    ``in_first_group`` is true) than in the other.
+    """Compare how often ``hits`` is true in the first group and in the second.
 
-    All have one row a member; rows of ``strata`` that are equal are one stratum, within one cluster.
-    Without a stratum that has both groups everything is nan.
+    Parameters
+    ----------
+    hits : sequence of bool
+        Outcome of each member.
+    in_first_group : sequence of bool
+        True for members of the first group.
+    strata : pandas.DataFrame
+        One row per member; equal rows within a cluster are one stratum.
+    clusters : sequence of str
+        Cluster of each member.
+    resamples : int, default 10000
+        Number of bootstrap resamples and of permutations.
+    seed : int, default 0
+        Seed of the resamples.
 
+    Returns
+    -------
+    StratifiedDifference
+        Estimate, interval and p-values; all nan if no stratum has both groups.
+
+    Examples
+    --------
     >>> each = pd.DataFrame({"hit": [1, 1, 0, 0], "lost": [1, 1, 0, 0], "point": [1, 2, 1, 2]})
     >>> found = stratified_difference(each.hit, each.lost, each[["point"]], ["a", "b", "a", "b"])
     >>> found.estimate, found.counted, found.hits
@@ -100,7 +126,7 @@ def _count_by_stratum(
     strata: pd.DataFrame,
     clusters: Sequence[str] | pd.Series[str],
 ) -> pd.DataFrame:
-    """Members ``n`` and ``m`` and hits ``a`` and ``b`` of each stratum that has both groups."""
+    """Count members (``n``, ``m``) and hits (``a``, ``b``) of each stratum that has both groups."""
     rows = pd.DataFrame(
         {
             "cluster": np.asarray(clusters),
@@ -118,7 +144,10 @@ def _count_by_stratum(
 def _permutation_p_value(
     n: _Array, m: _Array, a: _Array, b: _Array, resamples: int, seed: int
 ) -> float:
-    """Share of exchanges within strata that part the groups as far: hits go by a hypergeometric."""
+    """Return the share of permutations within strata with at least the observed difference.
+
+    Permuted hits follow a hypergeometric distribution.
+    """
     hits = (a + b).astype(int)
     random = np.random.default_rng(seed)
     drawn = random.hypergeometric(n.astype(int), m.astype(int), hits, size=(resamples, len(n)))

@@ -1,4 +1,4 @@
-"""Budgets of a project are checked, in CI or in its tests, against bounds and a committed baseline."""
+"""Regression gate: check budgets, in CI or in tests, against fixed bounds and a committed baseline."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A baseline is what budgets were last found to cost and keep, committed as text that diffs well.
+"""Baseline of a gate: the committed figures of the last accepted run, as JSON that diffs well.
 
-It holds, for each recording, its digest and cluster, and for each budget with a margin the sums that its
-scores are made of: a line a recording. Whoever compares with it pairs recording by recording. It holds
-only when it was made with the same recordings, counted the same way; where money or a prompt cache is
-compared, at the same prices.
+For each recording it stores the digest and cluster, and for each budget with a margin the sums
+behind its scores, one line per recording. Comparisons are paired by recording. A baseline is valid
+only for the same recordings, counted in the same way, and, if cost or caching is compared, at the
+same prices.
 """
 
 from __future__ import annotations
@@ -41,52 +41,75 @@ __all__ = [
 ]
 
 RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
-"""Recording → column → its sum (of a score that is a maximum, the maximum); None: not known."""
+"""Recording → column → sum (for a maximum score, the maximum); None if unknown."""
 
 _SUM_DIGITS = 9
-"of a sum: more differs between versions of numpy, and no score shows it"
+"digits of a sum; later digits differ between versions of numpy and no score shows them"
 _PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True):
-    """Which conversation a recording is, and which of them it stands with."""
+    """Identifies the conversation of a recording, and its cluster."""
 
     digest: str
+    "digest of the recording's content"
     cluster: str
+    "name of its cluster"
 
 
 class BaselineEntry(msgspec.Struct, frozen=True):
-    """What one budget was found to sum up to."""
+    """The sums of one budget."""
 
     strategy: str
+    "the strategy as text"
     sums: RecordingSums
+    "sums by recording and column"
 
 
 class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one experiment was run on, how it was counted, and what its budgets were found to be."""
+    """The recordings of one experiment, how they were counted, and the sums of its budgets."""
 
     models: list[str]
-    "that counted the recordings"
+    "models that counted the recordings"
     reserve: int
+    "tokens kept for the reply"
     recordings: dict[str, RecordingIdentity]
+    "identity of each recording, by name"
     budgets: dict[str, BaselineEntry]
-    "by ``GateBudget.baseline_key``"
+    "sums of each budget, by ``GateBudget.baseline_key``"
     profiles: list[dict[str, Any]] = []
-    "how families of models count, where they were calibrated"
+    "calibrations of token counts by model family"
     prices: dict[str, dict[str, Any]] | None = None
-    "what a token and the cache of each model cost, where a score rests on it"
+    "prices and cache rules of each model; None if no score depends on them"
 
 
 class GateBaseline(msgspec.Struct, frozen=True):
-    """What a baseline file holds, experiment by experiment."""
+    """The content of a baseline file."""
 
     ctxlab: str
-    "the version that wrote it"
+    "the version of ctxlab that wrote it"
     experiments: dict[str, ExperimentBaseline]
+    "the baseline of each experiment, by name"
 
 
 def read_baseline(path: Path) -> GateBaseline | None:
-    """The baseline in a file; None where there is none yet. Raises ``ReadError``."""
+    """Read a baseline file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    GateBaseline or None
+        The baseline; None if the file does not exist.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read or is not a baseline.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=GateBaseline)
     except FileNotFoundError:
@@ -94,12 +117,25 @@ def read_baseline(path: Path) -> GateBaseline | None:
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = f"no baseline: {error}; delete the file, and ctxlab gate --update writes it anew"
+        why = f"not a baseline: {error}; delete the file and run ctxlab gate --update to rewrite it"
         raise ReadError(path, None, why) from None
 
 
 def write_baseline(baseline: GateBaseline, path: Path) -> bool:
-    """Puts it in the place of what the file held, at once; returns whether anything is different."""
+    """Write a baseline file atomically.
+
+    Parameters
+    ----------
+    baseline : GateBaseline
+        The baseline.
+    path : Path
+        The file; it is replaced if it exists.
+
+    Returns
+    -------
+    bool
+        True if the content of the file changed.
+    """
     text = _format_json(msgspec.to_builtins(baseline)) + "\n"
     if path.is_file() and path.read_bytes() == text.encode():
         return False
@@ -116,8 +152,26 @@ def write_baseline(baseline: GateBaseline, path: Path) -> bool:
 def make_experiment_baseline(
     results: Results, budgets: Iterable[GateBudget], *, margins_only: bool = False
 ) -> ExperimentBaseline:
-    """What an experiment was found to be, for every bound of its budgets, or for ``margins_only``
-    alone.
+    """Collect the sums behind the bounds of an experiment's budgets.
+
+    Parameters
+    ----------
+    results : Results
+        Results of the experiment.
+    budgets : iterable of GateBudget
+        Budgets of the experiment.
+    margins_only : bool, default False
+        Collect only what margins need.
+
+    Returns
+    -------
+    ExperimentBaseline
+        The sums, and how they were counted.
+
+    Raises
+    ------
+    SpecError
+        If a score was not measured.
     """
     manifest, runs = results.manifest, results.runs
     entries: dict[str, BaselineEntry] = {}
@@ -127,7 +181,9 @@ def make_experiment_baseline(
         names = sorted({column for bound in bounds for column in score_columns(bound.score)})
         columns.update(names)
         if absent := sorted(set(names) - set(runs.columns)):
-            raise SpecError(f"{budget.label}: {absent[0]} was not measured; see metrics")
+            raise SpecError(
+                f"{budget.label}: {absent[0]} was not measured; add its metric to metrics"
+            )
         rows = runs[(runs["strategy"] == budget.strategy) & (runs["limit"] == budget.limit)]
         figures = rows[names].to_numpy(dtype=np.float64)
         sums = {
@@ -149,8 +205,20 @@ def make_experiment_baseline(
 
 
 def score_columns(score: Score) -> tuple[str, ...]:
-    """The columns of a run that a score is made from.
+    """Return the columns of a run from which a score is computed.
 
+    Parameters
+    ----------
+    score : Score
+        The score.
+
+    Returns
+    -------
+    tuple of str
+        Numerator and denominator of a ratio, else one column.
+
+    Examples
+    --------
     >>> score_columns(Score("tokens_mean", "", "tokens", "ratio", "tokens"))
     ('tokens', 'requests')
     """
@@ -162,11 +230,24 @@ def score_columns(score: Score) -> tuple[str, ...]:
 
 
 def compute_score(score: Score, sums: RecordingSums) -> float:
-    """The score over all recordings, as the leaderboard has it; nan where it is not known."""
+    """Compute a score over all recordings, as the leaderboard does.
+
+    Parameters
+    ----------
+    score : Score
+        The score.
+    sums : dict
+        Sums by recording and column.
+
+    Returns
+    -------
+    float
+        The score; nan if it is unknown.
+    """
     above, *below = (_column_values(sums, column) for column in score_columns(score))
     known = above[~np.isnan(above)]
     if not len(known) or (score.unit == "USD" and len(known) < len(above)):
-        return math.nan  # less than all of a bill is no bill
+        return math.nan  # a partial sum of money would be misleading
     if score.how == "max":
         return float(known.max())
     total = math.fsum(known)
@@ -179,9 +260,24 @@ def compute_score(score: Score, sums: RecordingSums) -> float:
 def sum_by_cluster(
     score: Score, sums: RecordingSums, recordings: Mapping[str, RecordingIdentity]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What is above and below the line of a score, by cluster in order of their names.
+    """Sum the numerator and denominator of a score by cluster.
 
-    Of a sum the number of recordings stands below: it is the mean of a recording.
+    The denominator of a ``sum`` score is the number of recordings, so the ratio is a mean per
+    recording.
+
+    Parameters
+    ----------
+    score : Score
+        The score.
+    sums : dict
+        Sums by recording and column.
+    recordings : mapping of str to RecordingIdentity
+        Identity of each recording.
+
+    Returns
+    -------
+    numerators, denominators : numpy.ndarray of shape (clusters,)
+        Sums by cluster, in order of cluster name.
     """
     clusters = [recordings[name].cluster for name in sums]
     order = {name: place for place, name in enumerate(sorted(set(clusters)))}
@@ -192,7 +288,20 @@ def sum_by_cluster(
 
 
 def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBaseline) -> str:
-    """In what the data or the way it is counted differs, in words; empty where it does not."""
+    """Describe how the data, or the way it is counted, differs from the baseline.
+
+    Parameters
+    ----------
+    current : ExperimentBaseline
+        The current run.
+    baseline : ExperimentBaseline
+        The committed baseline.
+
+    Returns
+    -------
+    str
+        The differences; empty if there are none.
+    """
     said = []
     if current.models != baseline.models:
         listed = [", ".join(part.models) for part in (current, baseline)]
@@ -200,7 +309,7 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
     if current.reserve != baseline.reserve:
         said.append(f"the reserve is {current.reserve} and was {baseline.reserve}")
     if current.profiles != baseline.profiles:
-        said.append("the profile that tokens are counted by is another one")
+        said.append("the token calibration has changed")
     changed = sum(baseline.recordings.get(id, it) != it for id, it in current.recordings.items())
     new = len(current.recordings.keys() - baseline.recordings.keys())
     gone = len(baseline.recordings.keys() - current.recordings.keys())
@@ -213,7 +322,7 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
 
 
 def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Collect the prices and cache rules of each model that a run was priced by."""
+    """Collect the prices and cache rules of each model of a run."""
     left_out = {"source", "warning"}
     found = {
         name: {**prices, **manifest["cache"][name]} for name, prices in manifest["prices"].items()
@@ -227,7 +336,7 @@ def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _price_changes(
     now: Mapping[str, dict[str, Any]], then: Mapping[str, dict[str, Any]]
 ) -> Iterator[str]:
-    """Each model whose prices are not what they were, and which of them."""
+    """Describe each model whose prices changed, and which prices."""
     for name, prices in now.items():
         before = then.get(name, {})
         if keys := [key for key in prices if prices[key] != before.get(key)]:
@@ -246,7 +355,7 @@ def _round_sum(value: float) -> float | None:
 
 
 def _format_json(value: Any, depth: int = 0) -> str:
-    """JSON with sorted keys, in which a table of plain figures takes one line."""
+    """Format JSON with sorted keys; a flat table takes one line."""
     if not isinstance(value, dict) or not any(isinstance(v, dict) for v in value.values()):
         return json.dumps(value, ensure_ascii=False, sort_keys=True)
     indent = " " * (depth + 1)

@@ -1,19 +1,20 @@
-"""The gate replays what a project's budgets name and says which of their bounds no longer hold.
+"""Run the experiments of a gate file and check their bounds.
 
-A bound by itself holds or does not: it is about these recordings. A margin is about the strategy: the
-figure now is compared with the committed baseline, recording by recording, and
+A fixed bound (``max``, ``min``) holds or does not; it is about these recordings. A margin is about
+the strategy. It compares the current figure with the committed baseline, paired by recording:
 
-- it is *ok* where the figure is the same or better, or where even the worse end of the 95 % interval of
-  the difference is within the margin;
-- it is *worse*, a breach, where the figure is worse by more than the margin and the interval holds
-  nothing but worse; where there is no interval (too few clusters, or all are alike), or the score is a
-  maximum, the figure decides, and the finding says so;
-- else it is *unclear*: reported with its interval, and no breach unless the budgets are ``strict``.
+- *ok*: the figure is the same or better, or even the worse end of the 95 % interval of the
+  difference is within the margin.
+- *worse*, a breach: the figure is worse by more than the margin, and the whole interval is worse.
+  If there is no interval (too few clusters, or all agree), or the score is a maximum, the figure
+  decides, and the finding says so.
+- *unclear*: anything else. It is reported with its interval and fails only if the gate is
+  ``strict``.
 
-A replay that asks no model is deterministic, so code that does the same gives a difference of exactly
-zero, and a repeated run the same findings: the gate cannot flap. What the interval allows for is which
-recordings happen to be there. A change that concerns one task of many is a change on these recordings
-and says little about others; what must not happen even once is bounded by itself.
+A replay without model calls is deterministic. Unchanged code gives a difference of exactly 0, and a
+repeated run gives the same findings, so the gate is not flaky. The interval accounts for the choice
+of recordings: a change in one task of many says little about other recordings. Use a fixed bound
+for what must never happen.
 """
 
 from __future__ import annotations
@@ -62,33 +63,46 @@ __all__ = [
 ]
 
 _TOLERANCE = 1e-9
-"share of a figure below which two are the same: sums of fractions end differently on other machines"
+"relative difference below which figures are equal; sums of floats differ between machines"
 
 
 @dataclass(frozen=True, repr=False)
 class GateResults:
-    """Every bound that was looked at."""
+    """The findings of all checked bounds."""
 
     findings: tuple[Finding, ...]
+    "one finding per bound"
     strict: bool = False
+    "True if unclear findings fail as well"
 
     @property
     def breaches(self) -> tuple[Finding, ...]:
-        """Those that fail."""
+        """Findings that fail the gate."""
         return tuple(f for f in self.findings if self.is_breach(f))
 
     @property
     def passed(self) -> bool:
-        """Whether none does."""
+        """True if no finding fails."""
         return not self.breaches
 
     def is_breach(self, finding: Finding) -> bool:
-        """Whether a finding is a breach: it is worse, or unclear where that fails as well."""
+        """Check if a finding fails the gate: it is worse, or unclear in strict mode.
+
+        Parameters
+        ----------
+        finding : Finding
+            The finding.
+
+        Returns
+        -------
+        bool
+            True if it fails.
+        """
         return finding.outcome == "worse" or (self.strict and finding.outcome == "unclear")
 
     @property
     def sorted_findings(self) -> tuple[Finding, ...]:
-        """Breaches first, then what is unclear, then the rest."""
+        """Findings in order: breaches, unclear ones, then the rest."""
         rank = {"worse": 0, "unclear": 1, "ok": 2}
         return tuple(sorted(self.findings, key=lambda finding: rank[finding.outcome]))
 
@@ -114,24 +128,30 @@ class GateResults:
 
 @dataclass(frozen=True)
 class BaselineChange:
-    """A figure of a baseline that is not what it was; None where there was none or is none any more."""
+    """A changed figure of a baseline."""
 
     label: str
+    "the budget, as it is printed"
     score: Score | None
-    "None: of a budget that is gone"
+    "the score; None if the budget was removed"
     before: float | None
+    "the old figure; None if there was none"
     now: float | None
+    "the new figure; None if there is none any more"
 
 
 @dataclass(frozen=True)
 class BaselineUpdate:
-    """What came of writing a baseline."""
+    """The result of writing a baseline."""
 
     path: Path
+    "the baseline file"
     file_changed: bool
+    "True if the content of the file changed"
     changes: tuple[BaselineChange, ...]
+    "figures that changed"
     data_changes: tuple[str, ...]
-    "experiment by experiment, in what its recordings or their counting changed"
+    "changes of the recordings, or of how they are counted, by experiment"
 
 
 def run_gate(
@@ -141,10 +161,30 @@ def run_gate(
     progress: bool | None = None,
     on_skip: OnSkip | None = None,
 ) -> GateResults:
-    """Runs the experiments of a gate file, or those named in ``experiments``, and checks every bound.
+    """Run the experiments of a gate file and check every bound.
 
-    Raises ``SpecError`` where budgets or baseline do not fit what is there, and what
-    ``run_experiment`` raises.
+    Parameters
+    ----------
+    config : GateConfig, str or Path
+        The gate file.
+    experiments : str or collection of str, optional
+        Names of the experiments to run; all if left out.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    on_skip : callable, optional
+        Called with the path of a file that gave no recording, and the reason.
+
+    Returns
+    -------
+    GateResults
+        One finding per bound.
+
+    Raises
+    ------
+    SpecError
+        If the budgets or the baseline do not match the data.
+    ReadError
+        If a file cannot be read.
     """
     config = config if isinstance(config, GateConfig) else read_gate_config(config)
     renew = f"ctxlab gate {config.path} --update"
@@ -157,7 +197,7 @@ def run_gate(
         then = parts.get(experiment.name)
         _require_baseline_scores(
             then, experiment.budgets, config.baseline, renew
-        )  # before anything is run for it
+        )  # fail before the experiment runs
         results = run_experiment(experiment.spec, progress, on_skip)
         found += check_results(results, experiment.budgets, then, config.baseline, renew)
     return GateResults(tuple(found), config.strict)
@@ -170,11 +210,30 @@ def check_results(
     baseline_path: Path,
     update_command: str,
 ) -> list[Finding]:
-    """What became of the bounds of budgets, all of one experiment.
+    """Check the bounds of the budgets of one experiment.
 
-    ``baseline``: its part of the baseline, ``baseline_path`` the baseline's file,
-    ``update_command`` the command that writes it anew. Raises ``SpecError`` where the two cannot be
-    compared and where a figure is not known.
+    Parameters
+    ----------
+    results : Results
+        Results of the experiment.
+    budgets : sequence of GateBudget
+        Budgets of the experiment.
+    baseline : ExperimentBaseline or None
+        Baseline of the experiment.
+    baseline_path : Path
+        The baseline file, for messages.
+    update_command : str
+        Command that rewrites the baseline, for messages.
+
+    Returns
+    -------
+    list of Finding
+        One finding per bound.
+
+    Raises
+    ------
+    SpecError
+        If results and baseline cannot be compared, or a score is unknown.
     """
     now = make_experiment_baseline(results, budgets)
     _require_baseline_scores(baseline, budgets, baseline_path, update_command)
@@ -186,8 +245,8 @@ def check_results(
     ):
         name = budgets[0].experiment
         raise SpecError(
-            f"{baseline_path}: {name} was run on something else: {said}; look at it, "
-            f"then {update_command} takes it"
+            f"{baseline_path}: the baseline of {name} is for other data: {said}; check the change, "
+            f"then run {update_command}"
         )
     found = []
     for budget in budgets:
@@ -212,7 +271,7 @@ def _check_margin(
     now: ExperimentBaseline,
     baseline: ExperimentBaseline,
 ) -> Finding:
-    """What became of a margin."""
+    """Compare a score with the baseline and return the finding."""
     score, before = bound.score, baseline.budgets[budget.baseline_key]
     sums = now.budgets[budget.baseline_key].sums
     old = _require_score(score, baseline, budget)
@@ -226,7 +285,7 @@ def _check_margin(
     if score.how != "max":
         pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, before.sums)]
         difference = ratio_difference(*pairs[0], *pairs[1])
-        # A sum is compared as the mean of a recording, of which there are as many on both sides.
+        # A sum is compared as a mean per recording; both sides have the same recordings.
         times = len(sums) if score.how == "sum" else 1
         low, high = times * difference.low, times * difference.high
         clusters = difference.clusters
@@ -236,7 +295,7 @@ def _check_margin(
     ends = (low, high) if score.better == "lower" else (-high, -low)
     if beyond and ends[0] > 0:
         return replace(finding, outcome="worse")
-    # What is better here is no breach, however little is known of other recordings.
+    # An improvement on these recordings is not a breach, however wide the interval.
     sure = worse <= 0 or ends[1] <= bound.margin(old)
     return finding if sure else replace(finding, outcome="unclear")
 
@@ -248,11 +307,33 @@ def update_baseline(
     progress: bool | None = None,
     on_skip: OnSkip | None = None,
 ) -> BaselineUpdate:
-    """Runs the experiments of a file of budgets and writes what is found to its baseline file.
+    """Run the experiments of a gate file and write the results to its baseline file.
 
-    Where ``experiments`` some are named the others stay in the file as they are; what the budgets
-    name no more is taken out. Raises what ``run_gate`` raises, but for a baseline that does not
-    fit.
+    Experiments that are not named in ``experiments`` stay as they are. Budgets that no longer exist
+    are removed.
+
+    Parameters
+    ----------
+    config : GateConfig, str or Path
+        The gate file.
+    experiments : str or collection of str, optional
+        Names of the experiments to run; all if left out.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    on_skip : callable, optional
+        Called with the path of a file that gave no recording, and the reason.
+
+    Returns
+    -------
+    BaselineUpdate
+        What changed.
+
+    Raises
+    ------
+    SpecError
+        If the budgets do not match the data, or a score is unknown.
+    ReadError
+        If a file cannot be read.
     """
     config = config if isinstance(config, GateConfig) else read_gate_config(config)
     before = read_baseline(config.baseline)
@@ -283,7 +364,7 @@ def update_baseline(
 def _iter_changes(
     experiment: GateExperiment, now: ExperimentBaseline, baseline: ExperimentBaseline | None
 ) -> Iterator[BaselineChange]:
-    """Every figure of an experiment that is not what it was, and every one that is no more."""
+    """Yield each figure of an experiment that changed, and each budget that was removed."""
     told = set()
     for budget in experiment.baseline_budgets:
         told.add(budget.baseline_key)
@@ -302,32 +383,32 @@ def _require_baseline_scores(
     baseline_path: Path,
     update_command: str,
 ) -> None:
-    """Raises where a baseline does not hold what budgets compare with it."""
+    """Raise ``SpecError`` if the baseline lacks a score that a margin needs."""
     for budget in budgets:
         for bound in budget.margins:
             if _score_or_none(bound.score, baseline, budget) is None:
                 what = f"{budget.label} has no {score_label(bound.score)} in the baseline yet"
-                raise SpecError(f"{baseline_path}: {what}; {update_command} writes it")
+                raise SpecError(f"{baseline_path}: {what}; run {update_command} to write it")
 
 
 def _baseline_gaps(
     now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
 ) -> str:
-    """A budget whose sums are not those of the recordings, as after a merge that went wrong."""
+    """Describe a budget whose sums are incomplete, as after a bad merge; empty if there is none."""
     for budget in budgets:
         if budget.margins:
             sums = baseline.budgets[budget.baseline_key].sums
             if sums.keys() != now.budgets[budget.baseline_key].sums.keys():
-                return f"the baseline of {budget.label} does not hold the recordings that it names"
+                return f"the baseline of {budget.label} does not match its own list of recordings"
             if any(value is None for row in sums.values() for value in row.values()):
-                return f"the baseline of {budget.label} holds a figure that is not known"
+                return f"the baseline of {budget.label} contains an unknown figure"
     return ""
 
 
 def _score_or_none(
     score: Score, part: ExperimentBaseline | None, budget: GateBudget
 ) -> float | None:
-    """A score in a part of a baseline; None where it is not there, nan where it was not known."""
+    """Return a score of a baseline; None if it is missing, nan if it is unknown."""
     entry = part.budgets.get(budget.baseline_key) if part else None
     if entry is None or not all(
         set(score_columns(score)) <= row.keys() for row in entry.sums.values()
@@ -337,20 +418,20 @@ def _score_or_none(
 
 
 def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
-    """A figure that is there. Raises where it is not known, which neither holds nor breaks a bound."""
+    """Return a score, or raise ``SpecError`` if it is unknown and cannot be checked."""
     value = _score_or_none(score, part, budget)
     if value is None or math.isnan(value):
         why = (
             f"no price is known for {', '.join(_unpriced_models(part))}"
             if score.unit == "USD"
-            else "nothing to measure it by"
+            else "no request counts for it"
         )
-        raise SpecError(f"{budget.label}: {score_label(score)} is not known: {why}")
+        raise SpecError(f"{budget.label}: {score_label(score)} is unknown: {why}")
     return value
 
 
 def _unpriced_models(part: ExperimentBaseline) -> list[str]:
-    """The models of an experiment whose prices are not known."""
+    """Return the models of an experiment without known prices."""
     prices = part.prices or {}
     unknown = [name for name, each in prices.items() if not (each["input"] or each["output"])]
     return unknown or part.models

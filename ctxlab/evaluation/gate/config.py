@@ -1,19 +1,19 @@
-"""A budget says what a strategy may cost and must keep; ``evals/budgets.toml`` holds a project's.
+"""Gate files, such as ``evals/budgets.toml``: what strategies may cost and must keep.
 
-A table is an experiment, a table in it a budget, under a name of its own: the strategy's text may
-change, and whether the change holds is what the gate is for. ``max`` and ``min`` bound a score by
-itself, and ``margin`` says how much worse than the committed baseline it may become. What stands in the
-experiment's table holds for each of its budgets::
+A table is an experiment, and a table inside it is a named budget. The strategy of a budget may
+change: the gate checks if the change keeps the bounds. ``max`` and ``min`` bound a score, and
+``margin`` says how much worse than the committed baseline it may become. Bounds in an experiment's
+table apply to all of its budgets::
 
-    baseline = "baseline.json"        # ctxlab gate --update writes it
+    baseline = "baseline.json"        # written by ctxlab gate --update
 
-    [logs]                            # logs.toml beside this file
+    [logs]                            # runs logs.toml in the same folder
     max = { overflow_rate = 0, invalid_rate = 0 }
     margin = { recall_far = 0.02 }
 
     [logs.masking]
     strategy = "observation_mask(keep=10) | sliding_window | panic"
-    limits = 8000                     # left out: each limit of the experiment
+    limits = 8000                     # default: each limit of the experiment
     max = { tokens_mean = "6k" }
     margin = { tokens_mean = "2 %" }
 """
@@ -50,7 +50,7 @@ __all__ = [
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
-"""Of bounds: at most, at least, and how much worse than the baseline."""
+"""Kinds of bounds: at most, at least, and how much worse than the baseline."""
 
 _FILE_KEYS = ("baseline", "strict")
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
@@ -59,33 +59,51 @@ _BUDGET_KEYS = ("strategy", "limits", *BOUND_KINDS)
 
 @dataclass(frozen=True)
 class Bound:
-    """What one score may be, or how much worse than before."""
+    """A bound of one score."""
 
     kind: BoundKind
+    "``max``, ``min`` or ``margin``"
     score: Score
+    "the score that is bounded"
     value: float
+    "the bound in the score's unit, or a share if ``relative``"
     relative: bool = False
-    "a share of the baseline's figure; margins alone"
+    "True if a margin is a share of the baseline's figure"
 
     def margin(self, baseline_value: float) -> float:
-        """How much worse than ``baseline_value`` is within it, in the score's unit."""
+        """Return the allowed deterioration in the score's unit.
+
+        Parameters
+        ----------
+        baseline_value : float
+            Figure of the baseline.
+
+        Returns
+        -------
+        float
+            How much worse the score may become.
+        """
         return self.value * abs(baseline_value) if self.relative else self.value
 
 
 @dataclass(frozen=True)
 class GateBudget:
-    """One strategy within one limit, under its own name, and its bounds."""
+    """A named budget: one strategy under one limit, and its bounds."""
 
     experiment: str
+    "name of the experiment"
     name: str
+    "name of the budget"
     strategy: str
-    "as it prints"
+    "the strategy as it prints"
     limit: int | float
+    "tokens, or a fraction of each recording"
     bounds: tuple[Bound, ...]
+    "the bounds to check"
 
     @property
     def baseline_key(self) -> str:
-        """What it is called in a baseline: its name and limit, whatever its strategy is.
+        """Key in a baseline: name and limit, independent of the strategy.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).baseline_key
         'masking at 8000'
@@ -94,7 +112,7 @@ class GateBudget:
 
     @property
     def label(self) -> str:
-        """What it is called in a sentence.
+        """Name in a sentence.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).label
         'logs / masking at 8,000'
@@ -105,37 +123,58 @@ class GateBudget:
 
     @property
     def margins(self) -> tuple[Bound, ...]:
-        """Those of its bounds that look at a baseline."""
+        """Bounds that compare with a baseline."""
         return tuple(bound for bound in self.bounds if bound.kind == "margin")
 
 
 @dataclass(frozen=True)
 class GateExperiment:
-    """The budgets of one experiment, and what is to be run for them."""
+    """An experiment and its budgets."""
 
     name: str
+    "name of its table"
     spec: Spec
-    "of the experiment, with the strategies and limits of its budgets alone"
+    "the experiment, limited to the strategies and limits of its budgets"
     budgets: tuple[GateBudget, ...]
+    "the budgets, one per strategy and limit"
 
     @property
     def baseline_budgets(self) -> tuple[GateBudget, ...]:
-        """The budgets of which a bound looks at a baseline."""
+        """Budgets with a bound that compares with a baseline."""
         return tuple(budget for budget in self.budgets if budget.margins)
 
 
 @dataclass(frozen=True)
 class GateConfig:
-    """What a file of budgets says."""
+    """The content of a gate file."""
 
     path: Path
+    "the gate file"
     baseline: Path
+    "the baseline file"
     strict: bool
-    "whether what is unclear fails as well"
+    "True if unclear findings fail as well"
     experiments: tuple[GateExperiment, ...]
+    "the experiments of the file"
 
     def select(self, names: Collection[str]) -> tuple[GateExperiment, ...]:
-        """The experiments of these names; all where none is named. Raises ``UnknownName``."""
+        """Return the experiments with the given names.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names of experiments; empty for all.
+
+        Returns
+        -------
+        tuple of GateExperiment
+            The experiments, in the order of the file.
+
+        Raises
+        ------
+        UnknownName
+            If a name is not in the file.
+        """
         known = [experiment.name for experiment in self.experiments]
         for name in names:
             if name not in known:
@@ -144,10 +183,24 @@ class GateConfig:
 
 
 def read_gate_config(path: str | Path) -> GateConfig:
-    """The budgets in a TOML file; experiments and baseline are found beside it.
+    """Read a gate file in TOML; experiments and baseline are relative to it.
 
-    Raises ``ReadError`` for a file that cannot be read and ``SpecError`` that names file and key for
-    what makes no sense, with the nearest key or score for one that is unknown.
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    GateConfig
+        Its content.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read.
+    SpecError
+        If the content is not valid; the message names file and key, and the nearest known name.
     """
     path = Path(path)
     table = _read_toml(path)
@@ -159,10 +212,29 @@ def read_gate_config(path: str | Path) -> GateConfig:
 
 
 def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bound, ...]:
-    """The bounds in tables of figures by score, one a kind; ``scores`` are those that are measured.
+    """Parse tables of bounds, one per kind.
 
-    Shares may be written in per cent and tokens as 8k. Raises ``SpecError`` that begins with the key.
+    Shares can be written as percentages and tokens as 8k.
 
+    Parameters
+    ----------
+    tables : mapping
+        A table of values by score name, for each kind of bound.
+    scores : iterable of Score
+        Scores that are measured.
+
+    Returns
+    -------
+    tuple of Bound
+        The bounds.
+
+    Raises
+    ------
+    SpecError
+        If a bound is not valid; the message starts with the key.
+
+    Examples
+    --------
     >>> from ctxlab.evaluation.metrics import UsageMetric
     >>> (bound,) = parse_bounds({"margin": {"tokens_mean": "2 %"}}, UsageMetric.scores)
     >>> bound.kind, bound.score.name, bound.value, bound.relative
@@ -178,7 +250,7 @@ def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bo
 
 @contextmanager
 def _prefix_errors(where: str | Path) -> Iterator[None]:
-    """What is written wrongly says in which place."""
+    """Prefix errors with the place in which they occur."""
     try:
         yield
     except CtxlabError as error:
@@ -202,7 +274,7 @@ def _parse_experiments(path: Path, table: Mapping[str, Any]) -> Iterator[GateExp
         if key not in (*_FILE_KEYS, *tables):
             raise UnknownName("key", key, _FILE_KEYS)
     if not tables:
-        raise SpecError("it has no experiment: a table [logs] stands for logs.toml beside it")
+        raise SpecError("no experiment; add a table such as [logs], which runs logs.toml")
     for name, inside in tables.items():
         with _prefix_errors(name):
             yield _parse_experiment(path, name, inside)
@@ -223,7 +295,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
                     for b in (*shared, *_parse_budget_bounds(inside, scores))
                 }
                 if not bounds:
-                    raise SpecError("it bounds nothing: write max, min or margin")
+                    raise SpecError("no bounds; add max, min or margin")
                 strategy = repr(parse_strategy(_require_type("strategy", inside["strategy"], str)))
                 written.append(inside["strategy"])
                 within = _parse_limits(inside.get("limits", limits), spec.limits)
@@ -232,7 +304,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
         elif key not in _EXPERIMENT_KEYS:
             raise UnknownName("key", key, _EXPERIMENT_KEYS)
     if not made:
-        raise SpecError(f"it has no budget: write a table [{name}.NAME] with a strategy")
+        raise SpecError(f"no budget; add a table [{name}.NAME] with a strategy")
     replayed = msgspec.structs.replace(
         spec,
         strategies=tuple(dict.fromkeys(written)),
@@ -242,10 +314,10 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
 
 
 def _parse_budget_bounds(table: Mapping[str, Any], scores: list[Score]) -> tuple[Bound, ...]:
-    """The bounds of one budget's table, whose keys are looked at first."""
+    """Parse the bounds of one budget's table, after checking its keys."""
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
-        raise SpecError(f"neither a key ({keys}) nor a budget, which has a strategy")
+        raise SpecError(f"neither a known key ({keys}) nor a budget, which needs a strategy")
     for key in table:
         if key not in _BUDGET_KEYS:
             raise UnknownName("key", key, _BUDGET_KEYS)
@@ -258,7 +330,7 @@ def _parse_limits(value: Any, known: tuple[int | float | str, ...]) -> list[int 
     for limit in limits:
         if limit not in known:
             has = ", ".join(str(each) for each in known)
-            raise SpecError(f"limits: the experiment has no limit of {limit}; it has {has}")
+            raise SpecError(f"limits: the experiment has no limit {limit}; choose from {has}")
     return list(dict.fromkeys(limits))
 
 
@@ -267,27 +339,29 @@ def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Sc
         raise SpecError(f"{kind}: {UnknownName('score', name, scores)}")
     if kind == "margin" and not scores[name].better:
         raise SpecError(
-            f"{kind}: of {name} neither less nor more is worse; bound it by max and min"
+            f"{kind}: for {name} neither lower nor higher is worse; use max and min instead"
         )
     number, unit = value, ""
     if isinstance(value, str):
         number, unit = parse_quantity(value) or (None, "")
     wrong = isinstance(number, bool) or not isinstance(number, (int, float))
     if wrong or not 0 <= number < float("inf"):
-        raise SpecError(f"{kind}: {name}: {value!r} is not 0 or more; write 8000, 8k, 0.02 or 2 %")
+        raise SpecError(
+            f"{kind}: {name}: expected at least 0, such as 8000, 8k, 0.02 or 2 %, got {value!r}"
+        )
     share = scores[name].unit == "share"
     if unit and kind != "margin" and not share:
-        raise SpecError(f"{kind}: {name}: {value!r} is a share, and it counts {scores[name].unit}")
+        raise SpecError(
+            f"{kind}: {name}: expected a number of {scores[name].unit}, got the share {value!r}"
+        )
     bound = number / 100 if unit else number
     if share and kind != "margin" and bound > 1:
-        raise SpecError(
-            f"{kind}: {name}: {value!r} is more than all; a share is 1 or 100 % at most"
-        )
+        raise SpecError(f"{kind}: {name}: expected a share of at most 1 or 100 %, got {value!r}")
     return Bound(kind, scores[name], bound, kind == "margin" and bool(unit))
 
 
 def _require_type(key: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         words = {str: "text", bool: "true or false", dict: "a table of scores"}
-        raise SpecError(f"{key}: {words[kind]} belongs here, not {value!r}")
+        raise SpecError(f"{key}: expected {words[kind]}, got {value!r}")
     return value

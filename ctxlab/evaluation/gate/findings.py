@@ -1,4 +1,4 @@
-"""A finding is one bound and what became of it: in figures, and in one sentence for whoever broke it."""
+"""Findings of a gate: one bound and its outcome, as figures and as a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.evaluation.metrics.base import Score
 __all__ = ["Finding", "FindingOutcome", "decimal_places", "format_score_value", "score_label"]
 
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
-"""*worse* is a breach; *unclear*: neither known to hold nor known not to."""
+"""*worse* is a breach; *unclear* is neither shown to hold nor shown to fail."""
 
 _SCORE_LABELS = {
     "recall_far": "far recall",
@@ -32,39 +32,45 @@ _SCORE_LABELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One bound of one budget, what was found, and what follows."""
+    """The outcome of one bound of one budget."""
 
     budget: GateBudget
+    "the budget"
     bound: Bound
+    "the bound that was checked"
     value: float
+    "the current figure"
     outcome: FindingOutcome
+    "``ok``, ``unclear`` or ``worse``"
     baseline_value: float = math.nan
-    "in the baseline, where the bound is a margin"
+    "the figure in the baseline; nan unless the bound is a margin"
     baseline_strategy: str = ""
+    "the strategy in the baseline"
     low: float = math.nan
-    "of the 95 % interval of now less before; nan where there is none"
+    "lower bound of the 95 % interval of the difference (now minus baseline); nan if there is none"
     high: float = math.nan
+    "upper bound of the interval"
     clusters: int = 0
-    "that the interval is drawn over, or that are too few for one"
+    "number of clusters behind the interval, or that are too few for one"
 
     @property
     def score(self) -> Score:
-        """Of what."""
+        """The score that is bounded."""
         return self.bound.score
 
     @property
     def difference(self) -> float:
-        """Now less before."""
+        """The current figure minus the baseline's."""
         return self.value - self.baseline_value
 
     @property
     def margin(self) -> float:
-        """How much worse than before is within the bound, in the score's unit."""
+        """The allowed deterioration in the score's unit."""
         return self.bound.margin(self.baseline_value)
 
     @property
     def bound_text(self) -> str:
-        """The bound as it stands in a table."""
+        """The bound as it is printed in a table."""
         if self.bound.kind == "margin":
             if self.bound.relative:
                 return f"margin {self.bound.value * 100:.3g} %"
@@ -74,7 +80,7 @@ class Finding:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Baseline, now and difference with its interval, as they stand in a table."""
+        """Baseline, current figure and difference with its interval, as printed in a table."""
         if self.bound.kind != "margin":
             digits = decimal_places(self.score, self.value, self.bound.value)
             return "", format_score_value(self.value, self.score, digits), ""
@@ -92,7 +98,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What was found, whole: budget, score, figures and strategy; not what follows from it."""
+        """The finding as a sentence: budget, score, figures and strategy."""
         said = self._margin_sentence() if self.bound.kind == "margin" else self._bound_sentence()
         name = self.budget.name or "the strategy"
         strategy = self.budget.strategy
@@ -142,8 +148,20 @@ class Finding:
 
 
 def score_label(score: Score) -> str:
-    """A score as it is called in a sentence.
+    """Return the name of a score for a sentence.
 
+    Parameters
+    ----------
+    score : Score
+        The score.
+
+    Returns
+    -------
+    str
+        Its name.
+
+    Examples
+    --------
     >>> score_label(Score("recall_far", "", "share", "ratio", "far_seen"))
     'far recall'
     """
@@ -153,8 +171,26 @@ def score_label(score: Score) -> str:
 def format_score_value(
     value: float, score: Score, digits: int | None = None, *, sign: bool = False
 ) -> str:
-    """A figure in its unit, with so many places behind the point, or as many as it has.
+    """Format a figure in its unit.
 
+    Parameters
+    ----------
+    value : float
+        The figure.
+    score : Score
+        Its score.
+    digits : int, optional
+        Decimal places. None keeps as many as the value has.
+    sign : bool, default False
+        Write a plus sign.
+
+    Returns
+    -------
+    str
+        The text; ``–`` for nan.
+
+    Examples
+    --------
     >>> cost = Score("cost_usd", "", "USD", "sum", "cost_usd")
     >>> format_score_value(-0.5, cost, 2, sign=True), format_score_value(0.125, cost)
     ('−$0.50', '$0.125')
@@ -169,8 +205,22 @@ def format_score_value(
 
 
 def decimal_places(score: Score, one: float, other: float) -> int:
-    """Places behind the point that tell two figures apart, and that are usual in their unit.
+    """Choose the decimal places that distinguish two figures, at least those usual for the unit.
 
+    Parameters
+    ----------
+    score : Score
+        The score.
+    one, other : float
+        The figures.
+
+    Returns
+    -------
+    int
+        Number of decimal places.
+
+    Examples
+    --------
     >>> mean = Score("tokens_mean", "", "tokens", "ratio", "tokens")
     >>> decimal_places(mean, 6412.3, 6000), decimal_places(mean, 6412.31, 6412.34)
     (0, 3)

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation, by name; a new one is a file and a line in ``_MODULES``."""
+"""Metrics of an evaluation, by name; a new one needs a file and an entry in ``_MODULES``."""
 
 from __future__ import annotations
 
@@ -44,16 +44,29 @@ _MODULES = {
     "probes": "probes",
     "canaries": "canaries",
 }
-"""Module of this folder in which each metric stands, by its name."""
+"""Module of each metric, by metric name."""
 
 METRICS: dict[str, Metric] = {
     name: getattr(import_module(f"{__name__}.{module}"), name) for name, module in _MODULES.items()
 }
-"""By name. Prices and rules that depend on a model are those of the recording that is measured."""
+"""All metrics by name. They use the prices and rules of each recording's model."""
 
 
 def register_metric(name: str, metric: Metric) -> None:
-    """Adds a metric to the table; a name that is taken raises ``SpecError``."""
+    """Add a metric under a name.
+
+    Parameters
+    ----------
+    name : str
+        Name of the metric, as ``evaluate`` and experiment files use it.
+    metric : Metric
+        The metric.
+
+    Raises
+    ------
+    SpecError
+        If the name is taken.
+    """
     if name in METRICS:
-        raise SpecError(f"a metric is already called {name!r}")
+        raise SpecError(f"metric {name!r} exists already; choose another name")
     METRICS[name] = metric

@@ -1,11 +1,11 @@
-"""Which planted canaries are still in view, request by request, and which old values outlive the new.
+"""Visibility of planted canaries in each request, and of old values that outlive the new ones.
 
-A canary is in view where a message that is sent holds its value as whole words. So it survives in a
-summary that kept the words, even one that lost their sense. A canary of a superseded value is *stale*
-where the old value is in view and the new one is not.
+A canary is in view if a message of the request contains its value as whole words. It therefore
+survives in a summary that kept the words but lost their meaning. A canary with a superseded value
+is *stale* if the old value is in view and the new one is not.
 
-How it is worked out: a value stands in one message only, so it is in view until that message is edited,
-and then in whatever edited text still holds it. Each edited text is looked at once.
+Algorithm: a value is in one message only, so it is in view until that message is edited, and after
+that in any edited text that still contains it. Each edited text is searched once.
 """
 
 from __future__ import annotations
@@ -23,52 +23,57 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.messages.types import Message, message_text
 
-__all__ = ["CanaryMetric", "CanaryVisibility", "measure_canary_visibility"]
+__all__ = ["CanaryMetric", "CanaryVisibility", "canaries", "measure_canary_visibility"]
 
 _Bools = npt.NDArray[np.bool_]
 
 
 class CanaryVisibility(NamedTuple):
-    """For every canary of a recording, by configuration and request."""
+    """Visibility of each canary of a recording in each trace and request."""
 
     canaries: tuple[Canary, ...]
+    "the canaries of the recording"
     said_before: _Bools
-    "whether it had been said before the request: ``(canaries, requests)``"
+    "True if the canary precedes the request: shape ``(canaries, requests)``"
     in_view: _Bools
-    "whether its value is in view: ``(traces, canaries, requests)``"
+    "True if its value is in view: shape ``(traces, canaries, requests)``"
     stale: _Bools
-    "whether only the value before it is; of the same shape, like the next"
+    "True if only its old value is in view: same shape as ``in_view``"
     both_in_view: _Bools
-    "whether the value before it is too"
+    "True if both values are in view: same shape as ``in_view``"
 
 
 class CanaryMetric:
-    """How many canaries are in view, over all requests after each was said, and at the last request.
+    """Share of canaries in view, over all requests after each one, and at the last request.
 
-    Near requests flatter every strategy: a value that was said just now is in view under any of them.
+    Requests soon after a canary flatter every strategy, because recent values are in view under all
+    of them.
     """
 
     columns = (
-        Column("canaries", "planted canaries that have been said before", "canaries"),
-        Column("canaries_kept", "of these, in view", "canaries"),
-        Column("canaries_end", "the same, at the last request alone", "canaries"),
-        Column("canaries_end_kept", "of these, in view", "canaries"),
-        Column(
-            "canaries_superseded", "of the canaries, those that replace an older value", "canaries"
-        ),
-        Column("canaries_stale", "of these, only the older value is in view", "canaries"),
-        Column("canaries_both", "of these, both values are in view", "canaries"),
+        Column("canaries", "canaries planted before the request", "canaries"),
+        Column("canaries_kept", "canaries in view", "canaries"),
+        Column("canaries_end", "canaries at the last request", "canaries"),
+        Column("canaries_end_kept", "canaries in view at the last request", "canaries"),
+        Column("canaries_superseded", "canaries that replace an older value", "canaries"),
+        Column("canaries_stale", "canaries with only the older value in view", "canaries"),
+        Column("canaries_both", "canaries with both values in view", "canaries"),
         Column(
             "canaries_superseded_end",
-            "those that replace one, at the last request alone",
+            "canaries that replace an older value, at the last request",
             "canaries",
         ),
-        Column("canaries_stale_end", "of these, only the older value is in view", "canaries"),
+        Column(
+            "canaries_stale_end",
+            "canaries with only the older value in view at the last request",
+            "canaries",
+        ),
     )
+    "figures of each request"
     scores = (
         Score(
             "survival",
-            "share of planted canaries in view, over all requests after them",
+            "share of canaries in view, over all requests after each one",
             "share",
             "ratio",
             "canaries_kept",
@@ -78,7 +83,7 @@ class CanaryMetric:
         ),
         Score(
             "survival_end",
-            "the same at the end of each recording",
+            "share of canaries in view at the end of each recording",
             "share",
             "ratio",
             "canaries_end_kept",
@@ -86,11 +91,11 @@ class CanaryMetric:
             interval=True,
             better="higher",
             heading="canaries kept\n(95 %)",
-            legend="canaries kept: share in view at the end of each recording",
+            legend="canaries kept: share of canaries in view at the end of each recording",
         ),
         Score(
             "stale_rate",
-            "share of superseded values in view without the new one",
+            "share of superseded values that are in view without the new one",
             "share",
             "ratio",
             "canaries_stale",
@@ -99,7 +104,7 @@ class CanaryMetric:
         ),
         Score(
             "stale_rate_end",
-            "the same at the end of each recording",
+            "share of superseded values in view without the new one at the end of each recording",
             "share",
             "ratio",
             "canaries_stale_end",
@@ -108,19 +113,34 @@ class CanaryMetric:
         ),
         Score(
             "both_rate",
-            "share of superseded values in view beside the new one",
+            "share of superseded values that are in view with the new one",
             "share",
             "ratio",
             "canaries_both",
             "canaries_superseded",
         ),
     )
+    "figures of a run and of the leaderboard"
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    "no observers are needed"
 
     def measure(
         self, prepared: PreparedRecording, traces: Sequence[Trace]
     ) -> Mapping[str, FloatArray]:
-        """See ``columns``; all are 0 where nothing was planted."""
+        """Compute ``columns`` for each trace; all are 0 if the recording has no canaries.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        mapping of str to numpy.ndarray of shape (traces, requests)
+            Figures by column name.
+        """
         found = measure_canary_visibility(prepared, traces)
         shape = (len(traces), len(prepared.request_positions))
         old = np.array([canary.old is not None for canary in found.canaries], dtype=bool)
@@ -150,7 +170,20 @@ canaries = CanaryMetric()
 def measure_canary_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> CanaryVisibility:
-    """Which canaries of a recording are in view in every request of every trace."""
+    """Find which canaries of a recording are in view in each request of each trace.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        The recording that was replayed.
+    traces : sequence of Trace
+        One trace per configuration.
+
+    Returns
+    -------
+    CanaryVisibility
+        Arrays by canary and request.
+    """
     canaries = read_canaries(prepared.recording)
     requests = np.array(prepared.request_positions, dtype=np.int64)
     places = np.array([canary.position for canary in canaries], dtype=np.int64)
@@ -185,22 +218,22 @@ class _PlantedValue(NamedTuple):
 
 
 class _EditedTextIndex:
-    """What the traces of one recording share: which edited text holds which values."""
+    """Values in edited texts, shared by the traces of one recording."""
 
     def __init__(self, values: Sequence[_PlantedValue], requests: npt.NDArray[np.int64]) -> None:
         self.positions = np.array([value.position for value in values], dtype=np.int64)
         self.first_requests = np.searchsorted(requests, self.positions, side="right")
-        "the first request after each"
+        "the first request after each value"
         self.request_numbers = np.arange(len(requests))
         self.row_by_position = {value.position: row for row, value in enumerate(values)}
-        # A value's last word sieves: most texts hold none.
+        # Search for a value's last word first: most texts contain none.
         self.search_terms = [
             (r, v.text.split()[-1], padded_words(v.text)) for r, v in enumerate(values)
         ]
         self.cache: dict[int, tuple[Message, list[int]]] = {}
 
     def values_in_view(self, trace: Trace) -> _Bools:
-        """Whether each value is in view in each request: ``(search_terms, requests)``."""
+        """Return whether each value is in view in each request: shape ``(search_terms, requests)``."""
         died = np.array(trace.context.dropped_at)[self.positions]
         seen = (self.request_numbers >= self.first_requests[:, None]) & (
             self.request_numbers < died[:, None]
@@ -217,7 +250,7 @@ class _EditedTextIndex:
         return seen
 
     def values_in_message(self, message: Message) -> list[int]:
-        """The values that an edited message holds."""
+        """Return the values that an edited message contains."""
         known = self.cache.get(id(message))
         if known is None:
             text = message_text(message)
@@ -225,6 +258,6 @@ class _EditedTextIndex:
             found = [(row, words) for row, last, words in self.search_terms if last in folded]
             said = padded_words(text) if found else ""
             held = [row for row, words in found if words in said]
-            # The message is kept beside the answer, so that its id is not given to another.
+            # Keep the message alive, so that its id is not reused.
             known = self.cache[id(message)] = (message, held)
         return known[1]

@@ -1,13 +1,14 @@
-"""What the requests cost in input tokens when the provider caches their unchanged beginning.
+"""Input cost of the requests if the provider caches their unchanged prefix.
 
-Each request's prefix that is message for message that of the request before is read from the cache, if
-it is long enough for the provider and the last request is recent enough; the rest is paid in full, or at
-the price of writing it to the cache where the provider asks one. Where a cache serves only up to
-breakpoints that a client sets, as Anthropic's does, they stand where agents set them: behind the system
-prompt and behind the last two messages. Caching is counted in whole messages and from the last request
-only. Where long prompts are dearer, every token of a request is billed by the size of its prompt. Output
-is not counted: it is the recording's, the same under every strategy. A model without a known price has
-no cost: nan, which is not nothing.
+The messages at the beginning of a request that equal those of the previous request are read from
+the cache if the prefix is long enough for the provider and the previous request is recent enough.
+The other tokens cost the full price, or the price of a cache write if the provider charges one.
+Some caches, such as Anthropic's, serve only up to breakpoints set by the client. These are assumed
+where agents set them: after the system prompt and after the last two messages.
+
+Caching is counted in whole messages and from the previous request only. If long prompts cost more,
+all tokens of a request are billed by the size of its prompt. Output is not counted, because it is
+the same under every strategy. If the price of a model is unknown, the cost is nan, not 0.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.tokens.models import CachePolicy
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["CostMetric"]
+__all__ = ["CostMetric", "cost"]
 
 
 class CostMetric:
-    """Input cost with prompt caching, the strategy's own model calls included.
+    """Input cost with prompt caching, including the strategy's own model calls.
 
     Prices and cache rules are those of the recording's model (``PreparedRecording.model``).
     """
 
     columns = (
         Column("cached", "tokens read from the provider's prompt cache", "tokens"),
-        Column("cost_usd", "input cost of the request, the strategy's own calls included", "USD"),
-        Column("strategy_usd", "of it, the strategy's own model calls", "USD"),
+        Column("cost_usd", "input cost of the request, including the strategy's own calls", "USD"),
+        Column("strategy_usd", "part of it for the strategy's own model calls", "USD"),
     )
+    "figures of each request"
     scores = (
         Score(
             "cost_usd",
-            "input cost of all requests, own calls included",
+            "input cost of all requests, including the strategy's own calls",
             "USD",
             "sum",
             "cost_usd",
@@ -49,13 +51,13 @@ class CostMetric:
         ),
         Score(
             "strategy_usd",
-            "of it, the strategy's own calls",
+            "part of the cost for the strategy's own model calls",
             "USD",
             "sum",
             "strategy_usd",
             better="lower",
             heading="strategy\n$",
-            legend="strategy $: the strategy's own model calls, which cost includes",
+            legend="strategy $: the strategy's own model calls (included in cost)",
         ),
         Score(
             "cached_share",
@@ -69,16 +71,31 @@ class CostMetric:
             legend="cached: tokens read from the prompt cache",
         ),
     )
+    "figures of a run and of the leaderboard"
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    "no observers are needed"
 
     def measure(
         self, prepared: PreparedRecording, traces: Sequence[Trace]
     ) -> Mapping[str, FloatArray]:
-        """See ``columns``."""
+        """Compute ``columns`` for each trace.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        mapping of str to numpy.ndarray of shape (traces, requests)
+            Figures by column name.
+        """
         prices, cache = prepared.model.prices, prepared.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         prefix = _reachable_prefix_tokens(cache, tokens - prepared.fixed_tokens, traces)
-        # Tool definitions stand before the messages, so what is unchanged includes them.
+        # Tool definitions precede the messages, so the unchanged prefix includes them.
         prefix += prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
         prefix = cache.cached_tokens(prefix) * _is_cache_warm(prepared, cache)
         plain, read, write = _rates_by_prompt_size(prices, tokens)
@@ -99,7 +116,7 @@ cost = CostMetric()
 
 
 def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray]:
-    """What a token of input, from the cache and to the cache costs in requests of so many tokens."""
+    """Return the prices of input, cache reads and cache writes for each request's size."""
     starts = [tier.start for tier in prices.above]
     tier = np.searchsorted(starts, tokens, side="right") if starts else 0
     names = ("input", "cache_read", "cache_write")
@@ -109,7 +126,7 @@ def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray
 def _reachable_prefix_tokens(
     cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]
 ) -> FloatArray:
-    """Tokens of messages that each request finds where the one before left them to be read."""
+    """Return the tokens of each request's prefix that the cache can serve from the previous request."""
     unchanged, opening, newest = (
         np.array([getattr(trace, name) for trace in traces], dtype=np.float64)
         for name in ("unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
@@ -120,7 +137,7 @@ def _reachable_prefix_tokens(
 
 
 def _is_cache_warm(prepared: PreparedRecording, cache: CachePolicy) -> npt.NDArray[np.bool_]:
-    """Which requests find the one before in the cache; where no time is recorded, it is taken to."""
+    """Return which requests find the previous one in the cache; unknown times count as recent."""
     messages = prepared.recording.messages
     times = [messages[position].time for position in prepared.request_positions]
     stamps = np.array([np.nan if time is None else time for time in times], dtype=np.float64)

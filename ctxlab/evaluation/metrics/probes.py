@@ -1,23 +1,28 @@
-"""Questions about a recording: whether their evidence, and an answer, stand in what would be sent.
+"""Evidence recall and answer containment of a recording's probes.
 
-No model is asked, so this is availability: an upper bound on what a model can answer. Each question is
-put where it belongs, mostly after the last message, and measured as the request that would then be sent.
+No model is called, so this is availability: an upper bound on what a model can answer. Each
+question is asked at its position, usually after the last message, and the request that would be
+sent is measured.
 
-- **Evidence recall** is the share of a question's evidence messages that are in view, averaged over the
-  questions that name any, as LoCoMo's script measures what its retrieval found. A message is *in view*
-  where it is sent word for word, or where a summary of it, a line of contents, or a quote that was put
-  in says all of its text. One that is shortened or rewritten by itself is in view too where it held an
-  acceptable answer and still does. A stub or a line of contents that stands for it makes it *fetchable*.
-- **Answer containment** is the share of questions with an answer of which any acceptable one stands in
-  what is sent, as whole words (``ctxlab.evaluation.answer_matching``); the question itself does not
-  count. An answer that must be worked out stands nowhere, so full history is below 1. A short one
-  ("two", "yes") stands somewhere by chance: how often, ``answer_chance`` says, which is the same
-  share where none of the evidence is in view, and so does the control ``nothing`` beside it.
-- A question without an answer (adversarial, abstention) is asked and its evidence counts, but for
-  containment it does not.
+- **Evidence recall** is the share of a question's evidence messages that are in view, averaged over
+  the questions that name evidence. LoCoMo's script measures retrieval in the same way. A message is
+  *in view* if it is sent verbatim, or if a summary, a table of contents or an inserted quote
+  contains all of its text. A message that was shortened or rewritten is in view if it contained an
+  acceptable answer and still does. A stub or a line of contents that replaces it makes it
+  *fetchable*.
+- **Answer containment** is the share of questions whose answer is in the request as whole words
+  (``ctxlab.evaluation.answer_matching``). The question itself does not count. An answer that must
+  be derived is in no message, so full history is below 1. A short answer ("two", "yes") may occur
+  by chance: ``answer_chance`` is the same share over the questions without any evidence in view.
+  Compare it with the control ``nothing``.
+- A question without an answer (adversarial, abstention) is asked and its evidence counts, but it
+  has no answer containment.
 
-Sources: LoCoMo (Maharana et al. 2024), ``task_eval/evaluation.py``; LongMemEval (Wu et al. 2024), whose
-retrieval is measured by the same share of evidence sessions or turns.
+References
+----------
+- LoCoMo: Maharana et al., 2024; ``task_eval/evaluation.py``.
+- LongMemEval: Wu et al., 2024; its retrieval is measured by the same share of evidence sessions or
+  turns.
 """
 
 from __future__ import annotations
@@ -37,45 +42,44 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.messages.types import Message, message_text
 
-__all__ = ["ProbeMetric", "ProbeVisibility", "measure_probe_visibility"]
+__all__ = ["ProbeMetric", "ProbeVisibility", "measure_probe_visibility", "probes"]
 
 _START = attrgetter("start")
 
 
 @dataclass(frozen=True)
 class ProbeVisibility:
-    """What is found of every question, by configuration: shape ``(traces, probes)``."""
+    """Visibility of each probe in each trace: arrays of shape ``(traces, probes)``."""
 
     evidence_in_view: FloatArray
-    "share of its evidence that is in view; 0 where it names none"
+    "share of its evidence that is in view; 0 if it names none"
     evidence_fetchable: FloatArray
-    "share that is not in view but can be fetched"
+    "share of its evidence that is not in view but can be fetched"
     answer_in_view: npt.NDArray[np.bool_]
-    "whether an acceptable answer stands in what is sent"
+    "True if an acceptable answer is in the request"
     request_tokens: FloatArray
-    "of the request, the question included"
+    "tokens of the request, including the question"
 
 
 class ProbeMetric:
-    """Whether what a recording's questions ask for is still there."""
+    """Whether the evidence and answers of a recording's probes are in view."""
 
     columns = (
-        Column("questions", "questions that were put here", "questions"),
-        Column("evidenced", "of these, those that name evidence", "questions"),
-        Column("evidence_seen", "of these, in view (a question counts in parts)", "questions"),
-        Column("evidence_pointed", "of these, not in view but fetchable", "questions"),
+        Column("questions", "questions asked at this request", "questions"),
+        Column("evidenced", "questions that name evidence", "questions"),
+        Column("evidence_seen", "evidence in view (a question counts in parts)", "questions"),
+        Column("evidence_pointed", "evidence not in view but fetchable", "questions"),
         Column("answerable", "questions that have an answer", "questions"),
-        Column("answer_seen", "of these, an answer stands in what is sent", "questions"),
-        Column(
-            "unseen", "answerable questions that name evidence, none of it in view", "questions"
-        ),
-        Column("unseen_answer", "of these, an answer stands in what is sent", "questions"),
-        Column("question_tokens", "tokens of the requests that put them", "tokens"),
+        Column("answer_seen", "answerable questions with an answer in the request", "questions"),
+        Column("unseen", "answerable questions with none of their evidence in view", "questions"),
+        Column("unseen_answer", "unseen questions with an answer in the request", "questions"),
+        Column("question_tokens", "tokens of the requests that ask questions", "tokens"),
         Column("question_over", "questions whose request is too large", "questions"),
         Column("question_own", "tokens of the strategy's own model calls for them", "tokens"),
     )
+    "figures of each request"
     scores = (
-        Score("questions", "questions that were put", "questions", "sum", "questions"),
+        Score("questions", "questions that were asked", "questions", "sum", "questions"),
         Score(
             "evidence_recall",
             "share of the evidence of questions that is in view",
@@ -90,7 +94,7 @@ class ProbeMetric:
         ),
         Score(
             "evidence_pointer_rate",
-            "share that is not in view but can be fetched",
+            "share of the evidence of questions that is not in view but can be fetched",
             "share",
             "ratio",
             "evidence_pointed",
@@ -100,7 +104,7 @@ class ProbeMetric:
         ),
         Score(
             "answer_containment",
-            "share of questions of which an answer stands in what is sent",
+            "share of questions with an answer in the request",
             "share",
             "ratio",
             "answer_seen",
@@ -108,57 +112,74 @@ class ProbeMetric:
             interval=True,
             better="higher",
             heading="answer in\nview (95 %)",
-            legend="answer in view: questions of which an answer stands in what is sent",
+            legend="answer in view: questions with an answer in the request",
         ),
         Score(
             "answer_chance",
-            "the same where none of the evidence is in view",
+            "share of questions with an answer in the request but no evidence in view",
             "share",
             "ratio",
             "unseen_answer",
             "unseen",
             heading="chance\nanswer %",
-            legend="chance answer: the same where none of the evidence is in view",
+            legend="chance answer: the same for questions without evidence in view",
         ),
         Score(
             "question_tokens_mean",
-            "tokens of a request that puts a question, mean",
+            "mean tokens of a request that asks a question",
             "tokens",
             "ratio",
             "question_tokens",
             "questions",
             better="lower",
             heading="question\ntokens",
-            legend="question tokens: of requests that put a question",
+            legend="question tokens: mean tokens of requests that ask a question",
         ),
         Score(
             "question_overflow_rate",
-            "share of such requests that are too large",
+            "share of requests that ask a question and are too large",
             "share",
             "ratio",
             "question_over",
             "questions",
             better="lower",
             heading="question\nover %",
-            legend="question over: such requests that are too large",
+            legend="question over: requests that ask a question and are too large",
         ),
         Score(
             "question_own",
-            "tokens of the strategy's own calls for questions",
+            "tokens of the strategy's own model calls for questions",
             "tokens",
             "sum",
             "question_own",
             better="lower",
         ),
     )
+    "figures of a run and of the leaderboard"
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    "no observers are needed"
     uses_probes: ClassVar[bool] = True
-    "it wants the questions of a recording put"
+    "the probes of a recording must be previewed"
 
     def measure(
         self, prepared: PreparedRecording, traces: Sequence[Trace]
     ) -> Mapping[str, FloatArray]:
-        """See ``columns``; a question counts at the request before which it is put, or at the last."""
+        """Compute ``columns`` for each trace.
+
+        A question counts at the request after it, or at the last request.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        mapping of str to numpy.ndarray of shape (traces, requests)
+            Figures by column name.
+        """
         probes, seen = prepared.probes, measure_probe_visibility(prepared, traces)
         every = np.ones((len(traces), len(probes)))
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
@@ -197,7 +218,20 @@ probes = ProbeMetric()
 def measure_probe_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> ProbeVisibility:
-    """What is in view of every question of a recording, in every trace."""
+    """Find which evidence and answers of a recording's probes are in view in each trace.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        The recording that was replayed.
+    traces : sequence of Trace
+        One trace per configuration.
+
+    Returns
+    -------
+    ProbeVisibility
+        Arrays of shape ``(traces, probes)``.
+    """
     shape = len(traces), len(prepared.probes)
     evidence, pointer, tokens = (np.zeros(shape) for _ in range(3))
     answer = np.zeros(shape, dtype=bool)
@@ -221,7 +255,7 @@ def measure_probe_visibility(
 
 
 class _AnswerIndex:
-    """What the traces of one recording share: which message holds which answer."""
+    """Answers in messages, shared by the traces of one recording."""
 
     def __init__(self, prepared: PreparedRecording) -> None:
         self.prepared = prepared
@@ -238,13 +272,14 @@ class _AnswerIndex:
             [place for place, text in enumerate(said) if any(words in text for words in wanted)]
             for wanted in self.answers
         ]
-        "``answer_positions[i]``: the messages of the recording that hold an answer to question ``i``"
+        """``answer_positions[i]``: positions of the messages that contain an answer to question
+        ``i``"""
         self._padded_words_cache: dict[int, tuple[Message, str]] = {}
 
     def holds_answer(self, number: int, message: Message) -> bool:
-        """Whether a message that a strategy made holds an answer to a question."""
+        """Check if a message that a strategy made contains an answer to a question."""
         known = self._padded_words_cache.get(id(message))
-        if known is None:  # it is kept beside the text, so that its id is not given to another
+        if known is None:  # keep the message alive, so that its id is not reused
             known = self._padded_words_cache[id(message)] = (
                 message,
                 padded_words(message_text(message)),
@@ -254,28 +289,28 @@ class _AnswerIndex:
     def is_answer_in_view(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
     ) -> bool:
-        """Whether an answer stands in what is sent, outside of the question."""
+        """Check if an answer is in the request, outside of the question."""
         end = self.prepared.probe_position(number)
-        # From the newest on, for that is what is mostly there.
+        # Newest first: recent messages are the most likely to be sent.
         if any(
             _is_sent_verbatim(entries, p)
             for p in reversed(self.answer_positions[number])
             if p < end
         ):
             return True
-        # What stands for the question does not count; what was put in before it does.
+        # Skip the question itself, but not messages inserted before it.
         others = (e.message for e in edited if e.start < end or e.start == e.stop)
         return any(self.holds_answer(number, message) for message in others)
 
     def evidence_shares(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
     ) -> tuple[float, float]:
-        """The shares of a question's evidence that are in view, and else fetchable."""
+        """Return the shares of a question's evidence that are in view, and that are only fetchable."""
         places = self.prepared.probes[number].evidence
         seen = pointed = 0
         for place in places:
             if place >= self.prepared.probe_position(number):
-                continue  # it is not said yet
+                continue  # not part of the conversation yet
             if _is_sent_verbatim(entries, place) or self._is_restated(number, place, edited):
                 seen += 1
             else:
@@ -283,7 +318,7 @@ class _AnswerIndex:
         return (seen / len(places), pointed / len(places)) if places else (0.0, 0.0)
 
     def _is_restated(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
-        """Whether an edited message says what that at ``place`` said."""
+        """Check if an edited message contains the text, or the answer, of the message at ``place``."""
         said = message_text(self.prepared.history[place]).strip()
         for entry in edited:
             quoted = entry.start == entry.stop
@@ -301,7 +336,7 @@ class _AnswerIndex:
 
 
 def _is_sent_verbatim(entries: Sequence[Entry], place: int) -> bool:
-    """Whether the message at a position of the history is sent word for word."""
+    """Check if the message at a position of the history is sent verbatim."""
     index = bisect_right(entries, place, key=_START) - 1
-    # What was inserted before a message begins where that does.
+    # An inserted entry starts at the same position as the message after it.
     return index >= 0 and entries[index].form is Form.VERBATIM and entries[index].start == place

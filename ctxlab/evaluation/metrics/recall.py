@@ -1,13 +1,14 @@
-"""Reference recall: whether what the agent used next was still in view.
+"""Reference recall: the share of what the agent used next that was still in view.
 
-A need is *in view* where a message that is sent still contains the entity; it is a *pointer* where a
-stub or a line of contents stands for a message that held it, so that it can be fetched again; else it
-is *lost*. Needs of one argument are averaged first, then arguments, so that a file being written does
-not outweigh a hundred short arguments. This is availability: an upper bound on what a model can recall.
+A need is *in view* if a message of the request still contains the entity. It is a *pointer* if a
+stub or a line of a table of contents replaces a message that contained it, so that it can be
+fetched again. Otherwise it is *lost*. Needs are averaged within an argument first, then over
+arguments, so that writing one long file does not outweigh a hundred short arguments. Recall is
+availability: an upper bound on what a model can recall.
 
-How it is worked out: an edit is the only way for an entity to leave the view, so each mention has a
-request from which on it is no longer there. A need is in view where the latest such request of any
-earlier mention is still to come; a running maximum over mentions answers that for all needs at once.
+Algorithm: an entity leaves the view only by an edit, so each mention has a request from which on it
+is gone. A need is in view if any earlier mention outlives the request that uses it. A running
+maximum over mentions answers this for all needs at once.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text
 
-__all__ = ["FAR_TOKENS", "NeedVisibility", "RecallMetric", "measure_need_visibility"]
+__all__ = ["FAR_TOKENS", "NeedVisibility", "RecallMetric", "measure_need_visibility", "recall"]
 
 FAR_TOKENS = 4000
-"""Tokens between the last mention of an entity and its use from which on the need counts as far."""
+"""A need is far if more than this many tokens lie between the last mention of an entity and its
+use."""
 
 _START = attrgetter("start")
 
@@ -42,36 +44,39 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class NeedVisibility:
-    """For every need, by configuration: shape ``(traces, needs)``."""
+    """Visibility of each need in each trace: arrays of shape ``(traces, needs)``."""
 
     in_view: _Bools
-    "in view"
+    "True if the need is in view"
     fetchable: _Bools
-    "not in view, but what held it can be fetched again"
+    "True if the need is not in view but its message can be fetched again"
 
 
 @dataclass(frozen=True)
 class RecallMetric:
-    """How much of what the next action uses is still in view, near and far."""
+    """Share of what the next action uses that is in view, near and far."""
 
     far_tokens: int = FAR_TOKENS
     "tokens beyond which a need is far"
 
     columns = (
-        Column("arguments", "arguments that use something said before", "arguments"),
-        Column("seen", "of these, in view (an argument counts in parts)", "arguments"),
-        Column("pointed", "of these, not in view but fetchable", "arguments"),
-        Column("far_arguments", "arguments that use something said long before", "arguments"),
-        Column("far_seen", "of these, in view", "arguments"),
-        Column("far_pointed", "of these, not in view but fetchable", "arguments"),
-        Column("near_arguments", "arguments that use something said recently", "arguments"),
-        Column("near_seen", "of these, in view", "arguments"),
+        Column("arguments", "arguments that use something mentioned before", "arguments"),
+        Column("seen", "arguments in view (an argument counts in parts)", "arguments"),
+        Column("pointed", "arguments not in view but fetchable", "arguments"),
+        Column(
+            "far_arguments", "arguments that use something last mentioned long before", "arguments"
+        ),
+        Column("far_seen", "far arguments in view", "arguments"),
+        Column("far_pointed", "far arguments not in view but fetchable", "arguments"),
+        Column("near_arguments", "arguments that use something mentioned recently", "arguments"),
+        Column("near_seen", "near arguments in view", "arguments"),
         Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
     )
+    "figures of each request"
     scores = (
         Score(
             "recall",
-            "share of what is used next that is in view",
+            "share of what the agent used next that is in view",
             "share",
             "ratio",
             "seen",
@@ -84,7 +89,7 @@ class RecallMetric:
         ),
         Score(
             "recall_near",
-            "the same for what was last said recently",
+            "recall of what was last mentioned recently",
             "share",
             "ratio",
             "near_seen",
@@ -94,7 +99,7 @@ class RecallMetric:
         ),
         Score(
             "recall_far",
-            "the same for what was last said more than 4,000 tokens before",
+            "recall of what was last mentioned more than 4,000 tokens before",
             "share",
             "ratio",
             "far_seen",
@@ -102,12 +107,12 @@ class RecallMetric:
             interval=True,
             better="higher",
             heading="far recall\n(95 %)",
-            legend=f"far recall: what was last said over {FAR_TOKENS:,} tokens before, with its "
-            "interval over clusters",
+            legend=f"far recall: recall of what was last mentioned over {FAR_TOKENS:,} tokens before, "
+            "with its interval over clusters",
         ),
         Score(
             "pointer_rate",
-            "share that is not in view but can be fetched again",
+            "share of what the agent used next that is not in view but can be fetched again",
             "share",
             "ratio",
             "pointed",
@@ -117,23 +122,38 @@ class RecallMetric:
         ),
         Score(
             "lost_rate",
-            "share that is neither in view nor fetchable",
+            "share of what the agent used next that is neither in view nor fetchable",
             "share",
             "ratio",
             "lost",
             "arguments",
             better="lower",
             heading="lost\n%",
-            legend="lost: neither",
+            legend="lost: neither in view nor fetchable",
         ),
         Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
     )
+    "figures of a run and of the leaderboard"
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    "no observers are needed"
 
     def measure(
         self, prepared: PreparedRecording, traces: Sequence[Trace]
     ) -> Mapping[str, FloatArray]:
-        """See ``columns``."""
+        """Compute ``columns`` for each trace.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        mapping of str to numpy.ndarray of shape (traces, requests)
+            Figures by column name.
+        """
         needs = prepared.needs
         found = measure_need_visibility(needs, traces)
         far = needs.gap_tokens > self.far_tokens
@@ -157,7 +177,7 @@ recall = RecallMetric()
 
 
 def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bools) -> FloatArray:
-    """Arguments hit, in parts, by request: ``(traces, requests)``; needs not chosen do not count."""
+    """Return the arguments that are hit, in parts, by request; only chosen needs count."""
     result = np.zeros((len(hit), requests))
     if chosen.any():
         counts = np.bincount(needs.argument[chosen], minlength=len(needs.arguments))
@@ -168,7 +188,20 @@ def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bool
 
 
 def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
-    """Which needs are in view, and which can be fetched, in every trace of one recording."""
+    """Find which needs are in view, and which can be fetched, in each trace of one recording.
+
+    Parameters
+    ----------
+    needs : NeedIndex
+        Needs of the recording.
+    traces : sequence of Trace
+        One trace per configuration.
+
+    Returns
+    -------
+    NeedVisibility
+        Arrays of shape ``(traces, needs)``.
+    """
     if not len(needs):
         nothing = np.zeros((len(traces), 0), dtype=bool)
         return NeedVisibility(nothing, nothing)
@@ -200,16 +233,16 @@ def _compute_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedV
 
 
 def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
-    """For each need, the latest request until which any earlier mention of it is there."""
-    # Each entity's mentions are lifted above those of the entity before, so that one running maximum
-    # over all of them starts anew at each entity.
+    """Return for each need the last request in which an earlier mention of it is present."""
+    # Offset each entity's mentions above those of the previous entity, so that one running maximum
+    # over all of them restarts at each entity.
     lift = needs.mention_entity * (requests + 1)
     running = np.maximum.accumulate(life + lift, axis=1)
     return (running[:, needs.last_mention_row] - lift[needs.last_mention_row]).astype(np.int64)
 
 
 class _EditedEntityIndex:
-    """What the traces of one recording share: which edited message still contains which entity."""
+    """Entities of edited messages, shared by the traces of one recording."""
 
     def __init__(self, needs: NeedIndex) -> None:
         self.needs = needs
@@ -218,7 +251,7 @@ class _EditedEntityIndex:
         self.mentions: list[int] = needs.mentions.tolist()
         for row, position in enumerate(self.mentions):
             self.rows_by_position.setdefault(position, []).append(row)
-        # Plain lists: one figure at a time, they are several times faster than arrays.
+        # Plain lists: element access is several times faster than in arrays.
         self.mention_entity: list[int] = needs.mention_entity.tolist()
         self.entity: list[int] = needs.entity.tolist()
         self.last_mention_row: list[int] = needs.last_mention_row.tolist()
@@ -226,7 +259,7 @@ class _EditedEntityIndex:
         self.request_offsets: list[int] = needs.request_offsets.tolist()
 
     def entities_in_entry(self, entry: Entry) -> frozenset[int]:
-        """The entities that an edited message still contains."""
+        """Return the entities that an edited message still contains."""
         among = None
         if not entry.is_aggregate:  # it can only contain what its original mentioned
             rows = self.rows_by_position.get(entry.start)
@@ -243,7 +276,7 @@ class _EditedEntityIndex:
         return known[1]
 
     def extend_lifetimes(self, life: _Ints, trace: Trace) -> None:
-        """A mention lives on in the message that replaced its own, where that still contains it."""
+        """Extend a mention's life if the message that replaced its own still contains it."""
         requests = len(self.needs.request_positions)
         for entry in trace.context.edited_entries:
             if not entry.is_aggregate and (kept := self.entities_in_entry(entry)):
@@ -252,7 +285,7 @@ class _EditedEntityIndex:
                         life[row] = min(entry.until, requests)
 
     def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
-        """A summary shows the entities that it contains for as long as it stands."""
+        """Mark the needs that a summary keeps in view while it is present."""
         kept = self.entities_in_entry(entry)
         if not kept:
             return
@@ -263,7 +296,7 @@ class _EditedEntityIndex:
         seen[rows] |= known[needs.entity[rows]]
 
     def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
-        """A stub or a line of contents leads back to the messages that it stands for."""
+        """Mark the needs whose messages a stub or a table of contents points to."""
         needs, requests = self.needs, len(self.needs.request_positions)
         died = np.array(trace.context.dropped_at)
         until = np.zeros(len(died), dtype=np.int64)
@@ -272,10 +305,10 @@ class _EditedEntityIndex:
             if not entry.form.fetchable:
                 continue
             span = slice(entry.start, entry.stop)
-            # It took the place of the message itself, or of what led back to it until then.
+            # It replaced the message itself, or the pointer to it.
             direct = (died[span] == entry.since) | (until[span] >= max(entry.since, 1))
             until[span][direct] = min(entry.until, requests)
-            # Else the message had been cut before: there is a time between.
+            # Otherwise the message was dropped before, and there is a gap between.
             late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
             pointer |= (
@@ -291,14 +324,14 @@ class _EditedEntityIndex:
                 pointer[rows] |= inside
 
     def need_rows_between(self, since: int, until: int) -> tuple[int, int]:
-        """The needs of the requests from ``since`` up to ``until``, as rows."""
+        """Return the row range of the needs of the requests from ``since`` to ``until``."""
         last = len(self.request_offsets) - 1
         return self.request_offsets[min(since, last)], self.request_offsets[min(until, last)]
 
     def mark_forked_request(
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
     ) -> None:
-        """A request that was made for itself alone is looked at need by need."""
+        """Mark the needs of a request that was built on a fork, one by one."""
         rows = range(self.request_offsets[request], self.request_offsets[request + 1])
         if not rows:
             return

@@ -1,7 +1,7 @@
-"""What strategies ask models for is counted by what became of it: written by the model, or without it.
+"""Model calls of strategies, and the texts that these calls wrote or failed to write.
 
-A strategy reports ``summary fallback: reason`` (``contents``, ``retrieval`` …) where it did without the
-model that it was to ask, and ``summary`` once the text stands.
+A strategy reports ``summary fallback: reason`` (or ``contents``, ``retrieval``, …) if it had to do
+without its model, and ``summary`` when the text is ready.
 """
 
 from __future__ import annotations
@@ -29,25 +29,37 @@ _FALLBACK = re.compile(r"(\w+) fallback: (?:part \d+ of \d+: )?(.*)", re.DOTALL)
 _WRITTEN = re.compile(r"(summary|contents)(?: rejected: .*)?", re.DOTALL)
 _NUMBERS = re.compile(r"\d[\d,.]*")
 _MAX_REASONS = 10
-"reasons that are told one by one, of those that a strategy met"
+"maximum number of fallback reasons listed per strategy"
 
 
 class GeneratedText(NamedTuple):
-    """One thing that a model was to write, or to find, for a strategy."""
+    """A text that a model should write, or find, for a strategy."""
 
     request: int
-    "the request of the agent before which it was wanted"
+    "the request before which it was needed"
     kind: str
-    "summary, contents, retrieval; empty where the strategy reports nothing of it"
+    "``summary``, ``contents`` or ``retrieval``; empty if the strategy did not report it"
     reason: str = ""
-    "why it was made without the model, in whole or in part; empty where the model made it"
+    "why it was made partly or fully without the model; empty if the model made it"
 
 
 def list_generated_texts(context: Ledger) -> list[GeneratedText]:
-    """What a model was to write in a replay, as the strategy reported it.
+    """List the texts that models should write in a replay, as the strategy reported them.
 
-    Summaries of strategies that ask no model do not count.
+    Summaries of strategies that call no model are left out.
 
+    Parameters
+    ----------
+    context : Ledger
+        Events and model calls of a replay.
+
+    Returns
+    -------
+    list of GeneratedText
+        The texts.
+
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.context import Context
     >>> from ctxlab.context.history import History
@@ -75,19 +87,32 @@ def list_generated_texts(context: Ledger) -> list[GeneratedText]:
 
 
 class CallTotals(NamedTuple):
-    """The calls of one model, added up; tokens and dollars are those of calls that were billed now."""
+    """Totals of the calls of one model; tokens and dollars exclude cached calls."""
 
     calls: int = 0
+    "number of calls"
     cached: int = 0
-    "of them, answered from disk"
+    "number of calls answered from disk"
     attempts: int = 0
-    "HTTP requests"
+    "number of HTTP requests"
     tokens: int = 0
+    "prompt and completion tokens"
     usd: float = 0.0
-    "nan once a call had no known price"
+    "cost; nan if the price of a call is unknown"
 
     def plus(self, call: ModelCall) -> CallTotals:
-        """With one call more."""
+        """Return the totals with one more call.
+
+        Parameters
+        ----------
+        call : ModelCall
+            The call to add.
+
+        Returns
+        -------
+        CallTotals
+            The new totals.
+        """
         new = not call.cached
         return CallTotals(
             self.calls + 1,
@@ -99,17 +124,28 @@ class CallTotals(NamedTuple):
 
 
 class StrategyCalls(NamedTuple):
-    """What the strategies asked over one recording, and what became of it."""
+    """Model calls of the strategies over one recording, and the texts they wrote."""
 
     calls: list[ModelCall]
+    "the model calls"
     texts_by_strategy: dict[str, list[GeneratedText]]
-    "by strategy, as text"
+    "the texts, by strategy as text"
 
 
 def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
-    """What was asked in the traces of a recording, for its questions too.
+    """Collect the model calls of the traces of one recording, those for probes included.
 
     A replay that several budgets share counts once.
+
+    Parameters
+    ----------
+    traces : iterable of Trace
+        Traces of one recording.
+
+    Returns
+    -------
+    StrategyCalls
+        The calls and the texts.
     """
     once = {id(trace.context): trace for trace in traces}
     spent: list[ModelCall] = []
@@ -123,19 +159,26 @@ def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
 
 
 class StrategyCallTotals:
-    """Adds up, recording by recording, what a run asked."""
+    """Totals of the model calls of a run, recording by recording."""
 
     def __init__(self) -> None:
         self.calls: dict[str, CallTotals] = {}
+        "totals by model"
         self.text_counts: dict[str, Counter[str]] = {}
-        "how many of each kind, by strategy"
+        "number of texts of each kind, by strategy"
         self.fallback_reasons: dict[str, Counter[str]] = {}
-        "why texts were made without the model, by strategy; figures left out"
+        "number of fallbacks by reason, by strategy; reasons that differ only in numbers are merged"
         self._first_wordings: dict[str, str] = {}
         self._fallback_kinds: dict[str, Counter[str]] = {}
 
     def add(self, asked: StrategyCalls) -> None:
-        """One recording more."""
+        """Add the calls of one recording.
+
+        Parameters
+        ----------
+        asked : StrategyCalls
+            Calls and texts of the recording.
+        """
         for call in asked.calls:
             self.calls[call.model] = self.calls.get(call.model, CallTotals()).plus(call)
         for strategy, made in asked.texts_by_strategy.items():
@@ -146,12 +189,18 @@ class StrategyCallTotals:
             )
             reasons = self.fallback_reasons.setdefault(strategy, Counter())
             for each in failed:
-                # "(512 of 400)" and "(90 of 80)" are one reason; it is told as it was met first.
+                # "(512 of 400)" and "(90 of 80)" are one reason; keep the wording of the first.
                 alike = _NUMBERS.sub("#", each.reason)
                 reasons[self._first_wordings.setdefault(alike, each.reason)] += 1
 
     def manifest(self) -> dict[str, Any]:
-        """As a manifest has it: ``calls`` by model, ``fallbacks`` by strategy where there are some."""
+        """Return the totals for the manifest.
+
+        Returns
+        -------
+        dict
+            ``calls`` by model, and ``fallbacks`` by strategy if there are any.
+        """
         return {
             "calls": {model: _totals_to_dict(calls) for model, calls in self.calls.items()},
             "fallbacks": {
@@ -169,4 +218,4 @@ class StrategyCallTotals:
 
 def _totals_to_dict(calls: CallTotals) -> Mapping[str, Any]:
     fields = calls._asdict()
-    return {**fields, "usd": None if math.isnan(calls.usd) else calls.usd}  # JSON knows no nan
+    return {**fields, "usd": None if math.isnan(calls.usd) else calls.usd}  # JSON has no nan

@@ -1,4 +1,4 @@
-"""How large the requests are, how often they overflow, and what the strategy spends itself."""
+"""Size of the requests, overflows, and the strategy's own model calls."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
-__all__ = ["UsageMetric"]
+__all__ = ["UsageMetric", "usage"]
 
 
 class UsageMetric:
-    """Tokens of every request against the limit less the reply reserve."""
+    """Tokens of each request, compared with the limit minus the reserve."""
 
     columns = (
         Column(
-            "tokens", "tokens of the request: messages, their overhead, tool definitions", "tokens"
+            "tokens",
+            "tokens of the request: messages, their overhead and tool definitions",
+            "tokens",
         ),
         Column("messages", "messages of the request", "messages"),
-        Column("over", "tokens beyond the limit less the reserve", "tokens"),
-        Column("overflow", "whether the request is too large", "0 or 1"),
-        Column("panicked", "whether it had to be repaired in panic to fit", "0 or 1"),
-        Column("stuck", "whether what must never be dropped is itself too large", "0 or 1"),
+        Column("over", "tokens beyond the limit minus the reserve", "tokens"),
+        Column("overflow", "1 if the request is too large", "0 or 1"),
+        Column("panicked", "1 if panic had to shorten the request to fit", "0 or 1"),
+        Column("stuck", "1 if the messages that are never dropped are too large", "0 or 1"),
         Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
-        Column("strategy_calls", "model calls of the strategy's own", "calls"),
-        Column("written", "summaries and the like that a model was to write", "texts"),
-        Column("fallbacks", "of these, made without the model in whole or in part", "texts"),
+        Column("strategy_calls", "the strategy's own model calls", "calls"),
+        Column("written", "texts, such as summaries, that a model should write", "texts"),
+        Column("fallbacks", "those of them that were written partly or fully without it", "texts"),
     )
+    "figures of each request"
     scores = (
         Score(
             "tokens_mean",
-            "tokens a request, mean",
+            "mean tokens per request",
             "tokens",
             "ratio",
             "tokens",
@@ -60,7 +63,7 @@ class UsageMetric:
         ),
         Score(
             "messages_mean",
-            "messages a request, mean",
+            "mean messages per request",
             "messages",
             "ratio",
             "messages",
@@ -73,11 +76,11 @@ class UsageMetric:
             "overflow",
             better="lower",
             heading="over\n%",
-            legend="over: requests larger than the limit less the reserve",
+            legend="over: requests larger than the limit minus the reserve",
         ),
         Score(
             "panic_rate",
-            "share of requests repaired in panic",
+            "share of requests that panic had to shorten",
             "share",
             "ratio",
             "panicked",
@@ -85,7 +88,7 @@ class UsageMetric:
         ),
         Score(
             "stuck_rate",
-            "share that no dropping can make fit",
+            "share of requests that cannot be made to fit",
             "share",
             "ratio",
             "stuck",
@@ -93,7 +96,7 @@ class UsageMetric:
         ),
         Score(
             "strategy_tokens",
-            "tokens of the strategy's own calls",
+            "tokens of the strategy's own model calls",
             "tokens",
             "sum",
             "strategy_tokens",
@@ -101,7 +104,7 @@ class UsageMetric:
         ),
         Score(
             "strategy_calls",
-            "the strategy's own calls",
+            "the strategy's own model calls",
             "calls",
             "sum",
             "strategy_calls",
@@ -109,7 +112,7 @@ class UsageMetric:
         ),
         Score(
             "fallbacks",
-            "texts that were made without the model",
+            "texts of the strategy that were written without its model",
             "texts",
             "sum",
             "fallbacks",
@@ -117,7 +120,7 @@ class UsageMetric:
         ),
         Score(
             "fallback_rate",
-            "share of what a model was to write that was made without it",
+            "share of the strategy's texts that were written without its model",
             "share",
             "ratio",
             "fallbacks",
@@ -125,12 +128,27 @@ class UsageMetric:
             better="lower",
         ),
     )
+    "figures of a run and of the leaderboard"
     observers: ClassVar[Mapping[str, RequestObserver]] = {}
+    "no observers are needed"
 
     def measure(
         self, prepared: PreparedRecording, traces: Sequence[Trace]
     ) -> Mapping[str, FloatArray]:
-        """See ``columns``."""
+        """Compute ``columns`` for each trace.
+
+        Parameters
+        ----------
+        prepared : PreparedRecording
+            The recording that was replayed.
+        traces : sequence of Trace
+            One trace per configuration.
+
+        Returns
+        -------
+        mapping of str to numpy.ndarray of shape (traces, requests)
+            Figures by column name.
+        """
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)

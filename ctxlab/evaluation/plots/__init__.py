@@ -1,4 +1,4 @@
-"""Plots show results and return the axes they drew on; matplotlib is loaded when one is drawn."""
+"""Plots of results. Each function returns the axes it drew on; matplotlib is imported on first use."""
 
 from ctxlab.evaluation.plots.context_map import plot_context_map
 from ctxlab.evaluation.plots.frontier import plot_frontier

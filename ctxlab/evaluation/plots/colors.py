@@ -1,6 +1,8 @@
-"""The colours of every plot are those of Okabe and Ito, told apart by colour-blind readers too.
+"""Colours of all plots: the Okabe-Ito palette, which colour-blind readers can distinguish.
 
-Source: M. Okabe and K. Ito, "Color Universal Design", 2008.
+References
+----------
+- M. Okabe and K. Ito, "Color Universal Design", 2008.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 
 TEXT_COLOR = "#222222"
-"""Text and marks."""
+"""Colour of text and marks."""
 
 GRAY = "#777777"
-"""Controls, captions and whatever else is no finding."""
+"""Colour of controls and captions."""
 
 LIGHT_GRAY = "#D9D9D9"
-"""Guides, and what is gone."""
+"""Colour of guides and dropped messages."""
 
 COLOR_CYCLE: tuple[str, ...] = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY)
-"""Kinds that are told apart by colour alone, in order; yellow is too faint for a point."""
+"""Colours of categories, in order; yellow is left out because it is too faint for a point."""
 
 STATE_COLORS: dict[str, str] = {
     "absent": "#FFFFFF",
@@ -32,7 +34,7 @@ STATE_COLORS: dict[str, str] = {
     "rewritten": _PURPLE,
     "dropped": LIGHT_GRAY,
 }
-"""What became of a message; its keys are ``ctxlab.evaluation.replay.MESSAGE_STATES``."""
+"""Colour of each state of a message; the keys are ``ctxlab.evaluation.replay.MESSAGE_STATES``."""
 
 ROLE_COLORS: dict[str, str] = {
     "system": TEXT_COLOR,
@@ -40,4 +42,4 @@ ROLE_COLORS: dict[str, str] = {
     "assistant": "#FFFFFF",
     "tool": "#A6A6A6",
 }
-"""Who said a message."""
+"""Colour of each role."""

@@ -1,7 +1,7 @@
-"""The context map shows, for every request of a replay, what became of every message.
+"""Context map: the state of every message in every request of a replay.
 
-A row is a request, a column is a message of the recording. A mark stands where something that the
-agent used next had last been said, if the request no longer held it.
+A row is a request, and a column is a message of the recording. A mark shows where something that
+the agent used next was last mentioned, if the request no longer contained it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,28 @@ __all__ = ["plot_context_map"]
 
 
 def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
-    """Draws requests (downwards) × messages (to the right), coloured by each message's state.
+    """Plot requests (downwards) × messages (to the right), coloured by each message's state.
 
-    A cross marks a need that was lost, a ring one that can be fetched (``Replay.needs``). Both
-    stand at the request that used it and the message that had last held it. The strip on top says
-    whose message it is. Raises ``SpecError`` for a recording without a model call.
+    A cross marks a need that was lost, and a ring one that can be fetched (``Replay.needs``). Both
+    are at the request that used the entity and the message that mentioned it last. The strip at the
+    top shows the role of each message.
+
+    Parameters
+    ----------
+    replay : Replay
+        The replay of one recording.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. None creates a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    SpecError
+        If the recording has no model call.
     """
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
@@ -33,11 +50,11 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     requests = len(replay.prepared.request_positions)
     if not requests:
         raise SpecError(
-            f"{replay.prepared.recording.id} holds no model call, so there is no request"
+            f"{replay.prepared.recording.id} contains no model call, so there is no request to plot"
         )
     messages = replay.prepared.request_positions[-1]
     if ax is None:
-        # Wide enough that at matplotlib's own resolution each message has a pixel.
+        # Wide enough for one pixel per message at matplotlib's default resolution.
         width = min(max(8.6, messages / 85), 16)
         _, ax = plt.subplots(figsize=(width, 5.2), layout="constrained")
     states = replay.states[:, :messages]
@@ -57,7 +74,7 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
 
 
 def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
-    """A mark for every place where something was missed; what each kind means, with its handle."""
+    """Mark each message with a missed need; return the meaning and handle of each kind of mark."""
     from matplotlib.patheffects import withStroke
 
     needs = replay.needs
@@ -68,7 +85,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
         "lost": ("needed and lost", {"marker": "x", "lw": 1.4, "path_effects": halo}),
     }
     for tier, (meaning, look) in looks.items():
-        # Several needs may miss the same message at once; they share a mark.
+        # Needs that miss the same message in the same request share a mark.
         places = needs.loc[needs["tier"] == tier, ["last", "request"]].drop_duplicates()
         if len(places):
             x, y = places.to_numpy().T
@@ -78,7 +95,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
 
 
 def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> None:
-    """The states that occur, in the corner above the diagonal, where nothing has been said yet."""
+    """Draw the legend in the empty corner above the diagonal."""
     from matplotlib.patches import Patch
 
     shown = [state for state in states if state != "absent"]
@@ -91,7 +108,7 @@ def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> 
 
 
 def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
-    """A strip above the map, with whose message each column is."""
+    """Draw a strip above the map with the role of each message."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 

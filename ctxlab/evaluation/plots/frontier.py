@@ -1,7 +1,7 @@
-"""The frontier shows what each strategy costs against what it keeps, with its interval.
+"""Frontier plot: the cost of each strategy against what it keeps, with intervals.
 
-A point is a strategy under a limit. The steps join the strategies than which no other is both
-cheaper and better.
+A point is a strategy under a limit. A step line joins the Pareto front: strategies for which no
+other one is both cheaper and better.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AXIS_LABELS = {
     "recall_far": "far recall (availability)",
 }
 _WIDE_NAME_CHARS = 56
-"characters of a strategy from which on the key has one column"
+"length of a strategy's text from which on the key has one column"
 
 _CONTROL_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
 
@@ -45,14 +45,34 @@ def plot_frontier(
     y: str = "recall_far",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draws the leaderboard as a plane: ``x`` is what a strategy costs, ``y`` is what it keeps.
+    """Plot the leaderboard with cost on the x-axis and recall on the y-axis.
 
-    ``limit`` chooses among the limits of the evaluation; None shows all. ``x`` and ``y`` are
-    columns of the leaderboard; where ``y`` has an interval it is drawn. Hollow points cannot be
-    used as they are: some of their requests overflow, or more are invalid than of full history;
-    the steps leave them out. Controls are grey. The key stands outside the axes, so a figure
-    of one's own is best made with ``layout="constrained"``. Raises ``SpecError`` for a column or
-    limit that is not there.
+    Hollow points cannot be used as they are: some of their requests overflow, or more are invalid
+    than in full history. The step line leaves them out. Controls are grey. The key is outside the
+    axes, so create your own figure with ``layout="constrained"``.
+
+    Parameters
+    ----------
+    results : Results
+        Results of ``evaluate``.
+    limit : float or iterable of float, optional
+        Limits to show. None shows all.
+    x : str, default "tokens_mean"
+        Column of the leaderboard on the x-axis.
+    y : str, default "recall_far"
+        Column of the leaderboard on the y-axis; its interval is drawn if it has one.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. None creates a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    SpecError
+        If a column or limit is not in the results.
     """
     if not isinstance(results, Results):
         raise _wrong_type_error(results)
@@ -74,14 +94,14 @@ def plot_frontier(
 
 def _wrong_type_error(value: object) -> SpecError:
     kind = type(value).__name__
-    own = f"; those of this {kind} are its .results" if hasattr(value, "results") else ""
-    return SpecError(f"results: what ctxlab.evaluate gives is drawn here, not {kind}{own}")
+    own = "; pass its attribute .results" if hasattr(value, "results") else ""
+    return SpecError(f"results: expected the Results of ctxlab.evaluate, got {kind}{own}")
 
 
 def _plot_rows(
     results: Results, limit: float | Iterable[float] | None, x: str, y: str
 ) -> pd.DataFrame:
-    """The rows that are shown, once each, with what the plot needs to know of them."""
+    """Return the rows to show, with control, fit and colour."""
     board = results.leaderboard()
     for column in (x, y):
         if column not in board:
@@ -90,27 +110,27 @@ def _plot_rows(
         wanted = set(limit) if isinstance(limit, Iterable) else {limit}
         if missing := wanted - set(board["limit"]):
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
-            raise SpecError(f"no limit {min(missing):g} was evaluated; there are {known}")
+            raise SpecError(f"limit {min(missing):g} was not evaluated; choose from {known}")
         board = board[board["limit"].isin(wanted)]
     board = board.assign(control=control_names(board), fits=usable_rows(board)).dropna(
         subset=[x, y]
     )
     if board.empty:
-        raise SpecError(f"{y} is known for no strategy: these recordings hold nothing to measure")
-    # What is the same under several limits belongs to none of them.
+        raise SpecError(f"{y} is unknown for every strategy: no recording has data for it")
+    # A point that is the same under several limits gets no limit's colour.
     shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
     color = board["limit"].map(_limit_colors(board)).mask(shared, TEXT_COLOR)
     return board.assign(color=color.mask(board["control"] != "", GRAY))
 
 
 def _number_strategies(board: pd.DataFrame) -> dict[str, int]:
-    """What each strategy that is no control is called in the picture."""
+    """Assign a number to each strategy that is not a control."""
     names = board.loc[board["control"] == "", "strategy"].unique()
     return {name: number for number, name in enumerate(names, 1)}
 
 
 def _frontier_steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """The usable strategies than which none costs no more and keeps more, cheapest first."""
+    """Return the Pareto front of the usable strategies, cheapest first."""
     usable = board[board["fits"] & (board["control"] == "")]
     usable = usable.sort_values([x, y], ascending=[True, False], kind="stable")
     before = usable[y].cummax().shift(fill_value=-np.inf)
@@ -118,7 +138,7 @@ def _frontier_steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 
 def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
-    """Draws markers and intervals, and returns the intervals."""
+    """Draw markers and intervals; return the intervals."""
     bars = []
     for row in board.sort_values("fits", kind="stable").to_dict("records"):
         color = row["color"]
@@ -145,7 +165,7 @@ def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[fl
 def _make_labels(
     board: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
 ) -> list[Label]:
-    """A number for each strategy, its name for a control; points that coincide share a label."""
+    """Label strategies by number and controls by name; points that coincide share a label."""
     several = board["limit"].nunique() > 1
     labels: list[Label] = []
     for control in (False, True):
@@ -154,7 +174,7 @@ def _make_labels(
             winner = bool(rows.index.isin(best.index).any())
             if control:
                 name = ", ".join(dict.fromkeys(rows["control"]))
-                # A control that is the same under every limit needs no limit beside its name.
+                # A control that is the same under every limit is labelled without one.
                 limits = rows["limit"].unique()
                 if several and len(limits) == 1:
                     name += f" {_format_limit(limits[0])}"
@@ -167,7 +187,7 @@ def _make_labels(
 
 
 def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> None:
-    """Scales, axis labels, and room for what stands beside the points."""
+    """Set scales, axis labels and margins."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     meaning = {score.name: f"{score.meaning} ({score.unit})" for score in results.scores}
@@ -175,7 +195,7 @@ def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str
     ax.set_ylabel(_AXIS_LABELS.get(y, meaning.get(y, y)))
     ax.margins(x=0.08, y=0.08)
     if (board[x] > 0).all():
-        # Equal distances are equal savings, and full history does not push the rest together.
+        # A log scale: equal distances are equal savings, and full history does not squeeze the rest.
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_minor_locator(NullLocator())
@@ -188,7 +208,7 @@ def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str
 
 
 def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
-    """What colours, hollow points and bold numbers mean, above the axes."""
+    """Draw the legend of colours, hollow points and bold numbers above the axes."""
     from matplotlib.lines import Line2D
 
     looks = [
@@ -212,7 +232,7 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
         names,
         loc="lower left",
         bbox_to_anchor=(0, 1.01),
-        # Six in a row would be wider than the figure.
+        # Six columns would be wider than the figure.
         ncols=4 if len(names) <= 4 else 3,
         frameon=False,
         fontsize=8,
@@ -223,11 +243,11 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
         borderpad=0,
     )
     ax.add_artist(legend)
-    legend.set_clip_on(False)  # what is clipped to the axes is given no room outside them
+    legend.set_clip_on(False)  # a clipped artist gets no space in the layout
 
 
 def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
-    """Below the axes: the caption, and the strategy that each number stands for."""
+    """Draw the caption and the numbered strategies below the axes."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -255,7 +275,7 @@ def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
 
 
 def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
-    """What stands behind the points, and what they do not say."""
+    """Return a caption with the number of recordings and the caveats."""
     recordings = results.requests["recording"].nunique()
     requests = int(board["requests"].max())
     text = (
@@ -265,14 +285,14 @@ def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
         text += " Bars: 95 % bootstrap intervals over clusters."
     text += "\nOff-policy replay."
     if (board["limit"] <= 1).any():
-        text += " A limit in % is taken of each recording's own length."
+        text += " A limit in % is a share of each recording's length."
     if y.startswith("recall"):
         text += " Recall is availability: an upper bound on what a model recalls."
     return text
 
 
 def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
-    """A colour for each limit; a scale where there are more limits than colours."""
+    """Return a colour for each limit; a colour map if there are more limits than colours."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -284,7 +304,7 @@ def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
 
 
 def _strip_empty_parentheses(strategy: str) -> str:
-    """As one may write it too: without empty parentheses."""
+    """Return the strategy without empty parentheses."""
     return strategy.replace("()", "")
 
 

@@ -1,7 +1,7 @@
-"""Labels are put beside their points, one after the other, where the least is covered.
+"""Place labels next to their points so that they cover as little as possible.
 
-Each label tries places around its point, near ones first, and takes the best one. What was given
-first has the choice; a label that had to go further away is tied to its point by a thin line.
+Labels are placed one after another. Each one tries positions around its point, near ones first, and
+takes the best. A label that is far from its point is connected to it by a thin line.
 """
 
 from __future__ import annotations
@@ -22,32 +22,44 @@ if TYPE_CHECKING:
 
 __all__ = ["Label", "place_labels"]
 
-# In points, and in radians from the right; to the right and the left reads best.
+# Distances in points, angles in radians from the right; right and left are the most readable.
 _DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
 _ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
 _MIN_LEADER_DISTANCE = 11.0
 
 _Array = npt.NDArray[np.float64]
-"""Pixels: points as x and y, boxes as left, bottom, right and top."""
+"""Pixels: points as x and y; boxes as left, bottom, right and top."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A text for a point, in data coordinates."""
+    """The label of a point, in data coordinates."""
 
     x: float
+    "x of the point"
     y: float
+    "y of the point"
     text: str
+    "the text"
     color: str = GRAY
+    "colour of the text"
     weight: str = "normal"
+    "font weight of the text"
 
 
 def place_labels(
     ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, float]]
 ) -> None:
-    """Writes the labels on axes whose limits and layout are final.
+    """Draw labels on axes whose limits and layout are final.
 
-    ``bars`` are the vertical lines ``(x, low, high)`` that are better not covered, in data units.
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        The axes.
+    labels : sequence of Label
+        The labels; earlier ones choose their position first.
+    bars : sequence of (float, float, float)
+        Vertical lines ``(x, low, high)`` in data coordinates that labels should avoid.
     """
     if not labels:
         return
@@ -81,10 +93,10 @@ def place_labels(
 
 
 def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
-    """Where the middle of a label may be, seen from its point, in pixels; the best first."""
+    """Yield candidate offsets of a label's centre from its point, in pixels, best first."""
     for distance in _DISTANCES:
         for angle in _ANGLES:
-            # The label touches an ellipse round its point on the side that faces it.
+            # The label touches an ellipse around its point.
             yield np.array([cos(angle), sin(angle)]) * (distance * pixel + size / 2)
 
 
@@ -109,7 +121,7 @@ def _draw_label(ax: Axes, label: Label) -> Annotation:
 
 
 def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
-    """A thin line from a point to the nearest edge of its label, where that is not beside it."""
+    """Draw a thin line from a point to the nearest edge of its label, unless it is adjacent."""
     end = offset - np.clip(offset, -size / 2, size / 2)
     if np.hypot(*end) <= _MIN_LEADER_DISTANCE:
         return
@@ -125,7 +137,7 @@ def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> N
 
 
 def _overlap_area(box: _Array, others: _Array) -> float:
-    """The area that a box shares with others, summed, in square pixels."""
+    """Return the total area that a box shares with others, in square pixels."""
     wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
     high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])
     return float((np.clip(wide, 0, None) * np.clip(high, 0, None)).sum())

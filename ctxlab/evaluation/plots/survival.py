@@ -1,4 +1,4 @@
-"""Plot how much of what was planted is still in view after each round of compaction."""
+"""Plot the share of planted canaries in view after each round of compaction."""
 
 from __future__ import annotations
 
@@ -33,17 +33,37 @@ def plot_survival(
     limit: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draws a line a strategy: the share of canaries in view against ``by``, with its interval.
+    """Plot the share of canaries in view with intervals, one line per strategy.
 
-    ``by``: ``round`` or ``distance`` (of the canaries that went so far), or ``depth`` (at the end of
-    each recording). ``limit`` chooses one where several were evaluated. A hollow point rests on fewer
-    than five clusters and has no interval. Controls are grey. Raises ``SpecError`` for a limit that is
-    not there, and where one must be chosen; ``UnknownName`` for another breakdown.
+    A hollow point has fewer than five clusters and therefore no interval. Controls are grey.
+
+    Parameters
+    ----------
+    survival : SurvivalResults
+        Results of ``measure_survival``.
+    by : str, default "round"
+        The x-axis: ``round``, ``distance``, or ``depth`` (at the end of each recording).
+    limit : float, optional
+        The limit to show; required if several were evaluated.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. None creates a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    SpecError
+        If the limit was not evaluated, or must be chosen.
+    UnknownName
+        If ``by`` is not a known axis.
     """
     if not isinstance(survival, SurvivalResults):
         raise SpecError(
-            "survival: what ctxlab.measure_survival gives is drawn here, not "
-            f"{type(survival).__name__}; ctxlab.plot_frontier draws results"
+            "survival: expected the SurvivalResults of ctxlab.measure_survival, got "
+            f"{type(survival).__name__}; use ctxlab.plot_frontier for Results"
         )
     import matplotlib.pyplot as plt
 
@@ -83,7 +103,7 @@ def plot_survival(
 def _draw_strategy(
     ax: Axes, strategy: str, rows: pd.DataFrame, places: list[int], figure: str, number: int | None
 ) -> None:
-    """One strategy; what it kept, the interval of each point, and hollow points where there is none."""
+    """Draw the line, points and intervals of one strategy."""
     look: dict[str, Any] = {"color": GRAY, "ls": ":", "lw": 1.0}
     if number is not None:
         color, again = COLOR_CYCLE[number % len(COLOR_CYCLE)], number // len(COLOR_CYCLE)
@@ -98,7 +118,7 @@ def _draw_strategy(
         fill = "white" if hollow else look["color"]
         ax.plot(place, value, mark, ms=5, mfc=fill, mec=look["color"], zorder=3)
     if number is not None:
-        # Beside each other, or the intervals of two strategies cover one another.
+        # Shift intervals sideways so that those of different strategies do not overlap.
         beside = [place + 0.05 * (number % 6 - 2.5) for place in places]
         low, high = rows[f"{figure}_low"].to_numpy(), rows[f"{figure}_high"].to_numpy()
         ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)

@@ -1,4 +1,4 @@
-"""Ask a model, with what each strategy would send: questions, or for the next action."""
+"""Ask a model what each strategy would send: probes of a recording, or its next action."""
 
 from __future__ import annotations
 

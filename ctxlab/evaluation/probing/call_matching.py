@@ -1,9 +1,9 @@
-"""Two sets of tool calls agree as far as their calls can be paired: by name, by arguments, by both.
+"""Compare a model's tool calls with the recorded ones: by name, by arguments, and by both.
 
-Calls of one message are made at once, so their order says nothing. Each call is paired with one of the
-other side at most, and what is paired is divided by the larger number of calls: neither a call too many
-nor one that is missing goes unseen. With one call on each side, which is the usual case, every figure
-but ``leaves`` and ``entities`` is 0 or 1.
+The calls of one message are made at once, so their order is ignored. Each call is paired with at
+most one call of the other side, and the number of pairs is divided by the larger number of calls,
+so that both missing and extra calls count. With one call on each side, the usual case, every figure
+except ``leaves`` and ``entities`` is 0 or 1.
 """
 
 from __future__ import annotations
@@ -23,25 +23,41 @@ _Leaves = Counter[tuple[str, Hashable]]
 
 
 class CallMatch(NamedTuple):
-    """How far the calls that a model makes are those that were recorded; shares from 0 to 1."""
+    """Agreement of a model's calls with the recorded ones; shares from 0 to 1."""
 
     name: float
     "calls of the same tool"
     arguments: float
-    "calls with equal arguments, whatever the tool"
+    "calls with equal arguments, for any tool"
     both: float
     "calls of the same tool with equal arguments"
     leaves: float
-    "of the values in the arguments, those that are equal and in the same place in a call of the tool"
+    "argument values that are equal and at the same place in a call of the same tool"
     entities: float
-    "paths, ids, numbers … in the recorded arguments that the model's name too; nan: there are none"
+    """paths, ids, numbers, … of the recorded arguments that the model's arguments contain; nan if
+    there are none"""
 
 
 def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> CallMatch:
-    """Compares recorded calls with those of a model; no call on either side is agreement too.
+    """Compare recorded calls with those of a model; no call on both sides is agreement.
 
-    Arguments are equal by ``same_arguments``. ``both <= leaves <= name``, and ``both <= arguments``.
+    Arguments are compared by ``same_arguments``. ``both <= leaves <= name``, and ``both <=
+    arguments``.
 
+    Parameters
+    ----------
+    recorded : sequence of ToolCall
+        The recorded calls.
+    predicted : sequence of ToolCall
+        The calls of the model.
+
+    Returns
+    -------
+    CallMatch
+        The agreement.
+
+    Examples
+    --------
     >>> read = ToolCall("c1", "read", '{"path": "a.py", "limit": 10}')
     >>> match_calls([read], [ToolCall("x", "read", '{"limit": 10.0, "path": " a.py"}')])
     CallMatch(name=1.0, arguments=1.0, both=1.0, leaves=1.0, entities=1.0)
@@ -69,12 +85,24 @@ def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
 
 
 def same_arguments(one: str, other: str) -> bool:
-    """Whether two texts stand for the same arguments, read strictly.
+    """Check if two texts stand for the same arguments.
 
-    The order of keys, ``1`` and ``1.0``, and white space around a value make no difference. All else
-    does: the case of letters, ``./a`` and ``a``, a value that is null and one that is not there. Text
-    that is no JSON is compared as text; none at all is ``{}``.
+    The order of keys, ``1`` and ``1.0``, and white space around a value do not matter. Everything
+    else does: the case of letters, ``./a`` and ``a``, a null value and a missing one. Text that is
+    not JSON is compared as text. Empty text equals ``{}``.
 
+    Parameters
+    ----------
+    one, other : str
+        Arguments as JSON text.
+
+    Returns
+    -------
+    bool
+        True if they are the same.
+
+    Examples
+    --------
     >>> same_arguments('{"a": 1, "b": "x"}', '{"b": "x ", "a": 1.0}'), same_arguments("", "{}")
     (True, True)
     >>> same_arguments('{"path": "./a"}', '{"path": "a"}'), same_arguments("[1]", "[true]")
@@ -86,12 +114,12 @@ def same_arguments(one: str, other: str) -> bool:
 
 
 def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
-    """How many of the one can be paired with an equal one of the other."""
+    """Count the pairs of equal items."""
     return (Counter(ours) & Counter(theirs)).total()
 
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    """The shares of equal leaves of the pairs, the most alike paired first."""
+    """Sum the leaf similarity of paired calls, most similar pairs first."""
     found = [(_count_leaves(call), _normalize_arguments(call)) for call in recorded]
     others = [(_count_leaves(call), _normalize_arguments(call)) for call in predicted]
     pairs = sorted(
@@ -140,7 +168,7 @@ def _count_leaves(call: ToolCall) -> _Leaves:
 def _normalize_arguments(call: ToolCall) -> Hashable:
     try:
         return _freeze(_parse_arguments(call))
-    except RecursionError:  # too deep to be gone through: as it is written
+    except RecursionError:  # too deeply nested: compare as text
         return call.arguments.strip()
 
 
@@ -153,7 +181,7 @@ def _parse_arguments(call: ToolCall) -> Any:
 
 
 def _freeze(value: Any) -> Hashable:
-    """A value that is equal to another where the two mean the same; each kind by itself."""
+    """Return a hashable value; two are equal if they mean the same."""
     if isinstance(value, dict):
         return "object", frozenset((key, _freeze(inner)) for key, inner in value.items())
     if isinstance(value, list):

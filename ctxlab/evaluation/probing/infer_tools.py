@@ -1,9 +1,9 @@
-"""Where a log holds no tool definitions, the calls in it say which tools there were and what they take.
+"""Derive tool definitions from the calls of a recording that has none.
 
-A model that is given no definitions can call no tool. What is derived is the least that the calls show:
-names, arguments, and the types of their values; an argument is required that every call of the tool has.
-There are no descriptions, and a tool that was never called is not among them, so that the choice is
-easier than the recorded agent's was.
+A model without definitions cannot call tools. The derived definitions contain only what the calls
+show: names, arguments and types of values. An argument is required if every call of the tool has
+it. There are no descriptions, and tools that were never called are missing, so the choice is easier
+than it was for the recorded agent.
 """
 
 from __future__ import annotations
@@ -17,14 +17,26 @@ from ctxlab.messages.types import Message
 __all__ = ["infer_tool_definitions"]
 
 _MAX_DEPTH = 4
-"levels of a value that are described; what is deeper may be anything"
+"maximum depth of a described value; deeper values may be anything"
 _MAX_KEYS = 32
-"keys of a nested object, above which they are data and not the names of fields"
+"maximum number of keys of a nested object; with more, keys are data, not field names"
 
 
 def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
-    """Definitions in OpenAI's shape of every tool that is called, in the order of first calls.
+    """Derive the definition of each tool that is called.
 
+    Parameters
+    ----------
+    messages : iterable of Message
+        Messages with tool calls.
+
+    Returns
+    -------
+    tuple of dict
+        Definitions in OpenAI's format, in the order of first calls.
+
+    Examples
+    --------
     >>> from ctxlab.messages.types import ToolCall
     >>> texts = '{"path": "a.py"}', '{"path": "b.py", "lines": [1, 2]}'
     >>> calls = tuple(ToolCall("c", "read", text) for text in texts)
@@ -48,7 +60,7 @@ def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any],
 
 
 def _parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call; those that are no JSON object show nothing of what the tool takes."""
+    """Parse the arguments of a call; anything but a JSON object counts as no arguments."""
     try:
         value = parse_json(text) if text else {}
     except ValueError:
@@ -66,14 +78,14 @@ def _object_schema(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, A
 
 
 def _value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
-    """What all of the values are."""
+    """Return a schema that admits all of the values."""
     if depth == 0 or not values:
         return {}
     types = list(dict.fromkeys(_json_type(value) for value in values))
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
-    if "array" in types:  # OpenAI refuses one that does not say what is in it
+    if "array" in types:  # OpenAI rejects an array without items
         inner = [item for value in values if isinstance(value, list) for item in value]
         schema["items"] = _value_schema(inner, depth - 1)
     if "object" in types:

@@ -1,10 +1,10 @@
-"""Next-action agreement: given what a strategy would send, does a model make the call that was recorded?
+"""Next-action agreement: how often a model makes the recorded call with a strategy's context.
 
-At requests drawn from recordings a model continues what each strategy would send, and the tool calls
-that it makes are compared with the recorded ones: by name, by arguments, by both. It is as off-policy as
-the replay: the conversation before is what the recorded agent made of it. A call that differs is no
-error: another may be as good, and a model differs from the recorded one, and from itself. So a figure by
-itself says little; its difference to ``full`` on the same requests says what a strategy took away.
+At sampled requests a model continues the context of each strategy, and its tool calls are compared
+with the recorded ones by name, by arguments and by both. This is off-policy, like the replay: the
+earlier conversation is the recorded one. A different call is not an error: it may be as good, and a
+model differs from the recorded one and from itself. A single figure therefore says little. The
+difference to ``full`` on the same requests shows the effect of a strategy.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
     "sliding_window()",
     "nothing",
 )
-"""What is compared where nothing is said: the ceiling, two ideas, and the floor."""
+"""Strategies compared by default: the ceiling, two methods, and the floor."""
 
 _DEFAULT_MAX_TOKENS = 4096
-"tokens that a reply may take where nothing is said: a call that writes a file is long"
+"default maximum tokens of a reply: a call that writes a file is long"
 
 
 def evaluate_next_action(
@@ -85,28 +85,69 @@ def evaluate_next_action(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
 ) -> NextActionResults:
-    """Asks a model for the next action under every strategy, and compares it with the recorded one.
+    """Ask a model for the next action with each strategy's context; compare it with the recorded one.
 
-    Of each recording ``requests`` are drawn (0: all) among those at which the recorded agent called a
-    tool, one of each stretch of the conversation, the same for every configuration.
-    ``include_text_only`` draws among all requests: where the agent called nothing, calling nothing
-    agrees (``agrees_text``). ``only_changed`` draws among those only that some configuration would not
-    send as they were recorded. Equal requests are asked once. ``replicates`` asks each so often;
-    how often ``full`` agrees with itself (``agrees_self``) is the noise.
+    Requests are sampled from those at which the recorded agent called a tool, one from each stretch
+    of the conversation, and are the same for every configuration. Equal requests are sent once.
+    Requests that the provider would reject are not sent (``invalid_rate``). Calls are compared by
+    ``ctxlab.evaluation.probing.call_matching``. ``agrees_self``, how often replicates agree,
+    measures the noise.
 
-    ``tools``: definitions in OpenAI's shape; None takes the recorded ones and, where a log holds none,
-    derives them from its calls. Strategies, limits, ``model`` (whose tokens count) and ``reserve`` are
-    those of ``evaluate``, and so are the contexts: definitions that the recording does not hold come on
-    top of the limit. ``tokens`` is what is sent, with them.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings.
+    strategies : Strategy, str, callable or iterable of them, optional
+        One or several strategies.
+    limits : float, str or iterable of them, optional
+        One or several limits, in tokens or as fractions of each recording's length. Tool
+        definitions that the recording does not contain are added to the request on top of the
+        limit.
+    model : str, optional
+        Model whose tokenizer applies to the limits. None takes the model of each recording.
+    answer_model : str
+        Model that is asked.
+    requests : int, default 20
+        Requests sampled from each recording; 0 takes all.
+    replicates : int, default 1
+        How often each request is sent.
+    tools : sequence of mapping, optional
+        Tool definitions in OpenAI's format. None takes the recorded ones, or derives them from the
+        calls.
+    include_text_only : bool, default False
+        Sample from all requests. If the agent called no tool, making no call agrees
+        (``agrees_text``).
+    only_changed : bool, default False
+        Sample only requests that some configuration would send differently from the recording.
+    max_tokens : int, optional
+        Maximum tokens of a reply, 4096 by default. None sets no limit.
+    max_cost : float, optional
+        Maximum cost in USD. None sets no limit.
+    client : Client, optional
+        Answers the requests. None calls the provider and caches replies in ``.ctxlab/calls``.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family.
+    seed : int, default 0
+        Seed of the sample.
 
-    The answer is a ``Results`` with a row a request that was drawn, and ``answers`` beside it.
+    Returns
+    -------
+    NextActionResults
+        One row per sampled request, and all answers.
 
-    ``client``: who is asked; None asks the provider and keeps the answers in ``.ctxlab/calls``, so that
-    the same run once more asks nothing. ``max_cost``: dollars that are not passed. Requests that a
-    provider would refuse are not asked (``invalid_rate``). How calls are compared:
-    ``ctxlab.evaluation.probing.call_matching``. Raises ``SpecError`` where no recording holds a
-    call, and what ``evaluate`` raises.
+    Raises
+    ------
+    SpecError
+        If no recording has a tool call, or an argument is not valid.
 
+    Examples
+    --------
     >>> from ctxlab import Message, ToolCall
     >>> from ctxlab.llm import ScriptedClient
     >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
@@ -145,14 +186,54 @@ def plan_next_action(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
 ) -> NextActionPlan:
-    """What ``evaluate_next_action`` would ask; raises ``SpecError`` for what makes no sense."""
+    """Create the plan of ``evaluate_next_action``.
+
+    Parameters
+    ----------
+    strategies : Strategy, str, callable or iterable of them
+        One or several strategies.
+    limits : float, str or iterable of them
+        One or several limits, in tokens or as fractions.
+    model : str, optional
+        Model whose tokenizer applies to the limits.
+    answer_model : str
+        Model that is asked.
+    requests : int, default 20
+        Requests sampled from each recording; 0 takes all.
+    replicates : int, default 1
+        How often each request is sent.
+    tools : sequence of mapping, optional
+        Tool definitions in OpenAI's format.
+    include_text_only : bool, default False
+        Sample from all requests.
+    only_changed : bool, default False
+        Sample only requests that some configuration would change.
+    max_tokens : int, optional
+        Maximum tokens of a reply, 4096 by default. None sets no limit.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family.
+    seed : int, default 0
+        Seed of the sample.
+
+    Returns
+    -------
+    NextActionPlan
+        The plan.
+
+    Raises
+    ------
+    SpecError
+        If an argument is not valid.
+    """
     for name, value, least in (("requests", requests, 0), ("replicates", replicates, 1)):
         if value < least:
-            raise SpecError(f"{name}: {least} or more, not {value}")
+            raise SpecError(f"{name} must be at least {least}, got {value}")
     if max_tokens is not None and max_tokens < 1:
-        raise SpecError(f"max_tokens: a reply takes 1 or more, not {max_tokens}")
+        raise SpecError(f"max_tokens must be at least 1, got {max_tokens}")
     if not answer_model:
-        raise SpecError("name the model that is to answer")
+        raise SpecError("answer_model is empty; name the model that answers")
     tool_definitions = None if tools is None else tuple(dict(tool) for tool in tools)
     grid = ExperimentGrid.from_arguments(strategies, limits, model, reserve, (), profile)
     return NextActionPlan(
@@ -174,13 +255,29 @@ def estimate_cost(
     client: Client,
     progress: bool | None = None,
 ) -> RequestEstimate:
-    """What it would take to carry out a plan: nothing is asked, and what is on disk is known.
+    """Estimate the cost of a plan without asking anything; cached replies are free.
 
-    What strategies ask for themselves is not in it; contexts that they have not made yet are estimated
-    by those that they make without their model.
+    Model calls of strategies are not included. Contexts that are not cached yet are approximated by
+    those that the strategies build without their model.
+
+    Parameters
+    ----------
+    plan : NextActionPlan
+        The plan.
+    recordings : iterable of Recording
+        The recordings.
+    client : Client
+        Client of the run; its cache is read.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+
+    Returns
+    -------
+    RequestEstimate
+        Number and cost of the requests.
     """
     nobody, seen, total = cache_only_client(client), set[str](), RequestEstimate()
-    for recording in track(recordings, "recordings looked at", None, progress):
+    for recording in track(recordings, "recordings examined", None, progress):
         total = total.plus(
             estimate_requests(plan.make_requests(recording, nobody).requests, client, seen)
         )
@@ -195,7 +292,33 @@ def run(
     progress: bool | None = None,
     total: int | None = None,
 ) -> NextActionResults:
-    """Asks what was planned, a recording at a time; ``total``: how many, where that is known."""
+    """Run a plan, one recording at a time.
+
+    Parameters
+    ----------
+    plan : NextActionPlan
+        What to ask.
+    recordings : iterable of Recording
+        The recordings.
+    client : Client
+        Answers the requests.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    total : int, optional
+        Expected number of replies, for the progress bar.
+
+    Returns
+    -------
+    NextActionResults
+        One row per sampled request, and all answers.
+
+    Raises
+    ------
+    SpecError
+        If there is no request to ask.
+    """
     table, call_totals = (
         ResultsBuilder(NEXT_ACTION_COLUMNS, plan.grid.configurations),
         StrategyCallTotals(),
@@ -212,7 +335,7 @@ def run(
         **call_totals.manifest(),
         "agreement": _manifest_settings(plan),
     }
-    del manifest["spec"]["metrics"]  # repeated as an evaluation, it measures what those measure
+    del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
     found = Results.from_builder(table, NEXT_ACTION_SCORES, manifest)
     return NextActionResults(
         found.requests, found.scores, found.manifest, _answers_frame(answers, plan)
@@ -227,7 +350,7 @@ def _answer_recordings(
     call_totals: StrategyCallTotals,
     answers: list[dict[str, Any]],
 ) -> Generator[int, None, None]:
-    """Recording by recording, with a step for each question; what came of them is put away."""
+    """Ask recording after recording; yield once for each reply and store the results."""
     for recording in recordings:
         batch = plan.make_requests(recording, client)
         table.add_recording(_describe_recording(plan, batch))
@@ -251,7 +374,7 @@ def _answer_recordings(
 
 
 def _describe_recording(plan: NextActionPlan, batch: NextActionRequests) -> dict[str, Any]:
-    """The recording as an evaluation has it, and what of it is asked."""
+    """Return the recording's manifest entry with the number of sampled requests and tools."""
     return {
         **batch.prepared.manifest_entry,
         "drawn": len(batch.positions),
@@ -280,7 +403,7 @@ def _manifest_settings(plan: NextActionPlan) -> dict[str, Any]:
 
 
 def _answers_frame(answers: list[dict[str, Any]], plan: NextActionPlan) -> pd.DataFrame:
-    """The answers with strategy and limit in place of the configuration's number."""
+    """Return the answers with strategy and limit instead of the configuration's index."""
     frame = pd.DataFrame(answers)
     labels = [plan.grid.configurations[number] for number in frame.pop("configuration")]
     frame.insert(2, "strategy", [strategy for strategy, _ in labels])
@@ -289,13 +412,11 @@ def _answers_frame(answers: list[dict[str, Any]], plan: NextActionPlan) -> pd.Da
 
 
 def _no_requests_reason(plan: NextActionPlan, table: ResultsBuilder) -> str:
-    """Why there was nothing to ask."""
+    """Return why there is no request to ask."""
     if not table.recordings:
-        return "there is nothing to ask: there are no recordings"
+        return "nothing to ask: there are no recordings"
     if unsound := sum(recording["unsound"] for recording in table.recordings):
-        return f"no recorded request can be asked: a provider would refuse all {unsound:,} of them"
+        return f"nothing to ask: the provider would reject all {unsound:,} recorded requests"
     if plan.only_changed:
-        return (
-            "every strategy sends everything as it was said: a smaller limit would tell them apart"
-        )
-    return "no recording holds a tool call, so there is no action to agree with"
+        return "no strategy changes any request; set a smaller limit to see a difference"
+    return "no recording contains a tool call, so there is no action to compare with"

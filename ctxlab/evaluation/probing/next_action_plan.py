@@ -1,7 +1,7 @@
-"""What a model is asked that is to make the recorded calls: which requests, what is sent, which tools.
+"""Plan of a next-action run: the sampled requests, their messages and their tools.
 
-A recording is replayed as ``evaluate`` does it, and some of its requests are put to a model as each
-configuration would send them. Requests that are equal are one question.
+A recording is replayed as in ``evaluate``, and a sample of its requests is sent to a model with the
+context of each configuration. Equal requests are sent once.
 """
 
 from __future__ import annotations
@@ -26,76 +26,107 @@ from ctxlab.tokens.models import rules_provider
 __all__ = ["NextActionPlan", "NextActionRequests", "ToolOrigin", "sample_stretches"]
 
 ToolOrigin: TypeAlias = Literal["recorded", "derived", "given"]
-"""Where tool definitions are from: the recording, its calls, or the caller."""
+"""Origin of the tool definitions: the recording, its calls, or the caller."""
 
 _SentMessages = tuple[Message, ...]
 
 
 @dataclass(frozen=True)
 class NextActionRequests:
-    """The questions that one recording gives; empty of questions where it holds no call."""
+    """The requests of one recording; empty if it has no tool call."""
 
     prepared: PreparedRecording
+    "the recording"
     positions: tuple[int, ...]
-    "of the recorded messages that are to be said again, in order"
+    "positions of the recorded messages that the model should produce, in order"
     traces: list[Trace]
-    "a replay for each configuration, in the order of ``ExperimentGrid.configurations``"
+    "one replay per configuration, in the order of ``ExperimentGrid.configurations``"
     request_index: list[list[int]]
-    "by configuration and position: which of the questions; -1 where a provider would refuse it"
+    """by configuration and position, the index of the request before replicates; -1 if it is not
+    valid"""
     is_changed: list[list[bool]]
-    "by configuration and position: whether anything is not sent as it was said"
+    "by configuration and position, True if the messages differ from the recorded ones"
     requests: list[Request]
-    "every question, replicates of one side by side"
+    "the distinct requests; the replicates of each are adjacent"
     tools: tuple[dict[str, Any], ...]
+    "tool definitions sent with each request"
     tool_origin: ToolOrigin
+    "origin of the tool definitions"
     eligible_count: int
-    "requests among which it was drawn"
+    "number of requests from which the sample was drawn"
     invalid_count: int
-    "recorded calls before which the recording itself is no valid request"
+    "number of calls whose recorded history is not a valid request"
 
     @property
     def tool_tokens(self) -> int:
-        """Tokens of definitions that are sent beyond those that the replay has counted."""
+        """Tokens of tool definitions beyond those that the replay counted."""
         counter = self.prepared.counter
         return counter.count_tools(self.tools) - counter.count_tools(self.prepared.recording.tools)
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens of each request as it is sent, ``(configurations, positions)``."""
+        """Tokens of each request as it is sent: shape ``(configurations, positions)``."""
         place = {position: i for i, position in enumerate(self.prepared.request_positions)}
         chosen = [place[position] for position in self.positions]
         counted = np.array([[trace.tokens[i] for i in chosen] for trace in self.traces], np.float64)
         return counted.reshape(len(self.traces), len(chosen)) + self.tool_tokens
 
     def recorded_calls(self, number: int) -> tuple[ToolCall, ...]:
-        """The calls of the message that was said at a position of ``positions``."""
+        """Return the recorded calls at one of the positions.
+
+        Parameters
+        ----------
+        number : int
+            Index into ``positions``.
+
+        Returns
+        -------
+        tuple of ToolCall
+            The calls of the recorded message.
+        """
         return self.prepared.recording.messages[self.positions[number]].tool_calls
 
 
 @dataclass(frozen=True)
 class NextActionPlan:
-    """Which requests of every recording are asked, of whom, and how often."""
+    """Which requests of each recording are sent, to which model, and how often."""
 
     grid: ExperimentGrid
+    "strategies, limits and counting models"
     answer_model: str
+    "the model that is asked"
     requests: int = 20
-    "drawn of each recording; 0: all"
+    "requests sampled from each recording; 0 takes all"
     replicates: int = 1
-    "times that each is asked"
+    "how often each request is sent"
     tools: tuple[dict[str, Any], ...] | None = None
-    "definitions for every recording; None: its own, or those that its calls show"
+    "definitions for every recording; None takes the recorded ones, or derives them from the calls"
     include_text_only: bool = False
-    "turns at which the recorded agent called no tool are asked too"
+    "include requests at which the recorded agent called no tool"
     only_changed: bool = False
-    "only requests are drawn that some configuration would not send as they were recorded"
+    "sample only requests that some configuration would send differently from the recording"
     max_tokens: int | None = None
-    "of a reply"
+    "maximum tokens of a reply"
     seed: int = 0
+    "seed of the sample"
 
     def make_requests(
         self, recording: Recording, client: Client | None = None
     ) -> NextActionRequests:
-        """Replays one recording; ``client``: whom strategies ask that call a model."""
+        """Replay one recording and build the sampled requests.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording.
+        client : Client, optional
+            Answers the model calls of strategies.
+
+        Returns
+        -------
+        NextActionRequests
+            The distinct requests, and which configuration needs which.
+        """
         prepared = PreparedRecording.from_recording(recording, self.grid.model_choice, client)
         turns = self._candidate_positions(recording)
         sound = eligible = self._valid_positions(prepared, turns)
@@ -104,7 +135,7 @@ class NextActionPlan:
         messages = recording.messages
 
         def observe(context: Context) -> _SentMessages | None:
-            """What is sent; None where that is what was said, or where nobody will ask."""
+            """Return the messages that are sent; None if they are unchanged or not needed."""
             if context.history_length not in wanted:
                 return None
             sent = tuple(context.messages)
@@ -149,7 +180,7 @@ class NextActionPlan:
         ]
 
     def _valid_positions(self, prepared: PreparedRecording, turns: list[int]) -> list[int]:
-        """Turns before which the recording is a request that a provider takes."""
+        """Return the positions whose recorded history is a valid request."""
         said, provider = prepared.recording.messages, rules_provider(self.answer_model)
         if prepared.valid and prepared.provider == provider:
             return turns
@@ -173,8 +204,24 @@ class NextActionPlan:
 
 
 def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int]) -> tuple[int, ...]:
-    """One of each of ``count`` equal stretches, so that late ones are among them; 0 takes all.
+    """Draw one candidate from each of ``count`` equal stretches, so that late ones are included.
 
+    Parameters
+    ----------
+    candidates : sequence of int
+        The candidates, in order.
+    count : int
+        Number of stretches; 0 takes all candidates.
+    seed : sequence of int
+        Seed of the sample.
+
+    Returns
+    -------
+    tuple of int
+        The sample, in order.
+
+    Examples
+    --------
     >>> sample_stretches(range(100), 4, (0,)), sample_stretches([3, 5], 4, (0,))
     ((21, 40, 62, 81), (3, 5))
     """
@@ -190,6 +237,6 @@ def _edited_or_recorded(edited: _SentMessages | None, said: _SentMessages) -> _S
 
 
 def _number_requests(said: list[list[_SentMessages]], provider: str) -> dict[_SentMessages, int]:
-    """The different requests that a provider takes, each with its number."""
+    """Assign a number to each distinct valid request."""
     distinct = dict.fromkeys(sent for row in said for sent in row)
     return {sent: i for i, sent in enumerate(s for s in distinct if is_valid(s, provider))}

@@ -1,7 +1,7 @@
-"""What a model's calls share with the recorded ones, counted by request so that shares can be compared.
+"""Agreement of a model's calls with the recorded ones, as columns and scores of the results.
 
-Shares are over the answers that came: a question that stayed unanswered, and a request that a provider
-would refuse, count in no share but their own.
+Shares are over the answers that came. Unanswered requests, and requests that the provider would
+reject, count only in their own rates.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SUMMED_COLUMNS = (
     *("asked", "answered", "unanswered", "calls", "name", "arguments", "both", "leaves", "naming"),
     *("entities", "text_only", "text_turns", "text_kept", "cut", "prompt", "usd"),
 )
-"""Of an answer, and added up over the replicates of a request."""
+"""columns of an answer, summed over the replicates of a request"""
 
 NEXT_ACTION_COLUMNS: tuple[str, ...] = (
     *("position", "invalid", "differs", "tokens", "overflow"),
     *(*_SUMMED_COLUMNS, "pairs", "alike"),
 )
-"""Of every request that was drawn, in every configuration."""
+"""Columns of each sampled request and configuration."""
 
 
 def _share_score(name: str, meaning: str, column: str, per: str) -> Score:
@@ -54,22 +54,22 @@ NEXT_ACTION_SCORES: tuple[Score, ...] = (
     _share_score("agrees_arguments", "calls with the recorded arguments", "arguments", "calls"),
     _share_score("agrees_both", "calls of the recorded tool with its arguments", "both", "calls"),
     _share_score("agrees_leaves", "values in the recorded arguments that are equal", "leaves", "calls"),
-    _share_score("agrees_entities", "paths, ids, numbers … in the recorded arguments that are named",
+    _share_score("agrees_entities", "paths, ids, numbers … of the recorded arguments that are used",
                  "entities", "naming"),
-    _share_score("agrees_text", "turns without a recorded call at which none is made", "text_kept",
+    _share_score("agrees_text", "requests without a recorded call at which none is made", "text_kept",
                  "text_turns"),
     _share_score("agrees_self", "pairs of answers to one request that make the same calls", "alike",
                  "pairs"),
     _rate_score("text_only_rate", "answers without a call where one was recorded", "text_only", "calls"),
-    _rate_score("unanswered_rate", "questions that stayed unanswered", "unanswered", "asked"),
-    _rate_score("cut_rate", "answers that were cut at the most that they may take", "cut", "answered"),
-    _rate_score("invalid_rate", "requests that a provider would refuse; they are not asked", "invalid"),
+    _rate_score("unanswered_rate", "requests without an answer", "unanswered", "asked"),
+    _rate_score("cut_rate", "answers cut off at the maximum length", "cut", "answered"),
+    _rate_score("invalid_rate", "requests that the provider would reject; not sent", "invalid"),
     _rate_score("overflow_rate", "requests that are too large", "overflow"),
-    _rate_score("differs_rate", "requests that are not sent as they were recorded", "differs"),
-    Score("tokens_mean", "tokens a request as it is sent, mean", "tokens", "ratio", "tokens",
+    _rate_score("differs_rate", "requests that differ from the recorded ones", "differs"),
+    Score("tokens_mean", "mean tokens of a request as it is sent", "tokens", "ratio", "tokens",
           better="lower"),
     Score("answered", "answers that are compared", "answers", "sum", "answered"),
-    Score("answers_usd", "price of the answers, those from disk too", "USD", "sum", "usd",
+    Score("answers_usd", "price of the answers, including cached ones", "USD", "sum", "usd",
           better="lower"),
 )  # fmt: skip
 
@@ -77,9 +77,22 @@ NEXT_ACTION_SCORES: tuple[Score, ...] = (
 def compare_answers(
     batch: NextActionRequests, replies: Sequence[Reply | ModelUnavailable], replicates: int
 ) -> Iterator[dict[str, Any]]:
-    """A row a configuration × request × replicate, in that order; ``replies`` are to ``batch.requests``.
+    """Compare each answer with the recorded calls.
 
-    What does not apply is nan: the shares of an answer that never came, or at a turn without a call.
+    Parameters
+    ----------
+    batch : NextActionRequests
+        The requests of a recording.
+    replies : sequence of Reply or ModelUnavailable
+        Replies to ``batch.requests``.
+    replicates : int
+        How often each request was sent.
+
+    Yields
+    ------
+    dict
+        A row per configuration × request × replicate, in that order. Shares are nan if they do not
+        apply, for example without an answer.
     """
     tokens = batch.tokens
     for c, (p, position) in product(range(len(batch.traces)), enumerate(batch.positions)):
@@ -102,12 +115,12 @@ def compare_answers(
 def _compare_answer(
     recorded: Sequence[ToolCall], reply: Reply | ModelUnavailable | None
 ) -> dict[str, Any]:
-    """What came of one question; None: it was not asked, since a provider would refuse it."""
+    """Compare one answer; None if the request was not sent."""
     found: dict[str, Any] = dict.fromkeys(_SUMMED_COLUMNS, math.nan)
     found |= {"asked": 0.0, "answered": 0.0, "unanswered": 0.0, "calls": 0.0, "naming": 0.0}
     found |= {"text_turns": 0.0, "usd": 0.0, "said": "", "finish": None}
     if reply is None:
-        return {**found, "outcome": "invalid", "why": "a provider would refuse the request"}
+        return {**found, "outcome": "invalid", "why": "the provider would reject the request"}
     if isinstance(reply, ModelUnavailable):
         found |= {"asked": 1.0, "unanswered": 1.0}
         return {**found, "outcome": "unanswered", "why": str(reply)}
@@ -129,8 +142,23 @@ def compute_next_action_columns(
     replies: Sequence[Reply | ModelUnavailable],
     replicates: int,
 ) -> dict[str, FloatArray]:
-    """``NEXT_ACTION_COLUMNS``, each of shape ``(configurations, requests)``, from the rows of
-    ``compare_answers``.
+    """Compute ``NEXT_ACTION_COLUMNS`` from the rows of ``compare_answers``.
+
+    Parameters
+    ----------
+    batch : NextActionRequests
+        The requests of a recording.
+    rows : sequence of mapping
+        Rows of ``compare_answers``.
+    replies : sequence of Reply or ModelUnavailable
+        Replies to ``batch.requests``.
+    replicates : int
+        How often each request was sent.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray of shape (configurations, requests)
+        Figures by column name.
     """
     shape = len(batch.traces), len(batch.positions), replicates
 
@@ -138,21 +166,21 @@ def compute_next_action_columns(
         return np.array([row[name] for row in rows], dtype=np.float64).reshape(shape)
 
     found = {name: np.nansum(column(name), axis=2) for name in _SUMMED_COLUMNS if name != "usd"}
-    found["usd"] = column("usd").sum(axis=2)  # a price that is not known leaves the sum unknown
+    found["usd"] = column("usd").sum(axis=2)  # an unknown price makes the sum nan
     for name in ("position", "differs", "tokens", "overflow"):
         found[name] = column(name)[:, :, 0]
     question = np.array(batch.request_index).reshape(shape[:2])
     alike = [
         _count_equal_pairs(replies[first : first + replicates])
         for first in range(0, len(replies), replicates)
-    ] + [(0.0, 0.0)]  # the last is that of no question, which is -1
+    ] + [(0.0, 0.0)]  # the last entry is for index -1: no request
     found["pairs"], found["alike"] = np.moveaxis(np.array(alike)[question], -1, 0)
     found["invalid"] = (question < 0).astype(np.float64)
     return {name: found[name] for name in NEXT_ACTION_COLUMNS}
 
 
 def _count_equal_pairs(replies: Sequence[Reply | ModelUnavailable]) -> tuple[float, float]:
-    """How many pairs of replicates there are, and how many of them make the same calls."""
+    """Count the pairs of replicates, and those that make the same calls."""
     said = [reply.message.tool_calls for reply in replies if isinstance(reply, Reply)]
     found = [match_calls(one, other).both for one, other in combinations(said, 2)]
     return float(len(found)), sum(found)

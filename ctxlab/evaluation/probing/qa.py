@@ -1,10 +1,10 @@
-"""Is what a strategy keeps enough to answer from? A model is asked the questions of recordings.
+"""Question answering: ask a model the questions of recordings with the context of each strategy.
 
-Each question is put at its place, with what every strategy would send there, and the reply is held
-against the reference answers: exact match, F1, containment, and the verdict of judges. It is off-policy
-as every replay is, and it measures model and context together: compare strategies under one model, and
-with ``full``. Answers are kept on disk, so that the same run once more costs nothing and gives the same
-frame.
+Each question is asked at its position, in the request that a strategy would send. The reply is
+compared with the reference answers by exact match, F1, containment and judges. Like any replay this
+is off-policy, and it measures model and context together: compare strategies under one model, and
+with ``full``. Replies are cached on disk, so a repeated run costs nothing and gives the same
+results.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ctxlab.messages.types import Recording, check_recordings
 __all__ = ["DEFAULT_QA_STRATEGIES", "CostEstimate", "estimate_cost", "run", "run_qa"]
 
 DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
-"""What is compared where nothing is said: the ceiling, a window, and the floor."""
+"""Strategies compared by default: the ceiling, a window, and the floor."""
 
 _Replies = list[Reply | ModelUnavailable]
 
@@ -71,20 +71,55 @@ def run_qa(
     data: Sequence[str] = (),
     progress: bool | None = None,
 ) -> QAResults:
-    """Asks a model the questions of recordings, with what every strategy would send under every limit.
+    """Ask a model the questions of recordings, with the context of each strategy under each limit.
 
-    Strategies, limits, ``model`` (whose tokens count) and ``reserve`` are those of ``evaluate``;
-    one recording is held at a time. ``replicates`` asks each question so often. ``judges``: models
-    that judge every reply by the rubric of ``ctxlab.evaluation.probing.judge``. ``max_tokens``: of
-    a reply, hidden reasoning included. ``client``: who is asked; None asks the provider and keeps
-    the answers in ``.ctxlab/calls``. ``max_cost``: dollars that are not passed.
+    One recording is held at a time. Questions without a reply are left out of the scores and
+    counted in ``unanswered_rate``. Requests that the provider would reject are not sent; they count
+    as unanswered.
 
-    Questions of which no reply came are left out of the scores, and counted (``unanswered_rate``); those
-    whose request a provider would refuse are not asked and count among them. Raises ``SpecError`` where
-    no recording holds a question, ``ModelRequestRejected`` where a model refuses or the money is
-    spent, and what
-    ``evaluate`` raises.
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings, with probes.
+    strategies : Strategy, str, callable or iterable of them, optional
+        One or several strategies.
+    limits : float, str or iterable of them, optional
+        One or several limits, in tokens or as fractions of each recording's length.
+    model : str, optional
+        Model whose tokenizer applies to the limits. None takes the model of each recording.
+    answer_model : str
+        Model that answers.
+    judges : str or iterable of str, optional
+        Models that judge every reply by the rubric of ``ctxlab.evaluation.probing.judge``.
+    replicates : int, default 1
+        How often each question is asked.
+    max_tokens : int, default 1024
+        Maximum tokens of a reply, including hidden reasoning.
+    max_cost : float, optional
+        Maximum cost in USD. None sets no limit.
+    client : Client, optional
+        Answers the requests. None calls the provider and caches replies in ``.ctxlab/calls``.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
 
+    Returns
+    -------
+    QAResults
+        Scores of each question, and all replies.
+
+    Raises
+    ------
+    SpecError
+        If no recording has a question, or an argument is not valid.
+    ModelRequestRejected
+        If a model rejects a request, or ``max_cost`` would be exceeded.
+
+    Examples
+    --------
     >>> from ctxlab import Message, Probe
     >>> from ctxlab.llm import ScriptedClient
     >>> talk = (Message("user", "I live in Paris."), Message("assistant", "How nice."))
@@ -107,35 +142,51 @@ def run_qa(
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a QA run would take."""
+    """Estimated number and cost of the replies of a QA run."""
 
     answers: RequestEstimate
-    "of the model that answers"
+    "estimate for the answering model"
     judges: tuple[RequestEstimate, ...] = ()
-    "of each judge; replies that are not there yet are taken to be as long as they may be"
+    "estimate for each judge; replies that are not cached count with their maximum length"
 
     @property
     def reply_count(self) -> int:
-        """Replies and verdicts that will come, if all are answered."""
+        """Number of replies and verdicts, if all requests succeed."""
         return self.answers.questions + sum(each.questions for each in self.judges)
 
     @property
     def usd(self) -> float:
-        """All of it at most; nan where a price is not known."""
+        """Maximum cost in USD; nan if a price is unknown."""
         return self.answers.usd + sum(each.usd for each in self.judges)
 
 
 def estimate_cost(
     plan: QAPlan, recordings: Iterable[Recording], client: Client, progress: bool | None = None
 ) -> CostEstimate:
-    """What a QA run would take at most; nothing is asked, and what is on disk is known.
+    """Estimate the maximum cost of a QA run without asking anything; cached replies are free.
 
-    What strategies ask for themselves is not in it: contexts that they have not made yet are taken to be
-    those that they make without their model.
+    Model calls of strategies are not included. Contexts that are not cached yet are approximated by
+    those that the strategies build without their model.
+
+    Parameters
+    ----------
+    plan : QAPlan
+        The plan of the run.
+    recordings : iterable of Recording
+        The recordings.
+    client : Client
+        Client of the run; its cache is read.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+
+    Returns
+    -------
+    CostEstimate
+        Number and cost of the replies.
     """
     nobody, seen = cache_only_client(client), set[str]()
     answers, judges = RequestEstimate(), [RequestEstimate() for _ in plan.judges]
-    for recording in track(recordings, "recordings looked at", None, progress):
+    for recording in track(recordings, "recordings examined", None, progress):
         qa_requests = plan.make_requests(recording, nobody)
         answers = answers.plus(estimate_requests(qa_requests.requests, client, seen))
         if not plan.judges:
@@ -159,7 +210,33 @@ def run(
     progress: bool | None = None,
     total: int | None = None,
 ) -> QAResults:
-    """Asks what was planned, a recording at a time; ``total``: replies that are expected."""
+    """Run a plan, one recording at a time.
+
+    Parameters
+    ----------
+    plan : QAPlan
+        What to ask.
+    recordings : iterable of Recording
+        The recordings, with probes.
+    client : Client
+        Answers the requests.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    total : int, optional
+        Expected number of replies, for the progress bar.
+
+    Returns
+    -------
+    QAResults
+        Scores of each question, and all replies.
+
+    Raises
+    ------
+    SpecError
+        If no recording has a question.
+    """
     table, call_totals = (
         ResultsBuilder(column_names(plan.judges), plan.grid.configurations),
         StrategyCallTotals(),
@@ -170,8 +247,8 @@ def run(
             pass
     if not frames:
         raise SpecError(
-            "no recording holds a question: LoCoMo and LongMemEval do, and so do native recordings "
-            "with probes"
+            "no recording contains a question; use LoCoMo, LongMemEval, or native recordings with "
+            "probes"
         )
     settings = {
         "answer_model": plan.answer_model,
@@ -184,7 +261,7 @@ def run(
         **call_totals.manifest(),
         "exam": settings,
     }
-    del manifest["spec"]["metrics"]  # what repeats it as an evaluation measures what those measure
+    del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
     found = Results.from_builder(table, make_scores(plan.judges), manifest)
     answers = pd.concat(frames, ignore_index=True)
     return QAResults(found.requests, found.scores, found.manifest, answers)
@@ -198,7 +275,7 @@ def _answer_recordings(
     call_totals: StrategyCallTotals,
     frames: list[pd.DataFrame],
 ) -> Generator[None, None, None]:
-    """Asks recording after recording; yields once for every reply and every verdict that came."""
+    """Ask recording after recording; yield once for each reply and verdict."""
     with add_cache_hint(client):
         for recording in recordings:
             qa_requests = plan.make_requests(recording, client)
@@ -239,7 +316,7 @@ def _score_recording(
     table: ResultsBuilder,
     names: Mapping[str, str],
 ) -> pd.DataFrame:
-    """Adds the figures of a recording to the table; returns its answers."""
+    """Add the columns of a recording to the table; return its answers."""
     of, probes = qa_requests.arrange_replies(replies), qa_requests.probes
     reply_scores = score_replies(probes, of)
     flat = [reply for row in of for again in row for reply in again]
@@ -252,7 +329,7 @@ def _score_recording(
     judgements: list[FloatArray] = []
     for said in verdicts:
         found = [said.get((int(q), t.strip()), np.nan) for q, t in zip(numbers, texts, strict=True)]
-        # The rubric says what an empty reply is; nobody need be asked.
+        # The rubric counts an empty reply as incorrect, so judges are not asked.
         judgements.append(np.where(empty, 0.0, np.array(found)).reshape(shape))
     room = np.array([trace.budget.limit - trace.budget.reserve for trace in qa_requests.traces])
     table.add_columns(
@@ -281,9 +358,9 @@ def _score_recording(
 
 
 def _classify_reply(reply: Reply | ModelUnavailable | None) -> tuple[str, str]:
-    """What became of a question, and why."""
+    """Return the outcome of a question, and the reason."""
     if reply is None:
-        return "invalid", "a provider would refuse what is sent"
+        return "invalid", "the provider would reject the request"
     if isinstance(reply, ModelUnavailable):
         return "unanswered", str(reply)
     if reply.text.strip():
@@ -299,7 +376,7 @@ def _verdict_value(reply: Reply | ModelUnavailable) -> float:
 def _unjudged_requests(
     plan: QAPlan, qa_requests: QARequests, judge: str, replies: _Replies
 ) -> Iterable[Request]:
-    """Of every reply that is not there yet, what its judge would be asked at most."""
+    """Return the longest possible judge request for each reply that is not available yet."""
     filler = " a" * plan.max_tokens
     asked = {
         (at, r, number): probe

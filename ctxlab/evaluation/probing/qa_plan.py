@@ -1,4 +1,4 @@
-"""A QA plan says which questions are put to which model, as every strategy would send them."""
+"""Plan of a QA run: the requests that ask each question with the context of each strategy."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ from ctxlab.tokens.models import rules_provider
 __all__ = ["DEFAULT_MAX_TOKENS", "QAPlan", "QARequests"]
 
 DEFAULT_MAX_TOKENS = 1024
-"""Tokens that a reply may take: an answer takes twenty, and reasoning before it some hundreds."""
+"""Maximum tokens of a reply: an answer takes about twenty, reasoning before it some hundreds."""
 
 _Replies = Sequence[Reply | ModelUnavailable]
 
 
 @dataclass(frozen=True)
 class QARequests:
-    """The questions of one recording, as every configuration would send them."""
+    """Requests for the questions of one recording, for all configurations."""
 
     prepared: PreparedRecording
+    "the recording"
     traces: list[Trace]
-    "a replay for each configuration, in the order of ``ExperimentGrid.configurations``"
+    "one replay per configuration, in the order of ``ExperimentGrid.configurations``"
     visibility: ProbeVisibility
-    "what of them is in view without asking anybody"
+    "evidence and answers in view, without asking a model"
     request_index: list[list[int]]
-    "by configuration and question: which of the requests, before replicates; -1: none would be taken"
+    """by configuration and question, the index of the request before replicates; -1 if it is not
+    valid"""
     requests: list[Request]
-    "different ones, the replicates of each side by side"
+    "the distinct requests; the replicates of each are adjacent"
     replicates: int
+    "how often each question is asked"
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -51,7 +54,18 @@ class QARequests:
     def arrange_replies(
         self, replies: _Replies
     ) -> list[list[list[Reply | ModelUnavailable | None]]]:
-        """Replies to ``requests`` by configuration, question and replicate; None was not asked."""
+        """Arrange the replies to ``requests`` by configuration, question and replicate.
+
+        Parameters
+        ----------
+        replies : sequence of Reply or ModelUnavailable
+            One reply per request.
+
+        Returns
+        -------
+        list of list of list
+            Replies; None for a request that was not sent.
+        """
         several = range(self.replicates)
         return [
             [[None if at < 0 else replies[at * self.replicates + r] for r in several] for at in row]
@@ -61,27 +75,45 @@ class QARequests:
 
 @dataclass(frozen=True)
 class QAPlan:
-    """What is asked of whom, and how often."""
+    """What to ask, which models, and how often."""
 
     grid: ExperimentGrid
+    "strategies, limits and counting models"
     answer_model: str
+    "the model that answers"
     judges: tuple[str, ...] = ()
+    "models that judge the replies"
     replicates: int = 1
+    "how often each question is asked"
     max_tokens: int = DEFAULT_MAX_TOKENS
+    "maximum tokens of a reply"
 
     def __post_init__(self) -> None:
         if not self.answer_model:
-            raise SpecError("name the model that is to answer")
+            raise SpecError("answer_model is empty; name the model that answers")
         for name, value in (("replicates", self.replicates), ("max_tokens", self.max_tokens)):
             if value < 1:
-                raise SpecError(f"{name}: 1 or more, not {value}")
+                raise SpecError(f"{name} must be at least 1, got {value}")
         if len(set(self.judges)) < len(self.judges):
             raise SpecError(
-                "each judge is named once: the same model twice would agree with itself"
+                "judges must be different models: the same model twice would agree with itself"
             )
 
     def make_requests(self, recording: Recording, client: Client | None = None) -> QARequests:
-        """Replays one recording; ``client``: whom strategies ask that call a model."""
+        """Replay one recording and build the requests for its questions.
+
+        Parameters
+        ----------
+        recording : Recording
+            The recording.
+        client : Client, optional
+            Answers the model calls of strategies.
+
+        Returns
+        -------
+        QARequests
+            The distinct requests, and which configuration needs which.
+        """
         prepared = PreparedRecording.from_recording(
             recording, self.grid.model_choice, client, format_question
         )
@@ -121,7 +153,22 @@ class QAPlan:
     def judge_requests(
         self, qa_requests: QARequests, judge: str, replies: _Replies
     ) -> dict[tuple[int, str], Request]:
-        """What a judge is asked, by question and reply; an empty reply is judged by nobody."""
+        """Build the requests to a judge; empty replies are not judged.
+
+        Parameters
+        ----------
+        qa_requests : QARequests
+            The requests of a recording.
+        judge : str
+            Model of the judge.
+        replies : sequence of Reply or ModelUnavailable
+            Replies to the requests.
+
+        Returns
+        -------
+        dict
+            Requests by question index and reply text.
+        """
         asked: dict[tuple[int, str], Request] = {}
         for row in qa_requests.arrange_replies(replies):
             for number, again in enumerate(row):

@@ -1,8 +1,9 @@
-"""A recording's question is put to a model as one user message at the end of what a strategy would send.
+"""Requests that ask a question: the question as a user message at the end of a strategy's context.
 
-What is sent is shaped only as far as providers need it: who speaks is written before the text, for many
-drop the ``name`` of a message; and tool definitions go along where calls do, for some refuse calls
-without them. They are the recorded ones or, where a log holds none, what its calls show.
+Messages are changed only as far as providers need it. Speaker names are written into the text,
+because many providers drop ``name``. Tool definitions are sent if the messages contain tool calls,
+because some providers reject calls without them. They are the recorded definitions or, if there are
+none, derived from the calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 UNKNOWN_ANSWER = "not mentioned"
-"""What a model is told to answer where the conversation does not say."""
+"""What a model is told to answer if the conversation does not say."""
 
 _ABSTENTION_PHRASES = (
     UNKNOWN_ANSWER,
@@ -38,14 +39,36 @@ _ABSTENTION_PHRASES = (
 
 
 def format_question(probe: Probe) -> Message:
-    """The question with what to answer and how, as the user's message; the prompt is ``answer.md``."""
+    """Format a question with instructions for the reply; the prompt is ``answer.md``.
+
+    Parameters
+    ----------
+    probe : Probe
+        The question.
+
+    Returns
+    -------
+    Message
+        A user message.
+    """
     text = load_prompt("answer").replace("{unknown}", UNKNOWN_ANSWER)
     return Message("user", text.replace("{question}", probe.question))
 
 
 @cache
 def load_prompt(name: str) -> str:
-    """The text of a prompt that comes with ctxlab."""
+    """Load a prompt of this package.
+
+    Parameters
+    ----------
+    name : str
+        File name without extension.
+
+    Returns
+    -------
+    str
+        The text of the prompt.
+    """
     return (
         files("ctxlab.evaluation.probing")
         .joinpath("prompts", f"{name}.md")
@@ -55,11 +78,23 @@ def load_prompt(name: str) -> str:
 
 
 def is_abstention(reply: str) -> bool:
-    """Whether a reply says that the conversation does not say.
+    """Check if a reply says that the conversation does not contain the answer.
 
-    It does so in the words that the model was told to use, or in those of LoCoMo's scoring and a few
-    like them; a judge also understands others.
+    It looks for the words that the model was told to use, those of LoCoMo's scoring, and a few
+    similar ones. A judge also understands other wordings.
 
+    Parameters
+    ----------
+    reply : str
+        The reply.
+
+    Returns
+    -------
+    bool
+        True if the reply abstains.
+
+    Examples
+    --------
     >>> is_abstention("Not mentioned."), is_abstention("No information available.")
     (True, True)
     >>> is_abstention("In May")
@@ -71,10 +106,22 @@ def is_abstention(reply: str) -> bool:
 def inline_speaker_names(
     messages: Iterable[Message], converted: dict[int, tuple[Message, Message]]
 ) -> tuple[Message, ...]:
-    """The messages with every speaker's name in the text.
+    """Write the name of each speaker into the text of the messages.
 
-    ``converted``: what was made of which message before, by its id; what is made is added.
+    Parameters
+    ----------
+    messages : iterable of Message
+        The messages.
+    converted : dict
+        Cache of converted messages by id of the original; it is extended.
 
+    Returns
+    -------
+    tuple of Message
+        The converted messages.
+
+    Examples
+    --------
     >>> inline_speaker_names([Message("user", "Hi", name="Ann")], {})[0].to_dict()
     {'role': 'user', 'content': 'Ann: Hi'}
     """
@@ -83,16 +130,27 @@ def inline_speaker_names(
         if message.name is None or message.role == "tool":
             made.append(message)
             continue
-        if (
-            id(message) not in converted
-        ):  # the message is kept, so that its id is not given to another
+        if id(message) not in converted:  # keep the message alive, so that its id is not reused
             converted[id(message)] = message, _prefix_speaker(message, message.name)
         made.append(converted[id(message)][1])
     return tuple(made)
 
 
 def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[str, Any], ...]:
-    """The tool definitions that go along with what is sent."""
+    """Return the tool definitions to send with a request.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+    sent : sequence of Message
+        Messages of the request.
+
+    Returns
+    -------
+    tuple of dict
+        The recorded definitions, or those derived from calls if the request contains any.
+    """
     if recording.tools:
         return recording.tools
     called = any(message.tool_calls for message in sent)

@@ -1,7 +1,7 @@
-"""What replies to questions are worth: an array a figure, and the scores that are made of them.
+"""Scores of replies to questions, as arrays and as columns of the results.
 
-Arrays have the shape ``(configurations, questions, replicates)``. A question that nobody answered has no
-marks: nan. An empty reply is a reply, and it is wrong.
+Arrays have the shape ``(configurations, questions, replicates)``. Scores of an unanswered question
+are nan. An empty reply is a reply, and it is wrong.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 ReplyScores = Mapping[str, FloatArray]
-"""By name, of shape ``(configurations, questions, replicates)``."""
+"""Arrays of shape ``(configurations, questions, replicates)`` by name."""
 
 GRADED_SCORES = ("exact", "f1", "contains")
-"""Marks of a reply to a question that has an answer."""
+"""Scores of a reply to a question that has an answer."""
 
 _REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
 
@@ -53,22 +53,56 @@ QA_COLUMNS = (
     *("gave_up", "unanswerable", "declined", "prompt_tokens", "completion_tokens", "usd"),
     *("over", "evidenced", "evidence_seen", "answerable", "answer_seen"),
 )
-"""Figures of a question, summed over its replicates; judges add theirs. No score has their names."""
+"""Columns of a question, summed over its replicates; judges add their own. No score has one of
+these names."""
 
 
 def judge_score_name(number: int) -> str:
-    """The name of the score, and of the verdicts, of a judge, counted from 1."""
+    """Return the name of a judge's score and verdicts.
+
+    Parameters
+    ----------
+    number : int
+        Number of the judge, starting from 1.
+
+    Returns
+    -------
+    str
+        The column name.
+    """
     return f"judged_{number}"
 
 
 def column_names(judges: Sequence[str]) -> list[str]:
-    """All figures of a question."""
+    """Return the column names of a question.
+
+    Parameters
+    ----------
+    judges : sequence of str
+        Models of the judges.
+
+    Returns
+    -------
+    list of str
+        ``QA_COLUMNS`` and two columns per judge.
+    """
     more = [name for i in range(1, len(judges) + 1) for name in (f"passed_{i}", f"verdicts_{i}")]
     return [*QA_COLUMNS, *more]
 
 
 def make_scores(judges: Sequence[str]) -> tuple[Score, ...]:
-    """What the leaderboard shows."""
+    """Return the scores of the leaderboard.
+
+    Parameters
+    ----------
+    judges : sequence of str
+        Models of the judges.
+
+    Returns
+    -------
+    tuple of Score
+        The scores, including one per judge.
+    """
     of_judges = tuple(
         Score(
             judge_score_name(i), f"share of replies that {model} judges correct", "share", "ratio",
@@ -80,30 +114,30 @@ def make_scores(judges: Sequence[str]) -> tuple[Score, ...]:
 
 
 _SCORES = (
-    Score("questions", "questions that were put", "questions", "sum", "questions"),
-    Score("exact", "share of replies that are an answer word for word", "share", "ratio",
+    Score("questions", "questions that were asked", "questions", "sum", "questions"),
+    Score("exact", "share of replies that equal an answer", "share", "ratio",
           "word_for_word", "graded", interval=True, better="higher"),
-    Score("f1", "F1 of the words of reply and answer, mean", "share", "ratio", "f1_points", "graded",
+    Score("f1", "mean F1 of the words of reply and answer", "share", "ratio", "f1_points", "graded",
           interval=True, better="higher"),
-    Score("contains", "share of replies that hold an answer", "share", "ratio", "holding",
+    Score("contains", "share of replies that contain an answer", "share", "ratio", "holding",
           "graded", interval=True, better="higher"),
-    Score("declined_rate", "share of questions without an answer of which the reply says so", "share",
+    Score("declined_rate", "share of questions without an answer whose reply says so", "share",
           "ratio", "declined", "unanswerable", interval=True, better="higher"),
-    Score("gave_up_rate", "share of questions with an answer of which the reply says there is none",
+    Score("gave_up_rate", "share of questions with an answer whose reply says there is none",
           "share", "ratio", "gave_up", "graded", better="lower"),
-    Score("unanswered_rate", "share of questions that no reply came to", "share", "ratio",
+    Score("unanswered_rate", "share of questions without a reply", "share", "ratio",
           "unanswered", "asked", better="lower"),
-    Score("empty_rate", "share of replies without a word", "share", "ratio", "empty", "answered",
+    Score("empty_rate", "share of replies that are empty", "share", "ratio", "empty", "answered",
           better="lower"),
     Score("evidence_recall", "share of the evidence of questions that is in view", "share", "ratio",
           "evidence_seen", "evidenced", interval=True, better="higher"),
-    Score("answer_containment", "share of questions of which an answer stands in what is sent", "share",
+    Score("answer_containment", "share of questions with an answer in the request", "share",
           "ratio", "answer_seen", "answerable", interval=True, better="higher"),
-    Score("prompt_mean", "tokens of a request that puts a question, as billed, mean", "tokens",
+    Score("prompt_mean", "mean billed tokens of a request that asks a question", "tokens",
           "ratio", "prompt_tokens", "answered", better="lower"),
     Score("over_rate", "share of questions whose request is larger than the limit", "share", "ratio",
           "over", "questions", better="lower"),
-    Score("usd", "what the answers cost when they were asked for", "USD", "sum", "usd",
+    Score("usd", "cost of the answers when they were made", "USD", "sum", "usd",
           better="lower"),
 )  # fmt: skip
 
@@ -111,7 +145,20 @@ _SCORES = (
 def score_replies(
     probes: Sequence[Probe], replies: Sequence[Sequence[Sequence[Reply | ModelUnavailable | None]]]
 ) -> dict[str, FloatArray]:
-    """The marks of replies by configuration, question and replicate; None was not asked."""
+    """Score replies by configuration, question and replicate.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+        The questions.
+    replies : sequence of sequence of sequence of Reply, ModelUnavailable or None
+        The replies; None if the request was not sent.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray of shape (configurations, questions, replicates)
+        Scores, billed tokens and price by name; nan without a reply.
+    """
     shape = len(replies), len(probes), len(replies[0][0]) if replies and probes else 0
     found = {name: np.full(shape, np.nan) for name in _REPLY_COLUMNS}
     known: dict[tuple[int, str], tuple[float, float, float, float]] = {}
@@ -130,7 +177,7 @@ def score_replies(
 
 
 def _score_reply(answers: Sequence[str], text: str) -> tuple[float, float, float, float]:
-    """Exact, F1, containment, abstention."""
+    """Return exact match, F1, containment and abstention."""
     if not answers:
         return np.nan, np.nan, np.nan, is_abstention(text)
     held = any(contains_answer(text, answer) for answer in answers)
@@ -145,10 +192,27 @@ def compute_qa_columns(
     token_budgets: npt.NDArray[np.int64],
     verdicts: Sequence[FloatArray],
 ) -> dict[str, FloatArray]:
-    """``QA_COLUMNS`` and those of the judges, of shape ``(configurations, questions)``.
+    """Compute ``QA_COLUMNS`` and the columns of the judges.
 
-    ``empty``: replies without a word; ``token_budgets``: tokens that each configuration may send;
-    ``verdicts``: of each judge 1, 0 or nan.
+    Parameters
+    ----------
+    probes : sequence of Probe
+        The questions.
+    reply_scores : mapping of str to numpy.ndarray
+        Scores of the replies.
+    empty : numpy.ndarray of bool, shape (configurations, questions, replicates)
+        True for empty replies.
+    visibility : ProbeVisibility
+        Evidence and answers in view.
+    token_budgets : numpy.ndarray of int, shape (configurations,)
+        Tokens that a request may take.
+    verdicts : sequence of numpy.ndarray
+        Verdicts of each judge: 1, 0 or nan.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray of shape (configurations, questions)
+        Figures by column name.
     """
     answered = ~np.isnan(reply_scores["abstained"])
     with_answer = np.array([bool(probe.answers) for probe in probes], dtype=bool)[None, :, None]
@@ -170,7 +234,7 @@ def compute_qa_columns(
         "completion_tokens": reply_scores["completion"],
     }
     summed = {name: np.nansum(np.asarray(a, dtype=np.float64), axis=2) for name, a in each.items()}
-    # A price that is not known is no price of nothing.
+    # An unknown price makes the sum nan.
     summed["usd"] = np.where(answered, reply_scores["usd"], 0.0).sum(axis=2)
     for number, verdict in enumerate(verdicts, 1):
         summed[f"passed_{number}"] = np.nansum(verdict, axis=2)

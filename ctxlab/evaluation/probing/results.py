@@ -1,4 +1,4 @@
-"""Results of asking a model: an evaluation, and beside it every answer and its scores."""
+"""Results of probing a model: an evaluation, and each answer with its scores."""
 
 from __future__ import annotations
 
@@ -26,52 +26,87 @@ _EVALUATION = ("evaluation", "ctxlab.Results.load")
 
 @dataclass
 class AnsweredResults(Results):
-    """``Results`` whose rows are what a model was asked; a kind of run has a key in its manifest."""
+    """``Results`` whose rows are probes of a model; each kind of run has its own manifest key."""
 
     answers: pd.DataFrame
-    "a row an answer: a question × strategy × limit × replicate"
+    "one row per answer: probe × strategy × limit × replicate"
     kind: ClassVar[str]
+    "manifest key of this kind of run"
 
     def equals(self, other: Results) -> bool:
-        """Whether both hold the same figures and the same answers."""
+        """Check that two results have the same figures and answers.
+
+        Parameters
+        ----------
+        other : Results
+            The results to compare with.
+
+        Returns
+        -------
+        bool
+            True if they are equal.
+        """
         same = isinstance(other, type(self)) and self.answers.equals(other.answers)
         return same and super().equals(other)
 
     def write_files(self, folder: Path) -> None:
-        """Write what ``Results`` writes, and ``answers.parquet``."""
+        """Write the files of ``Results``, and ``answers.parquet``.
+
+        Parameters
+        ----------
+        folder : Path
+            An existing folder.
+        """
         super().write_files(folder)
         self.answers.to_parquet(folder / "answers.parquet", index=False)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """What ``save`` wrote. Raises ``ReadError`` where it is not there, or is another kind of run."""
+        """Load results that ``save`` wrote.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder of the saved run.
+
+        Returns
+        -------
+        AnsweredResults
+            Results equal to those that were saved.
+
+        Raises
+        ------
+        ReadError
+            If the folder has no saved run of this kind.
+        """
         saved = Results.load(folder)
         expected, _ = _KINDS[cls.kind]
         if cls.kind not in saved.manifest:
             found, loader = next(
                 (names for kind, names in _KINDS.items() if kind in saved.manifest), _EVALUATION
             )
-            hint = f"expected a saved {expected}, got a saved {found}: {loader} reads it"
+            hint = f"expected a saved {expected}, got a saved {found}; use {loader}"
             raise ReadError(folder, None, hint)
         try:
             answers = pd.read_parquet(Path(folder) / "answers.parquet")
         except (OSError, ValueError) as error:
-            raise ReadError(folder, None, f"no saved {expected}: {error}") from None
+            raise ReadError(folder, None, f"not a saved {expected}: {error}") from None
         return cls(saved.requests, saved.scores, saved.manifest, answers)
 
 
 @dataclass
 class QAResults(AnsweredResults):
-    """What replies were worth; a row a question in ``requests``, a row a reply in ``answers``."""
+    """Scores of replies: one row per question in ``requests``, one per reply in ``answers``."""
 
     answers: pd.DataFrame
-    """a row a question × strategy × limit × replicate: probe, category, ``outcome`` (answered, empty,
-    unanswered, invalid) and ``why``, the reply, its marks (nan where there is nothing to mark), the
-    verdict of each judge, and what was billed when it was asked"""
+    """one row per question × strategy × limit × replicate: probe, category, ``outcome`` (answered,
+    empty, unanswered, invalid) and ``why``, the reply, its scores (nan if there is nothing to
+    score), the verdict of each judge, and the tokens and price billed for it"""
     kind: ClassVar[str] = "exam"
+    "manifest key of this kind of run"
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
-        """As that of ``Results``; with several replicates ``…_sd`` is a score's spread over them."""
+        """Add the spread over replicates (``…_sd``) to the leaderboard if there are several."""
         board = super()._compute_leaderboard(resamples, seed)
         spread = self.replicate_std()
         if spread.empty:
@@ -79,9 +114,14 @@ class QAResults(AnsweredResults):
         return board.merge(spread.reset_index(), on=["strategy", "limit"], how="left", sort=False)
 
     def replicate_std(self) -> pd.DataFrame:
-        """The standard deviation of each score over replicates; empty with one of them.
+        """Return the standard deviation of each score over replicates.
 
-        It is what asking once more changes, and says nothing about other recordings.
+        It measures the noise of asking again, not the variation between recordings.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per limit and strategy; empty with one replicate.
         """
         if self.answers["replicate"].nunique() < 2:
             return pd.DataFrame()
@@ -93,16 +133,22 @@ class QAResults(AnsweredResults):
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Who judged, in order."""
+        """Models of the judges, in order."""
         return tuple(self.manifest["exam"]["judges"])
 
     def judge_agreement(self) -> dict[tuple[str, str], JudgeAgreement]:
-        """How far each judge agrees with the next, on the replies that both gave a verdict on."""
+        """Compare each judge with the next one, on replies that both gave a verdict on.
+
+        Returns
+        -------
+        dict
+            ``JudgeAgreement`` by pair of model names.
+        """
         found = {}
         for (i, one), (j, other) in pairwise(enumerate(self.judges, 1)):
             frame = self.answers[self.answers["outcome"] == "answered"]
             frame = frame.dropna(subset=[judge_score_name(i), judge_score_name(j)])
-            # Equal replies to one question are judged once, so they count as one.
+            # Equal replies to one question are judged once, so they count once.
             frame = frame.drop_duplicates(["recording", "probe", "reply"])
             first, second = (frame[judge_score_name(n)].to_numpy() == 1 for n in (i, j))
             found[one, other] = judge_agreement(
@@ -116,30 +162,40 @@ class QAResults(AnsweredResults):
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
-        note = "Off-policy replay; model and context are measured together: compare with full."
+        note = "Off-policy replay; scores depend on model and context: compare with full."
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
 
 
 FULL_HISTORY = "full()"
-"""Full history, which is the ceiling, as results name it."""
+"""Name of full history, the ceiling, in results."""
 
 
 @dataclass
 class NextActionResults(AnsweredResults):
-    """How often the next call is the recorded one; a row a drawn request in ``requests``."""
+    """How often the next call equals the recorded one; one row per sampled request in ``requests``."""
 
     answers: pd.DataFrame
-    """a row a request × strategy × limit × replicate: ``position`` in the recording, ``outcome``
-    (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and what was ``said``, what
-    agreed (``name``, ``arguments``, ``both``, ``leaves``, ``entities``: shares, nan where there is
-    nothing to compare), ``tokens`` as counted, and what was billed when it was asked"""
+    """one row per request × strategy × limit × replicate: ``position`` in the recording,
+    ``outcome`` (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and what was
+    ``said``, the agreement (``name``, ``arguments``, ``both``, ``leaves``, ``entities``: shares,
+    nan if there is nothing to compare), ``tokens`` as counted, and the tokens and price billed for
+    it"""
     kind: ClassVar[str] = "agreement"
+    "manifest key of this kind of run"
 
     def difference_to_full(self, score: str = "agrees_both") -> pd.DataFrame:
-        """For every strategy and limit a score less that of full history, with its interval.
+        """Compare each strategy with full history at every limit.
 
-        Columns ``strategy``, ``limit``, ``difference``, ``low``, ``high``: paired by recording, over
-        clusters (``ctxlab.evaluation.comparison.paired``). Empty where full history was not asked.
+        Parameters
+        ----------
+        score : str, default "agrees_both"
+            The score to compare.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``strategy``, ``limit``, ``difference``, ``low``, ``high``: paired by recording,
+            with intervals over clusters. Empty if full history was not evaluated.
         """
         heads = {"a": "strategy", "limit_a": "limit"}
         wanted = [*heads, "difference", "low", "high"]
@@ -158,5 +214,5 @@ class NextActionResults(AnsweredResults):
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
-        note = "Off-policy; another call than the recorded one may be as good: compare with full."
+        note = "Off-policy; a call other than the recorded one may be as good: compare with full."
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"

@@ -1,4 +1,4 @@
-"""Parameters are searched for what costs least and keeps most, and reported on held-out recordings."""
+"""Search of strategy parameters for low cost and high recall, reported on held-out recordings."""
 
 from __future__ import annotations
 

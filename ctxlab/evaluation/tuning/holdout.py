@@ -1,6 +1,7 @@
-"""What is chosen on some recordings is reported on others: whole clusters are held out, never a part.
+"""Split recordings into a tuning part and a held-out part, by whole clusters.
 
-Recordings that repeat one task share a cluster: what was tuned on one of them has seen them all.
+Recordings of one task share a cluster. If one of them was used for tuning, the others are not
+unseen.
 """
 
 from __future__ import annotations
@@ -17,26 +18,57 @@ from ctxlab.messages.types import Recording
 __all__ = ["cluster_name", "split_holdout"]
 
 _MIN_TUNING_CLUSTERS = 2
-"clusters that must be left to tune on"
+"minimum number of clusters to tune on"
 
 
 def cluster_name(recording: Recording) -> str:
-    """The cluster of a recording; one that names none is one by itself."""
+    """Return the cluster of a recording, or its id if it names no cluster.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+
+    Returns
+    -------
+    str
+        Name of the cluster.
+    """
     return recording.cluster or recording.id
 
 
 def split_holdout(
     recordings: Sequence[Recording], holdout: float, seed: int = 0
 ) -> tuple[list[Recording], list[Recording]]:
-    """Parts recordings into those to tune on and those held out, ``holdout`` of the clusters.
+    """Split recordings into those to tune on and those held out.
 
-    Of every format with two clusters or more some are in both. Of clusters that stand side by side in
-    order of length one is drawn, so that the two parts are alike. The first part comes in the order in
-    which it is to be used: its beginning holds the formats in proportion. A share of 0 holds nothing
-    out. Raises ``SpecError`` where that leaves too few clusters.
+    The split is stratified by format and length: each format with two or more clusters is in both
+    parts, and clusters of similar length are divided between them. The tuning part is ordered so
+    that any prefix contains the formats in proportion.
+
+    Parameters
+    ----------
+    recordings : sequence of Recording
+        All recordings.
+    holdout : float
+        Share of the clusters to hold out, at least 0 and below 1; 0 holds out nothing.
+    seed : int, default 0
+        Seed of the split and the order.
+
+    Returns
+    -------
+    tuned : list of Recording
+        Recordings to tune on, in the order in which to use them.
+    held : list of Recording
+        Recordings that are held out.
+
+    Raises
+    ------
+    SpecError
+        If a part would have too few clusters.
     """
     if not 0 <= holdout < 1:
-        raise SpecError(f"holdout is a share of the clusters from 0 to below 1, not {holdout:g}")
+        raise SpecError(f"holdout must be at least 0 and below 1, got {holdout:g}")
     chance = random.Random(seed)
     groups: dict[str, list[Recording]] = {}
     for recording in recordings:
@@ -45,7 +77,7 @@ def split_holdout(
     held: set[str] = set()
     passed = 0
     for names in strata:
-        # Of all together the share is right, and of each as nearly as it can be.
+        # Round cumulatively: the total is exact, each stratum as close as possible.
         count = floor((passed + len(names)) * holdout + 0.5) - floor(passed * holdout + 0.5)
         if holdout > 0 and len(names) > 1:
             count = min(max(count, 1), len(names) - 1)
@@ -59,7 +91,7 @@ def split_holdout(
 
 
 def _strata_by_format(groups: dict[str, list[Recording]]) -> list[list[str]]:
-    """Clusters by format, in order of length; formats with one cluster are put together."""
+    """Group clusters by format, in order of length; formats with one cluster are pooled."""
     length = {name: sum(len(r.messages) for r in some) for name, some in groups.items()}
     formats: dict[str, list[str]] = {}
     for name in sorted(groups, key=lambda name: (length[name], name)):
@@ -69,7 +101,7 @@ def _strata_by_format(groups: dict[str, list[Recording]]) -> list[list[str]]:
 
 
 def _draw_spread(names: list[str], count: int, chance: random.Random) -> list[str]:
-    """So many of the names in their order: one of each few that stand side by side."""
+    """Draw ``count`` names, spread evenly over their order."""
     fewer = min(count, len(names) - count)
     edges = [place * len(names) // fewer for place in range(fewer + 1)] if fewer else [0]
     chosen = [chance.choice(names[start:stop]) for start, stop in pairwise(edges)]
@@ -77,7 +109,7 @@ def _draw_spread(names: list[str], count: int, chance: random.Random) -> list[st
 
 
 def _interleave(strata: list[list[str]], chance: random.Random) -> list[str]:
-    """All names, each kind shuffled and spread evenly over the whole."""
+    """Merge all names, each stratum shuffled and spread evenly over the result."""
     spread: list[tuple[float, str]] = []
     for names in strata:
         mixed = chance.sample(names, len(names))
@@ -89,16 +121,12 @@ def _check_cluster_counts(clusters: int, held: int, holdout: float) -> None:
     if held >= MIN_CLUSTERS and clusters - held >= _MIN_TUNING_CLUSTERS:
         return
     least = MIN_CLUSTERS + _MIN_TUNING_CLUSTERS
-    remedy = f"at least {least} are needed"
+    remedy = f"provide at least {least}"
     if clusters >= least:
         enough = ceil(100 * MIN_CLUSTERS / clusters) / 100
-        remedy = (
-            f"a holdout of {enough:g} is enough"
-            if held < MIN_CLUSTERS
-            else "take a smaller holdout"
-        )
+        remedy = f"use a holdout of {enough:g}" if held < MIN_CLUSTERS else "use a smaller holdout"
     raise SpecError(
-        f"of {clusters} clusters a holdout of {holdout:g} leaves {clusters - held} to tune on and "
-        f"{held} to report on, where an interval needs {MIN_CLUSTERS}: {remedy}, or more recordings; a "
-        "holdout of 0 reports on what it was tuned on"
+        f"too few clusters: of {clusters}, a holdout of {holdout:g} leaves {clusters - held} to tune on "
+        f"and {held} to report on, and an interval needs {MIN_CLUSTERS}; {remedy}, add recordings, or "
+        "use a holdout of 0 to report on the tuning part"
     )

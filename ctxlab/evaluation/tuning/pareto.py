@@ -1,8 +1,11 @@
-"""What is worth its price: the points than which no other costs no more and keeps no less.
+"""Pareto fronts: the points that no other point beats in both cost and gain.
 
-A front is what is left when every point that another one beats is taken away. Taken away itself, it
-leaves a second front, and so on: the number of its front is how far a point is from being worth its
-price (non-dominated sorting, as in Deb et al., "NSGA-II", 2002; with two figures a sweep finds each).
+Removing the first front leaves a second one, and so on; the rank of a point is the number of its
+front (non-dominated sorting). With two objectives each front is found by one sweep.
+
+References
+----------
+- Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II", 2002.
 """
 
 from __future__ import annotations
@@ -16,17 +19,32 @@ _Values = npt.ArrayLike
 
 
 def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
-    """Which points no other point beats: costs no more and keeps no less, and one of both is better.
+    """Find the points that no other point dominates.
 
-    Equal points do not beat each other. A point of which a figure is NaN is in no front.
+    A point dominates another if it costs no more and gains no less, and is better in at least one.
+    Equal points do not dominate each other.
 
+    Parameters
+    ----------
+    cost : array_like of shape (n,)
+        Cost of each point; lower is better.
+    gain : array_like of shape (n,)
+        Gain of each point; higher is better.
+
+    Returns
+    -------
+    numpy.ndarray of bool, shape (n,)
+        True for points of the front; False for points with nan.
+
+    Examples
+    --------
     >>> pareto_front([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
     [True, True, False, False]
     """
     points = np.column_stack([np.asarray(cost, dtype=float), -np.asarray(gain, dtype=float)])
     best = np.zeros(len(points), dtype=bool)
     known = np.flatnonzero(~np.isnan(points).any(axis=1))
-    # Each point once, the cheapest first, and of equal cost the one that keeps most.
+    # Distinct points, cheapest first; at equal cost the highest gain first.
     unique, which = np.unique(points[known], axis=0, return_inverse=True)
     before = np.minimum.accumulate(np.concatenate([[np.inf], unique[:, 1]]))[:-1]
     best[known] = (unique[:, 1] < before)[which.reshape(-1)]
@@ -34,8 +52,22 @@ def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
 
 
 def pareto_ranks(cost: _Values, gain: _Values) -> npt.NDArray[np.int64]:
-    """The number of the front of each point, from 0; -1 where a figure is NaN.
+    """Return the number of each point's front, starting from 0.
 
+    Parameters
+    ----------
+    cost : array_like of shape (n,)
+        Cost of each point; lower is better.
+    gain : array_like of shape (n,)
+        Gain of each point; higher is better.
+
+    Returns
+    -------
+    numpy.ndarray of int, shape (n,)
+        Rank of each point; -1 for points with nan.
+
+    Examples
+    --------
     >>> pareto_ranks([1, 2, 2, 3], [0.5, 0.9, 0.4, 0.9]).tolist()
     [0, 0, 1, 1]
     """

@@ -1,7 +1,7 @@
-"""A tuning is a frontier on recordings that it was not found on, and how much better it looked before.
+"""Results of a search: the frontier on held-out recordings, and its optimism on the tuning part.
 
-What was best of many was so by luck too: where it was chosen it looks better than it is. That is the
-optimism of a search, and it stands beside every figure.
+The best of many configurations is partly best by luck, so it looks better on the recordings that
+selected it. This difference is the optimism of the search; it is reported for each figure.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = ["TuningResults"]
 _ConfigurationKey: TypeAlias = tuple[float, str]
 "a limit, and a strategy as text"
 _RatioSums: TypeAlias = tuple[FloatArray, FloatArray]
-"above and below the line of a ratio, each of shape ``(clusters, configurations)``"
+"numerators and denominators of a ratio, each of shape ``(clusters, configurations)``"
 
 
 @dataclass
 class TuningResults:
-    """What a search found; it shows itself as the frontier in a notebook."""
+    """Results of a search; a notebook displays them as the frontier."""
 
     results: Results
-    """of the frontier's strategies under the frontier's limits, and of controls, over what was held
-    out; it is compared, gated, drawn and saved as any other"""
+    """evaluation of the frontier and of controls on the held-out recordings; it can be compared,
+    gated, plotted and saved like any other"""
     trial_sums: TrialSums
-    "every trial on the part that was tuned on, as sums by cluster"
+    "every trial on the tuning part, as sums by cluster"
 
     @property
     def heldout_clusters(self) -> tuple[str, ...]:
-        """Clusters that the search has not seen; none where it was told to hold none out."""
+        """Clusters that the search did not use; empty if nothing was held out."""
         return tuple(self.results.manifest["tuning"]["held_out"])
 
     @property
@@ -58,22 +58,23 @@ class TuningResults:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row a configuration: its figures on what it was replayed over, and why it left.
+        """One row per configuration: its scores on the clusters it was replayed over.
 
-        ``rounds`` and ``clusters`` say how much that was; ``left`` is empty for the frontier. Full
-        history under every limit stands first.
+        ``rounds`` and ``clusters`` are the numbers of those it was replayed in. ``left`` says why it
+        was dropped; it is empty for the frontier. Full history under each limit comes first.
         """
         return self.trial_sums.frame
 
     @cached_property
     def frontier(self) -> pd.DataFrame:
-        """A row a configuration of the frontier, measured on what was held out, in order of cost.
+        """One row per configuration of the frontier, on held-out recordings, in order of cost.
 
-        ``cost_share`` is the cost as a share of full history's on the same requests. It and what is
-        kept have 95 % intervals over clusters. ``tuned_…`` is the figure on the part that was tuned
-        on, and ``…_optimism`` that less the figure here, with its interval; nan where either part
-        has none. ``fits``: whether it fits its limit here too; ``dominated``: whether it does not,
-        or another one of the frontier keeps more for less here.
+        ``cost_share`` is the cost as a share of full history's on the same requests. It and the
+        gain have 95 % intervals over clusters. ``tuned_…`` is the score on the tuning part, and
+        ``…_optimism`` is that score minus the held-out one, with its interval; it is nan if either
+        has no interval. ``fits`` is True if the configuration fits its limit on the held-out part
+        too. ``dominated`` is True if it does not fit, or another one of the frontier gains more for
+        less there.
         """
         cost, kept = self.trial_sums.scorer.scores[:2]
         here = self.heldout_leaderboard[control_names(self.heldout_leaderboard) == ""]
@@ -87,10 +88,10 @@ class TuningResults:
 
     @cached_property
     def optimism(self) -> pd.DataFrame:
-        """The figures of all of the frontier together: where it was tuned, held out, and the difference.
+        """Scores of the whole frontier: on the tuning part, held out, and the difference.
 
-        A row each for the share of full history's cost and for what is kept; ``low`` and ``high`` bound
-        the difference, which is nan where either part has no interval.
+        There is one row for the cost share and one for the gain. ``low`` and ``high`` bound the
+        difference; it is nan if either part has no interval.
         """
         keys: list[_ConfigurationKey] = list(
             zip(self.frontier["limit"], self.frontier["strategy"], strict=True)
@@ -111,7 +112,7 @@ class TuningResults:
 
     @cached_property
     def heldout_leaderboard(self) -> pd.DataFrame:
-        """The leaderboard of what was held out: the frontier and the controls, and nothing else."""
+        """The leaderboard of the held-out part, limited to the frontier and the controls."""
         board = self.results.leaderboard()
         frontier = {(limit, repr(strategy)) for strategy, limit in self.trial_sums.frontier}
         keys = zip(board["limit"], board["strategy"], strict=True)
@@ -121,8 +122,17 @@ class TuningResults:
         return board[chosen].reset_index(drop=True)
 
     def winner(self, min_recall: float = 0.95) -> tuple[str, float] | None:
-        """Strategy and limit that the verdict names as keeping ``min_recall``; None where it names
-        none.
+        """Return the configuration that the verdict names.
+
+        Parameters
+        ----------
+        min_recall : float, default 0.95
+            Far recall to keep, as a share of full history's.
+
+        Returns
+        -------
+        (str, float) or None
+            Strategy and limit; None if the verdict names none.
         """
         best = qualifying_rows(
             self.heldout_leaderboard
@@ -133,20 +143,28 @@ class TuningResults:
         return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """One sentence: the cheapest of the frontier that keeps ``min_recall`` of full history's
-        far recall.
+        """Name the cheapest configuration of the frontier that keeps enough far recall.
 
-        It goes by what was held out, and so is a choice of a few by these figures. A second sentence
-        says what the other part alone would have chosen, where that is another: its figures here had no
-        part in any choice.
+        The choice uses the held-out figures. A second sentence follows if the tuning part alone
+        would have chosen another configuration; the held-out figures of that one are unbiased.
+
+        Parameters
+        ----------
+        min_recall : float, default 0.95
+            Far recall to keep, as a share of full history's.
+
+        Returns
+        -------
+        str
+            One or two sentences.
         """
         if not self._uses_far_recall:
             cost, kept = (score.name for score in self.trial_sums.scorer.scores[:2])
-            return f"A verdict goes by far recall; this is the frontier of {cost} against {kept}."
+            return f"A verdict needs far recall; this is the frontier of {cost} against {kept}."
         said = leaderboard_verdict(self.heldout_leaderboard, min_recall)
         if not self.heldout_clusters:
-            return f"Nothing was held out, so these figures flatter what they chose. {said}"
-        said = f"On {len(self.heldout_clusters)} clusters held out: {said[:1].lower()}{said[1:]}"
+            return f"Nothing was held out, so these figures are optimistic. {said}"
+        said = f"On {len(self.heldout_clusters)} held-out clusters: {said[:1].lower()}{said[1:]}"
         tuned = self.trials
         blind = qualifying_rows(tuned[tuned["left"].isin(["", REFERENCE_NOTE])], min_recall)
         if blind.empty or qualifying_rows(self.heldout_leaderboard, 0).empty:
@@ -158,12 +176,23 @@ class TuningResults:
         low, high = row["recall_far_low"], row["recall_far_high"]
         bounds = "" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"
         return (
-            f"{said} What was tuned on alone would have chosen {strategy} at "
+            f"{said} The tuning part alone would have chosen {strategy} at "
             f"{format_limit(limit)}, which keeps {row['recall_far']:.2f}{bounds} here."
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``results`` as they are saved, and the frontier and the trials beside them."""
+        """Write the files of ``Results.save``, the frontier and the trials.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder; it is created if missing.
+
+        Returns
+        -------
+        Path
+            The folder.
+        """
         with replace_run_files(Path(folder)) as beside:
             self.results.write_files(beside)
             self.frontier.to_parquet(beside / "frontier.parquet", index=False)
@@ -182,7 +211,7 @@ class TuningResults:
     def _iter_objective_sums(
         self, keys: Sequence[_ConfigurationKey]
     ) -> Iterator[tuple[str, _RatioSums, _RatioSums]]:
-        """What is weighed: a name, and the sums of each key held out and where it was tuned."""
+        """Yield each objective's name and its sums for the keys, held out and on the tuning part."""
         cost, kept = self.trial_sums.scorer.scores[:2]
         whole: list[_ConfigurationKey] = [(limit, "full()") for limit, _ in keys]
         now, before = self._heldout_sums, self._tuning_sums
@@ -192,7 +221,7 @@ class TuningResults:
         yield kept.name, held, (before(1, 0, keys), before(1, 1, keys))
 
     def _heldout_sums(self, column: str, keys: Sequence[_ConfigurationKey]) -> FloatArray:
-        """Sums of a column by cluster of what was held out."""
+        """Return the sums of a column by cluster of the held-out part."""
         sums = self.results.runs.pivot_table(
             index="cluster", columns=["limit", "strategy"], values=column, aggfunc="sum",
             observed=True, sort=False,
@@ -200,7 +229,7 @@ class TuningResults:
         return sums[list(keys)].to_numpy(dtype=np.float64)
 
     def _tuning_sums(self, score: int, side: int, keys: Sequence[_ConfigurationKey]) -> FloatArray:
-        """Sums of a score by cluster of what was tuned on, above (0) or below (1) the line."""
+        """Return a score's numerators (side 0) or denominators (1) by cluster of the tuning part."""
         places = {
             (float(of), repr(s)): i for i, (s, of) in enumerate(self.trial_sums.configurations)
         }
@@ -209,10 +238,10 @@ class TuningResults:
     def _optimism_columns(
         self, name: str, now: _RatioSums, before: _RatioSums
     ) -> dict[str, FloatArray]:
-        """A figure held out and where it was tuned, and the difference, with their intervals.
+        """Return a score held out and on the tuning part, and the difference, with intervals.
 
-        The two parts share no cluster, so the bounds of the difference follow from theirs: Zou and
-        Donner, Statistics in Medicine 27, 2008.
+        The two parts share no cluster, so the interval of the difference follows from theirs (Zou
+        and Donner, Statistics in Medicine 27, 2008).
         """
         held, low, high = _ratios_with_intervals(now)
         tuned, tuned_low, tuned_high = _ratios_with_intervals(
@@ -233,7 +262,7 @@ class TuningResults:
 
 
 def _ratios_with_intervals(sums: _RatioSums) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sum over sum of each configuration, and the bounds of its interval over clusters."""
+    """Return the ratio of each configuration, and the bounds of its interval over clusters."""
     numerators, denominators = sums
     bottom = denominators.sum(axis=0)
     value = np.divide(
@@ -243,7 +272,7 @@ def _ratios_with_intervals(sums: _RatioSums) -> tuple[FloatArray, FloatArray, Fl
 
 
 def _pool_configurations(sums: _RatioSums) -> _RatioSums:
-    """All configurations as one."""
+    """Add up all configurations."""
     numerators, denominators = sums
     return numerators.sum(axis=1, keepdims=True), denominators.sum(axis=1, keepdims=True)
 

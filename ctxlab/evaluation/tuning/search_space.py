@@ -1,8 +1,8 @@
-"""A space is a strategy as text in which what stands in square brackets is a list of alternatives.
+"""Search spaces: strategies as text with alternatives in square brackets.
 
 ``observation_mask(keep=[1, 3, 10]) | panic`` stands for three strategies, and so does
-``observation_mask(keep=range(1, 10, 4)) | panic``. A step may have alternatives as a parameter may:
-``[observation_mask(keep=[3, 10]), tool_stubs(keep=3)] | panic`` stands for three as well.
+``observation_mask(keep=range(1, 10, 4)) | panic``. A whole step can have alternatives too:
+``[observation_mask(keep=[3, 10]), tool_stubs(keep=3)] | panic`` also stands for three.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ __all__ = [
 ]
 
 CandidateConfiguration: TypeAlias = tuple[Strategy, float]
-"""A strategy, and a limit: tokens, or a share of each recording's own length."""
+"""A strategy, and a limit in tokens or as a fraction of each recording's length."""
 
 _SHRINK_STEPS = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
-"what makes an idea fit that does not look at the budget: cut a little each time, or deeply and rarely"
+"""steps that make a strategy fit that does not read its budget: cut a little each time, or deeply
+and rarely"""
 
 DEFAULT_SPACES: dict[str, str] = {
     "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
@@ -50,21 +51,22 @@ DEFAULT_SPACES: dict[str, str] = {
     ),
     "contents": "contents(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], share=[0.05, 0.1, 0.2]) | panic",
 }
-"""What ``tune`` searches when nothing is said, by name: the ideas of the lineup, made to fit, none of
-which asks a model."""
+"""Spaces that ``tune`` searches by default, by name. None of them calls a model."""
 
 _MAX_UNSAMPLED = 10_000
-"configurations that are searched without being drawn from"
+"maximum number of configurations that are searched without sampling"
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The strategies that a text with alternatives stands for, each made when it is asked for.
+    """The strategies that a text with alternatives stands for; each is created when it is accessed.
 
-    They are numbered like an odometer: what stands last in the text varies fastest. Raises ``SpecError``
-    that names the place for what is no text of a strategy, for a list without alternatives and for a
-    range that is not one of whole numbers.
+    Strategies are numbered like an odometer: the last alternative in the text varies fastest.
+    Raises ``SpecError`` with the position if the text is not a strategy, a list is empty, or a
+    range does not have whole numbers.
 
+    Examples
+    --------
     >>> space = SearchSpace("hysteresis(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
     >>> len(space), space[1]
     (4, hysteresis(observation_mask(keep=3), trigger=0.9))
@@ -73,6 +75,7 @@ class SearchSpace:
     """
 
     text: str
+    "a strategy as text, with alternatives in square brackets"
 
     def __post_init__(self) -> None:
         try:
@@ -80,20 +83,20 @@ class SearchSpace:
         except RecursionError:
             raise SpecError(f"the space {self.text[:60]!r}… is nested too deeply") from None
         except OverflowError:
-            raise SpecError(f"the space {self.text!r} is too large to be numbered") from None
+            raise SpecError(f"the space {self.text!r} has too many configurations") from None
 
     def __len__(self) -> int:
         return self._count(self._tree)
 
     def __getitem__(self, index: int) -> Strategy:
-        """The strategy at a place from 0. Raises ``SpecError`` where it makes no sense as a strategy."""
+        """Return the strategy at an index. Raises ``SpecError`` if it is not a valid strategy."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         text = ast.unparse(self._select_alternatives(self._tree, index))
         try:
             return parse_strategy(text)
         except SpecError as error:
-            where = "" if len(self) == 1 else f", which the space {self.text!r} holds"
+            where = "" if len(self) == 1 else f" in the space {self.text!r}"
             raise SpecError(f"{text}{where}: {error}") from None
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -110,12 +113,12 @@ class SearchSpace:
         sizes = [self._count(child) for child in _alternative_slots(node)]
         if isinstance(node, ast.List):
             if not sizes:
-                raise self._error_at(node, "a list without alternatives")
+                raise self._error_at(node, "empty list of alternatives")
             return sum(sizes)
         return prod(sizes)
 
     def _select_alternatives(self, node: ast.expr, index: int) -> ast.expr:
-        """The tree with one alternative in each place."""
+        """Return the tree with one alternative in each slot."""
         values = self._range_values(node)
         if values is not None:
             return ast.Constant(values[index])
@@ -133,7 +136,7 @@ class SearchSpace:
         return _replace_slots(node, picked)
 
     def _range_values(self, node: ast.expr) -> range | None:
-        """The numbers that ``range(…)`` stands for; None for anything else."""
+        """Return the numbers of ``range(…)``; None for any other expression."""
         if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "range"):
             return None
         try:
@@ -141,7 +144,7 @@ class SearchSpace:
         except (ValueError, TypeError):
             values = range(0)
         if node.keywords or not values:
-            raise self._error_at(node, f"{ast.unparse(node)} holds no whole numbers")
+            raise self._error_at(node, f"{ast.unparse(node)} contains no whole numbers")
         return values
 
     def _error_at(self, node: ast.expr, what: str) -> SpecError:
@@ -151,11 +154,25 @@ class SearchSpace:
 
 
 def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> list[SearchSpace]:
-    """Spaces as they are written: a name of ``DEFAULT_SPACES``, a text, or a ``SearchSpace``; one
-    or several.
+    """Parse one or several search spaces.
 
-    Raises ``SpecError`` for anything else.
+    Parameters
+    ----------
+    spaces : str, SearchSpace or iterable of them
+        Names of ``DEFAULT_SPACES``, texts, or ``SearchSpace`` objects.
 
+    Returns
+    -------
+    list of SearchSpace
+        The spaces, without duplicates.
+
+    Raises
+    ------
+    SpecError
+        If a space is not valid.
+
+    Examples
+    --------
     >>> [len(space) for space in parse_spaces(["when_it_pays", "tool_stubs(keep=[1, 3]) | panic"])]
     [15, 2]
     """
@@ -165,8 +182,8 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
     for each in items:
         if not isinstance(each, (str, SearchSpace)):
             raise SpecError(
-                f"spaces: a space is text, such as 'tool_stubs(keep=[1, 3]) | panic', not {each!r}; a "
-                "strategy of your own is named by its dotted path: 'mine.last_ten'"
+                f"spaces: expected text such as 'tool_stubs(keep=[1, 3]) | panic', got {each!r}; name "
+                "your own strategy by its dotted path, such as 'mine.last_ten'"
             )
         texts.append(each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each))
     return [SearchSpace(text) for text in dict.fromkeys(texts)]
@@ -175,18 +192,40 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
 def sample_configurations(
     spaces: Sequence[SearchSpace], limits: Sequence[float], trials: int | None = None, seed: int = 0
 ) -> list[CandidateConfiguration]:
-    """The configurations of spaces under limits, each once; ``trials`` draws so many of them.
+    """List the configurations of spaces under limits, without duplicates, or a sample of them.
 
-    Every space has an equal part in the draw, and what a small one cannot use goes to the larger ones.
-    Raises ``SpecError`` where there are over 10,000 and none are drawn.
+    The sample is divided equally between the spaces. What a small space cannot use goes to larger
+    ones.
+
+    Parameters
+    ----------
+    spaces : sequence of SearchSpace
+        The search spaces.
+    limits : sequence of float
+        Tokens, or fractions of each recording's length.
+    trials : int, optional
+        Number of configurations to draw. None takes all.
+    seed : int, default 0
+        Seed of the sample.
+
+    Returns
+    -------
+    list of (Strategy, float)
+        Strategy and limit of each configuration.
+
+    Raises
+    ------
+    SpecError
+        If there are over 10,000 configurations and ``trials`` is None, or ``trials`` is not
+        positive.
     """
     sizes = [len(space) * len(limits) for space in spaces]
     if trials is None and sum(sizes) > _MAX_UNSAMPLED:
         raise SpecError(
-            f"the spaces hold {sum(sizes):,} configurations: say how many trials to draw of them"
+            f"the spaces have {sum(sizes):,} configurations; set trials to draw some of them"
         )
     if trials is not None and trials < 1:
-        raise SpecError(f"trials: draw at least one configuration, not {trials}")
+        raise SpecError(f"trials must be at least 1, got {trials}")
     chance = random.Random(seed)
     found: dict[CandidateConfiguration, None] = {}
     for space, size, share in zip(spaces, sizes, _allocate_draws(sizes, trials), strict=True):
@@ -198,7 +237,7 @@ def sample_configurations(
 
 
 def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
-    """How many to draw from each of so many, as equally as their sizes allow."""
+    """Divide the draws between spaces as equally as their sizes allow."""
     shares = list(sizes)
     left = sum(sizes) if trials is None else trials
     for rank, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
@@ -208,7 +247,7 @@ def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
 
 
 def _alternative_slots(node: ast.expr) -> list[ast.expr]:
-    """The parts of an expression in which alternatives may stand, in the order of the text."""
+    """Return the parts of an expression that can have alternatives, in the order of the text."""
     if isinstance(node, ast.List):
         return node.elts
     if isinstance(node, ast.Call):

@@ -1,12 +1,15 @@
-"""Successive halving: many configurations see a few recordings, and the best of them see all.
+"""Successive halving: many configurations run on a few recordings, and the best of them on all.
 
-In each round what is left is replayed over more clusters, and whole fronts are kept, the best first,
-until at least one in ``eta`` is: what is worth its price so far never leaves. What does not fit its
-limit at every request, or is refused more often than the recordings themselves, leaves at once. Sums are
-kept by cluster, so nothing is replayed twice and every recording is counted once.
+Each round replays the remaining configurations over more clusters. It then keeps whole Pareto
+fronts, best first, until at least one in ``eta`` configurations is kept, so the current front never
+leaves. Configurations that overflow their limit, or are rejected more often than the recordings,
+are dropped at once. Sums are kept by cluster, so nothing is replayed twice and each recording is
+counted once.
 
-Source: Jamieson and Talwalkar, AISTATS 2016; its rule for one figure is here that of non-dominated
-sorting for two.
+References
+----------
+- Jamieson and Talwalkar, AISTATS 2016. Its rule for one objective is replaced here by non-dominated
+  sorting for two.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from ctxlab.strategies import full
 __all__ = ["run_successive_halving"]
 
 _MIN_FIRST_CLUSTERS = 5
-"clusters that the first round has at least: fewer say little of which configurations are alike"
+"minimum number of clusters of the first round; fewer would not separate the configurations"
 
 
 _Rows = npt.NDArray[np.int64]
@@ -49,11 +52,35 @@ def run_successive_halving(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> TrialSums:
-    """Replays configurations over more and more of the recordings, and fewer of them each time.
+    """Replay configurations over growing parts of the recordings, and keep fewer of them each time.
 
-    ``rounds``: None takes as many as leave the first one five clusters; 1 replays everything over
-    everything. Raises what a replay raises, and ``SpecError`` where no configuration fits, or where the
-    two figures of none are known.
+    Parameters
+    ----------
+    scorer : TrialScorer
+        Measures the configurations.
+    recordings : sequence of Recording
+        The recordings, in the order in which to use them.
+    configurations : sequence of (Strategy, float)
+        The configurations to search.
+    eta : float, default 2
+        One in ``eta`` configurations is kept in each round.
+    rounds : int, optional
+        Number of rounds. None takes as many as leave five clusters for the first one; 1 replays
+        every configuration over every recording.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+
+    Returns
+    -------
+    TrialSums
+        Sums of each configuration, and why it left.
+
+    Raises
+    ------
+    SpecError
+        If no configuration fits its limit, or an objective is unknown for all of them.
     """
     groups: dict[str, list[Recording]] = {}
     for recording in recordings:
@@ -88,11 +115,11 @@ def run_successive_halving(
 def _cluster_counts(
     clusters: int, configurations: int, eta: float, rounds: int | None
 ) -> list[int]:
-    """How many clusters have been seen after each round; the last number is all of them."""
+    """Return how many clusters have been used after each round; the last number is all of them."""
     if eta <= 1:
-        raise SpecError(f"eta: one in more than 1 is kept of each round, not in {eta:g}")
+        raise SpecError(f"eta must be above 1, got {eta:g}")
     if rounds is not None and rounds < 1:
-        raise SpecError(f"rounds: there is at least one, not {rounds}")
+        raise SpecError(f"rounds must be at least 1, got {rounds}")
     if rounds is None:
         most = min(clusters / _MIN_FIRST_CLUSTERS, configurations)
         rounds = 1 + int(log(max(most, 1), eta))
@@ -101,7 +128,7 @@ def _cluster_counts(
 
 
 def _drop_unusable(trials: TrialSums, alive: _Rows, number: int) -> _Rows:
-    """Those of the configurations that fit; the others leave."""
+    """Return the configurations that fit their limit, and record why the others leave."""
     frame = trials.frame
     fit = usable_rows(frame).to_numpy()
     for row in alive[~fit[alive]]:
@@ -116,8 +143,8 @@ def _drop_unusable(trials: TrialSums, alive: _Rows, number: int) -> _Rows:
         )
         raise SpecError(
             f"no configuration fits its limit at every request; {best['strategy']} at {best['limit']:g} "
-            f"overflows at {best['overflow_rate']:.1%} and is refused at {best['invalid_rate']:.1%}: a "
-            "strategy that ends in panic, or a larger limit, fits more"
+            f"overflows at {best['overflow_rate']:.1%} of requests and is rejected at "
+            f"{best['invalid_rate']:.1%}; end the strategy in panic, or set a larger limit"
         )
     return kept
 
@@ -129,7 +156,7 @@ def _objective_values(trials: TrialSums, alive: _Rows) -> tuple[FloatArray, Floa
 
 
 def _keep_best_fronts(trials: TrialSums, alive: _Rows, eta: float, number: int) -> _Rows:
-    """Whole fronts, the best first, until there are enough; all where nothing can be told yet."""
+    """Keep whole fronts, best first, until there are enough; keep all if no figure is known yet."""
     of = pareto_ranks(*_objective_values(trials, alive))
     if (of < 0).all():
         return alive
@@ -143,15 +170,15 @@ def _keep_best_fronts(trials: TrialSums, alive: _Rows, eta: float, number: int) 
 
 
 def _keep_frontier(trials: TrialSums, alive: _Rows) -> _Rows:
-    """The frontier; of configurations with equal figures the first stands for all."""
+    """Keep the frontier; of configurations with equal figures keep the first."""
     cost, kept = _objective_values(trials, alive)
     best = pareto_front(cost, kept)
     if not best.any():
         names = [score.name for score, known in zip(trials.scorer.scores, (cost, kept), strict=False)
                  if np.isnan(known).all()]  # fmt: skip
         raise SpecError(
-            f"{' and '.join(names)} is known of no configuration: nothing to search by; another "
-            "objective may be, such as tokens_mean against recall"
+            f"{' and '.join(names)} is unknown for every configuration; choose another objective, such "
+            "as tokens_mean against recall"
         )
     seen: set[tuple[float, ...]] = set()
     for row, *figures, good in zip(alive.tolist(), cost, kept, best, strict=True):

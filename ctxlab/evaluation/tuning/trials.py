@@ -1,7 +1,7 @@
-"""What is measured of a configuration that is tried, and what all trials together found.
+"""Measurement of trial configurations, and the sums of all trials of a search.
 
-Of every recording only sums are kept: two figures to weigh and what a verdict reads, above and below the
-line, by cluster.
+Only sums are kept of each recording: numerators and denominators of the objective and of the scores
+that a verdict reads, by cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxlab.messages.types import Recording
 __all__ = ["REFERENCE_NOTE", "TrialScorer", "TrialSums", "make_trial_scorer"]
 
 REFERENCE_NOTE = "there to compare with"
-"""What ``TrialSums.exclusion_reasons`` says of full history."""
+"""Value of ``TrialSums.exclusion_reasons`` for full history."""
 
 _EXTRA_SCORES = (
     "cost_usd",
@@ -32,22 +32,36 @@ _EXTRA_SCORES = (
     "overflow_rate",
     "invalid_rate",
 )
-"what is measured of every configuration besides: what decides whether it fits, and what a verdict reads"
+"""scores measured besides the objective: they decide if a configuration fits, and the verdict reads
+them"""
 
 
 @dataclass(frozen=True)
 class TrialScorer:
-    """What is measured of a configuration: two figures to weigh, and what else a verdict needs."""
+    """Measures configurations: the two scores of the objective, and those that a verdict needs."""
 
     grid: ExperimentGrid
-    "whose models, metrics and client apply"
+    "provides the models, metrics and client"
     scores: tuple[Score, ...]
-    "cost and what is kept first; each a sum or a ratio of sums"
+    "the scores, cost and gain first; each is a sum or a ratio of sums"
 
     def measure_sums(
         self, configurations: Sequence[CandidateConfiguration], recording: Recording
     ) -> FloatArray:
-        """Above and below the line of every score: shape ``(2, scores, configurations)``."""
+        """Replay configurations over one recording and sum their scores.
+
+        Parameters
+        ----------
+        configurations : sequence of (Strategy, float)
+            The configurations.
+        recording : Recording
+            The recording to replay.
+
+        Returns
+        -------
+        numpy.ndarray of shape (2, scores, configurations)
+            Numerators and denominators of each score.
+        """
         grid = self.grid
         prepared = grid.prepare_recording(recording)
         traces, places = [], []
@@ -63,7 +77,7 @@ class TrialScorer:
             (2, len(self.scores), len(configurations)), float(len(prepared.request_positions))
         )
         for number, score in enumerate(self.scores):
-            # Less than all of a bill is no bill; of other figures what is not known is not there.
+            # A partial sum of money would be misleading; unknown values of other columns are skipped.
             add = np.sum if score.unit == "USD" else np.nansum
             found[0, number, places] = add(figures[score.column], axis=1)
             if score.per:
@@ -73,22 +87,24 @@ class TrialScorer:
 
 @dataclass
 class TrialSums:
-    """What the rounds found; full history under every limit stands first, to compare with."""
+    """Sums of all configurations after each round; full history under each limit comes first."""
 
     scorer: TrialScorer
+    "measured the configurations"
     configurations: list[CandidateConfiguration]
+    "all configurations; full history under each limit comes first"
     clusters: list[str]
-    "in the order in which they were replayed"
+    "the clusters, in the order in which they were replayed"
     sums: FloatArray
-    "of shape ``(clusters, 2, scores, configurations)``; 0 where a configuration had left"
+    "shape ``(clusters, 2, scores, configurations)``; 0 after a configuration left"
     rounds: list[int]
-    "how many rounds each configuration was in"
+    "number of rounds of each configuration"
     exclusion_reasons: list[str]
-    "why it left; empty for those that are worth their price on all clusters, the frontier"
+    "why each configuration left; empty for the frontier"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row a configuration: its scores over the clusters that it was replayed over.
+        """One row per configuration: its scores over the clusters that it was replayed over.
 
         The columns are those of a leaderboard, and ``rounds``, ``clusters`` and ``left``.
         """
@@ -108,13 +124,31 @@ class TrialSums:
 
     @property
     def frontier(self) -> list[CandidateConfiguration]:
-        """Those that are worth their price, in the order in which they were drawn."""
+        """The configurations of the frontier, in the order in which they were drawn."""
         pairs = zip(self.configurations, self.exclusion_reasons, strict=True)
         return [configuration for configuration, left in pairs if not left]
 
 
 def make_trial_scorer(grid: ExperimentGrid, objective: tuple[str, str]) -> TrialScorer:
-    """What is measured where two scores are weighed. Raises ``SpecError`` for what cannot be weighed."""
+    """Create the scorer for two scores.
+
+    Parameters
+    ----------
+    grid : ExperimentGrid
+        Provides the metrics.
+    objective : (str, str)
+        A cost of which lower is better, and a gain of which higher is better.
+
+    Returns
+    -------
+    TrialScorer
+        A scorer with the needed metrics only.
+
+    Raises
+    ------
+    SpecError
+        If a score cannot be used as a cost or a gain.
+    """
     known = {score.name: score for score in grid.scores}
     sums = [score for score in grid.scores if score.how != "max"]
     costs = [s.name for s in sums if s.better == "lower" and s.unit in ("USD", "tokens")]

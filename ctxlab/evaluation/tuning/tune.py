@@ -1,6 +1,6 @@
-"""``tune`` finds which parameters are worth their price, and reports that on recordings it has not seen.
+"""Search strategy parameters for the best trade-offs, and report them on held-out recordings.
 
-The frontier is found on one part of the recordings by successive halving, and measured on the other.
+Successive halving finds the frontier on one part of the recordings. The other part measures it.
 """
 
 from __future__ import annotations
@@ -54,22 +54,61 @@ def tune(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     client: Client | None = None,
 ) -> TuningResults:
-    """Searches parameters of strategies for the frontier of what they cost against what they keep.
+    """Search parameters of strategies for the frontier of cost and recall.
 
-    ``spaces``: strategies as text in which ``[…]`` holds alternatives, or names of
-    ``DEFAULT_SPACES``; each is searched under every limit. ``trials`` draws so many of the
-    configurations; None takes all. ``holdout``: the share of the clusters that the frontier is
-    reported on and not found on; 0 reports it on what it was found on. ``objective``: a figure of
-    which lower is better, and one of which higher is. ``eta`` and ``rounds`` are those of
-    ``ctxlab.evaluation.tuning.successive_halving.run_successive_halving``. ``seed``: of the split,
-    the draw and the order. ``client``: whom strategies ask that call a model; without one they are
-    refused. The rest is as ``evaluate`` has it, but all recordings are held in memory. Raises
-    ``SpecError`` where too few clusters are left to hold any out, and what ``evaluate`` raises.
+    All recordings are held in memory.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+        The recordings; those without a request are ignored.
+    spaces : str, SearchSpace or iterable of them, optional
+        Strategies as text with alternatives in ``[…]``, or names of ``DEFAULT_SPACES``.
+    limits : float, str or iterable of them, optional
+        Limits under which each space is searched: tokens, or fractions of each recording's length.
+    model : str, optional
+        Model whose tokenizer, prices and rules apply. None takes the model of each recording.
+    holdout : float, default 0.5
+        Share of the clusters that are held out for the report; 0 reports on the tuning part.
+    objective : (str, str), default ("cost_usd", "recall_far")
+        A score of which lower is better, and one of which higher is better.
+    trials : int, optional
+        Number of configurations to draw. None takes all.
+    eta : float, default 2
+        One in ``eta`` configurations is kept in each round.
+    rounds : int, optional
+        Number of rounds; see ``run_successive_halving``.
+    seed : int, default 0
+        Seed of the split, the draw and the order.
+    reserve : int, default 0
+        Tokens kept for the reply.
+    data : sequence of str, optional
+        Where the recordings come from, for the manifest.
+    workers : int, optional
+        Number of processes. None takes every core if that is safe.
+    progress : bool, optional
+        Show a progress bar. None shows it on a terminal.
+    profile : TokenProfile or iterable of TokenProfile, optional
+        Calibration of token counts by model family.
+    client : Client, optional
+        Answers the model calls of strategies; required if a strategy calls a model.
+
+    Returns
+    -------
+    TuningResults
+        The frontier on the held-out recordings, and all trials.
+
+    Raises
+    ------
+    SpecError
+        If too few clusters are left to hold any out, or an argument is not valid.
+    StrategyError
+        If a strategy fails.
     """
     check_recordings(recordings)
     telling = [recording for recording in recordings if recording.request_positions]
     if not telling:
-        raise SpecError("there is nothing to measure: no recording holds a model call")
+        raise SpecError("nothing to measure: no recording contains a model call")
     limit_values = [limits] if isinstance(limits, (str, int, float)) else limits
     bounds = list(dict.fromkeys(parse_limit(limit) for limit in limit_values))
     searched = parse_spaces(spaces)
@@ -83,7 +122,7 @@ def tune(
         configurations,
         eta=eta,
         rounds=rounds,
-        workers=1 if asked else workers,  # a client need not be fit to be shared by processes
+        workers=1 if asked else workers,  # a client may not work across processes
         progress=progress,
     )
     results = evaluate(
@@ -115,19 +154,19 @@ def tune(
 def _check_strategies(
     configurations: Sequence[CandidateConfiguration], client: Client | None
 ) -> bool:
-    """Whether any asks a model, which needs a client; there is something to search, and no control."""
+    """Check that there are strategies and no controls; return whether any of them calls a model."""
     strategies = dict.fromkeys(strategy for strategy, _ in configurations)
     if not strategies:
-        raise SpecError("tuning needs at least one space and one limit")
+        raise SpecError("expected at least one space and one limit")
     for strategy in strategies:
         if control_name(repr(strategy)):
             raise SpecError(
-                f"{strategy!r} is a control, which is never recommended; full history and a random drop "
-                "are compared anyway"
+                f"{strategy!r} is a control and is never recommended; leave it out (full history and a "
+                "random drop are always compared)"
             )
     asked = models_used(*strategies)
     if asked and client is None:
         raise SpecError(
-            f"{', '.join(asked)} would be asked at every trial: tune needs a client for that"
+            f"{', '.join(asked)} would be called in every trial; pass a client to allow that"
         )
     return bool(asked)

@@ -1,1 +1,1 @@
-"""Requests and logs of Anthropic's Messages API."""
+"""Requests and request logs of Anthropic's Messages API."""

@@ -1,19 +1,23 @@
-"""Anthropic's Messages API is read as it is asked and answered, and written a request a line.
+"""Read requests and request logs of Anthropic's Messages API.
 
-A file is JSONL, a JSON list or one object of request bodies ``{model, system?, messages, tools?,
-max_tokens, …}``, a JSON list of messages, or JSONL with a message a line. Where the answer stands
-beside the request (``{"request": …, "response": {"type": "message", …}}``), the file is a log, whose
-requests are stitched into conversations (``request_log``).
+A file holds request bodies ``{model, system?, messages, tools?, max_tokens, …}`` as JSONL, as a
+JSON list or as one JSON object. It may also hold messages as a JSON list or as JSONL. If a row
+holds the response next to the request (``{"request": …, "response": {"type": "message", …}}``), the
+file is a request log and its requests are joined into conversations (``request_log``).
 
-- ``system`` becomes the first message. Of several blocks it is one message.
-- A ``user`` message with tool results becomes tool messages, and what else it holds a user message
-  behind them. Of an assistant's message texts, calls and thinking are each put together.
-- Tools (``input_schema``) are taken in OpenAI's shape; those that run at Anthropic stay as they are.
-- Blocks of other kinds are counted as skipped by their type.
+- ``system`` becomes the first message. Several system blocks become one message.
+- Tool results in a ``user`` message become tool messages. The remaining content of that message
+  becomes a user message after them. The texts, calls and thinking blocks of an assistant message
+  are each joined.
+- Tools (``input_schema``) are converted to OpenAI's format. Tools that Anthropic runs are kept as
+  they are.
+- Blocks of other types are counted as skipped, by type.
 
-A body that shows none of Anthropic's own shapes is read as OpenAI's, which comes to the same.
+A body without any Anthropic-specific part is read as OpenAI's, with the same result.
 
-Source: docs.claude.com, "Messages API" and "Tool use", ``anthropic-version: 2023-06-01``.
+References
+----------
+docs.claude.com, "Messages API" and "Tool use", ``anthropic-version: 2023-06-01``.
 """
 
 from __future__ import annotations
@@ -55,7 +59,18 @@ _ANTHROPIC_BLOCK_TYPES = (
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with a body that shows a shape of Anthropic's own."""
+    """Return whether a file begins with requests or messages in Anthropic's format.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if at least one part is specific to Anthropic.
+    """
     if any(map(is_anthropic, request_bodies(head))):
         return True
     rows = [row for row in head.rows if "role" in row] if _are_objects(head.rows) else []
@@ -68,7 +83,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def is_anthropic(body: RequestBody) -> bool:
-    """Whether a body shows a shape of Anthropic's own, and none of OpenAI's."""
+    """Return whether a body has a part specific to Anthropic and none of another API.
+
+    Parameters
+    ----------
+    body : RequestBody
+        A request body, with its response if there is one.
+
+    Returns
+    -------
+    bool
+        True if the body is Anthropic's.
+    """
     messages, tools = body.fields["messages"], body.fields.get("tools")
     if not all(map(_may_be_anthropic, messages)):
         return False
@@ -79,7 +105,18 @@ def is_anthropic(body: RequestBody) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a conversation, in the order of the file."""
+    """Read the conversations of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Returns
+    -------
+    iterator of Recording
+        One recording per conversation, in the order of the file.
+    """
     return read_request_log(source, _DIALECT)
 
 
@@ -89,7 +126,7 @@ FORMAT = Format(
 
 
 def _may_be_anthropic(message: Any) -> bool:
-    """Whether a message is none that only another API takes."""
+    """Return whether a message has no part that only another API accepts."""
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
@@ -99,7 +136,7 @@ def _may_be_anthropic(message: Any) -> bool:
 
 
 def _is_foreign_block(block: Any) -> bool:
-    """Whether a block is one that another API writes; new ones of Anthropic's own are not known."""
+    """Return whether a block is of another API; unknown types may be new ones of Anthropic."""
     if not isinstance(block, dict):
         return False
     kind = part_type(block)
@@ -135,7 +172,7 @@ def _parse_message(row: Any, skip: SkipCallback) -> list[Message]:
     if role == "assistant":
         return [blocks.parse_assistant_blocks(parts, skip).message]
     if role not in _ROLES:
-        raise ValueError(f"role is {role!r}; expected user, assistant or system")
+        raise ValueError(f"role must be user, assistant or system, got {role!r}")
     results, rest = blocks.split_tool_results(parts, skip)
     return results if rest is None and results else [*results, Message(_ROLES[role], rest)]
 

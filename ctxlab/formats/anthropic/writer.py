@@ -1,11 +1,12 @@
-"""A recording becomes the body of a request to Anthropic's Messages API, which says it all again.
+"""Write a recording as the body of a request to Anthropic's Messages API.
 
-- System messages at the beginning become ``system``. A later one is told and stays where it is, as a
-  message of the user's.
-- The results that follow one another are one user message. Nothing else is joined or moved.
-- What an API answers with an error, such as an empty text or a call without a result, is written as
-  it was recorded; an id that its shape forbids is replaced, in the call and in its result.
-- An absent content is written as an empty text, which counts the same.
+- System messages at the beginning become ``system``. A later one is reported as unsupported and is
+  written in its place as a user message.
+- Consecutive tool results become one user message. No other messages are joined or moved.
+- Content that the API rejects, such as an empty text or a call without a result, is written as
+  recorded. Only call ids that the format does not allow are replaced, in the call and in its
+  result.
+- Missing content is written as an empty text, which has the same number of tokens.
 """
 
 from __future__ import annotations
@@ -29,8 +30,24 @@ _Block = dict[str, Any]
 
 
 def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
-    """A conversation as one line, the body of a request (without ``max_tokens``, which none recorded).
+    """Return a recording as one line of JSON, the body of a request.
 
+    ``max_tokens`` is missing, since recordings do not hold it.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording to write.
+    on_unsupported : callable
+        Called with a description of each part that the format cannot express.
+
+    Returns
+    -------
+    str
+        One line of JSON.
+
+    Examples
+    --------
     >>> messages = (Message("system", "s"), Message("user", "hi"))
     >>> print(dump(Recording("a", messages), print), end="")
     {"system":"s","messages":[{"role":"user","content":"hi"}]}
@@ -52,7 +69,7 @@ def _dump_system(opening: list[Message], on_unsupported: UnsupportedCallback) ->
     for message in opening:
         _report_unsupported_calls(message, on_unsupported)
     for _ in opening[1:]:
-        on_unsupported("border between system messages")
+        on_unsupported("boundary between system messages")
     contents = [_dump_content(message, on_unsupported, images=False) for message in opening]
     if len(contents) == 1:
         return contents[0]
@@ -114,11 +131,11 @@ def _dump_tool_result(
 
 
 def _report_unsupported_calls(message: Message, on_unsupported: UnsupportedCallback) -> None:
-    """What only an assistant's message or a tool's can hold, and extra."""
+    """Report ``extra``, and call fields on messages that cannot have them."""
     if message.extra and message.role != "tool":
         on_unsupported("extra of a message")
     if message.tool_call_id is not None:
-        on_unsupported(f"answered call of a {message.role} message")
+        on_unsupported(f"tool_call_id of a {message.role} message")
     if message.role != "assistant":
         for _ in message.tool_calls:
             on_unsupported(f"call by a {message.role} message")
@@ -132,7 +149,7 @@ def _dump_content(
         return content or ""
     made = [block for part in content if (block := _dump_part(part, on_unsupported, images))]
     if made and all(block["type"] == "text" for block in made):
-        on_unsupported("text parts of a message")  # they are read as one text
+        on_unsupported("text parts of a message")  # the reader joins them
     return made or ""
 
 
@@ -152,7 +169,7 @@ def _dump_part(
             on_unsupported("detail of an image")
         if isinstance(url, str) and (source := _image_source(url)):
             return {"type": "image", "source": source}
-    on_unsupported(f"part of type {kind}" if isinstance(kind, str) else "part of no type")
+    on_unsupported(f"part of type {kind}" if isinstance(kind, str) else "part without a type")
     return None
 
 
@@ -168,17 +185,17 @@ def _dump_arguments(call: ToolCall, on_unsupported: UnsupportedCallback) -> dict
     except ValueError:
         value = call.arguments
     if not isinstance(value, dict):
-        on_unsupported("bare arguments of a call")
+        on_unsupported("arguments of a call that are not an object")
         return {"arguments": value}
     if dump_json(value) != call.arguments:
-        on_unsupported("spelling of the arguments of a call")
+        on_unsupported("JSON formatting of the arguments of a call")
     return value
 
 
 def _assign_call_ids(
     messages: tuple[Message, ...], on_unsupported: UnsupportedCallback
 ) -> dict[str, str]:
-    """Each call id with the one to write: itself where it may stand."""
+    """Return the id to write for each call id; valid ids stay the same."""
     calls = [call.id for message in messages for call in message.tool_calls]
     results = [message.tool_call_id or "" for message in messages if message.role == "tool"]
     used = dict.fromkeys(calls + results)
@@ -194,7 +211,7 @@ def _assign_call_ids(
 def _dump_tool(definition: dict[str, Any], on_unsupported: UnsupportedCallback) -> dict[str, Any]:
     function = definition.get("function")
     body = function if isinstance(function, dict) else definition
-    made = definition  # such as a tool that the provider runs itself
+    made = definition  # for example, a tool that the provider runs
     if "name" in body and (body is function or "parameters" in body):
         made = {key: body[key] for key in ("name", "description") if key in body}
         made["input_schema"] = body.get("parameters", {})

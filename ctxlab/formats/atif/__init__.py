@@ -1,1 +1,1 @@
-"""The Agent Trajectory Interchange Format."""
+"""Agent Trajectory Interchange Format (ATIF)."""

@@ -1,6 +1,7 @@
-"""An ATIF document is a recording: its steps, and what it says of the run as a whole.
+"""Convert an ATIF document to a recording.
 
-The reader (``reader``) takes the run and its subagents so, and the writer (``writer``) what it wrote.
+The reader (``reader``) uses this for a run and its subagents, the writer (``writer``) to check its
+output.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ctxlab.messages.types import Compaction, Message, Recording
 __all__ = ["CTXLAB_FIELDS", "parse_document"]
 
 CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
-"""Fields of a recording that stand under ``ctxlab`` where ATIF says them otherwise, or cannot."""
+"""Fields of a recording that are stored under ``ctxlab`` if ATIF cannot express their value."""
 
 _NON_META_KEYS = frozenset(["schema_version", "agent", "steps", "extra", "subagent_trajectories"])
 _NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
@@ -32,14 +33,35 @@ def parse_document(
     skip: SkipCallback,
     handle_errors: Callable[[int], AbstractContextManager[None]],
 ) -> Recording | None:
-    """The recording of one document without its subagents; None where no step is a message.
+    """Convert one ATIF document, without its subagents.
 
-    ``handle_errors`` is entered for each step with its number, from 1. ``ValueError`` and
-    ``msgspec.ValidationError`` say what is wrong with the document itself.
+    Parameters
+    ----------
+    root : Any
+        The JSON value of the document.
+    name : str
+        Id of the recording.
+    cluster : str or None
+        Cluster of the recording.
+    skip : callable
+        Called with a reason for each part that is left out.
+    handle_errors : callable
+        Returns a context manager that is entered for each step, given the number of the step from
+        1.
+
+    Returns
+    -------
+    Recording or None
+        The recording, or None if no step is a message.
+
+    Raises
+    ------
+    ValueError, msgspec.ValidationError
+        If the document itself is invalid.
     """
     steps = get_nested(root, "steps")
     if not isinstance(steps, list):
-        raise ValueError("ATIF has a list of steps")
+        raise ValueError("expected a list of steps in the ATIF document")
     model = text_or_none(get_nested(root, "agent", "model_name")) or _first_model(steps)
     messages: list[Message] = []
     compactions: list[Compaction] = []
@@ -80,7 +102,7 @@ def _first_model(steps: list[Any]) -> str | None:
 
 
 def _build_meta(root: dict[str, Any]) -> dict[str, Any]:
-    """What is said of the run and the agent, under the names that ATIF gives it."""
+    """Return the facts about the run and the agent, under their names in ATIF."""
     meta = {key: root[key] for key in root if key not in _NON_META_KEYS and root[key] is not None}
     agent = root.get("agent")
     if isinstance(agent, dict):

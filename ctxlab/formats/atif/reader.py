@@ -1,22 +1,26 @@
-"""ATIF, the Agent Trajectory Interchange Format, is one JSON object a run, with a step a turn.
+"""Read the Agent Trajectory Interchange Format (ATIF).
 
-The object is ``{schema_version: "ATIF-v1.x", agent, steps, …}``; a step is said by system, user or
-agent, and holds the calls of the agent with what was observed. It is read loosely, all versions
-alike: the models of the package ``atif`` know one version, refuse every key that is not in it, and
-refuse what was right in versions before.
+A file is one JSON object per run, ``{schema_version: "ATIF-v1.x", agent, steps, …}``. A step has
+the source system, user or agent, and holds the agent's calls and their observations. All versions
+are read alike and without strict validation: the models of the package ``atif`` accept a single
+version, reject unknown keys and reject documents that were valid in earlier versions.
 
-- Steps with ``is_copied_context`` stand in another trajectory too. They are counted and not read.
-- A system step that says that the context was compacted is a compaction and no message.
-- ``metrics`` of a step that stands for several model calls (``llm_call_count``) are no usage of one:
-  they stay in ``extra``. Token ids and log probabilities say the text again and are not read.
-- Embedded subagents are recordings of their own. A run that goes on in another file is not joined;
-  its files share the cluster, which is the ``session_id``.
-- Images are referred to by path or URL, and stay so.
+- Steps with ``is_copied_context`` repeat steps of another trajectory. They are counted and not
+  read.
+- A system step that reports a compaction becomes a compaction, not a message.
+- ``metrics`` of a step that covers several model calls (``llm_call_count``) are not the usage of
+  one call; they are kept in ``extra``. Token ids and log probabilities repeat the text and are not
+  read.
+- Embedded subagents become recordings of their own. A run that continues in another file is not
+  joined; its files share a cluster, which is the ``session_id``.
+- Images remain references by path or URL.
 
-Written is ``ATIF-v1.7`` (``writer``). Every field that ATIF has no place for goes under ``ctxlab``
-in an ``extra`` and is read back from there.
+The writer (``writer``) produces ``ATIF-v1.7``. Values that ATIF cannot express are stored under
+``ctxlab`` in an ``extra`` and are read back from there.
 
-Source: Harbor RFC 0001, "Agent Trajectory Interchange Format", versions 1.0 to 1.8.
+References
+----------
+Harbor RFC 0001, "Agent Trajectory Interchange Format", versions 1.0 to 1.8.
 """
 
 from __future__ import annotations
@@ -37,16 +41,43 @@ __all__ = ["FORMAT", "read", "sniff"]
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file says that it is ATIF."""
+    """Return whether a file declares an ATIF schema version.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file is ATIF.
+    """
     version = get_nested(head.value, "schema_version")
     return isinstance(version, str) and version.startswith("ATIF")
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The run, and behind it the subagents that are embedded in it."""
+    """Read a run and its embedded subagents.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The run, then each subagent.
+
+    Raises
+    ------
+    ReadError
+        If the document has no list of steps.
+    """
     root = source.read_json()
     if not isinstance(get_nested(root, "steps"), list):
-        raise ReadError(source.path, None, "ATIF has a list of steps")
+        raise ReadError(source.path, None, "expected a list of steps in the ATIF document")
     waiting = deque([(root, source.name, "step")])
     session = text_or_none(root.get("session_id"))
     cluster = session or (source.name if root.get("subagent_trajectories") else None)

@@ -1,7 +1,8 @@
-"""A step of an ATIF trajectory is a message and, behind it, what was observed.
+"""Convert steps of an ATIF trajectory to messages.
 
-What ctxlab wrote and ATIF has no place for stands under ``ctxlab`` in the ``extra`` of the step, the
-result or the call: fields of the message that replace what is read from the rest.
+A step becomes a message, followed by one message per observation. Values that ATIF cannot express
+are stored under ``ctxlab`` in the ``extra`` of the step, the result or the call. They replace the
+fields read from the other keys.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 __all__ = ["CTXLAB_KEY", "parse_compaction", "parse_step", "result_message", "step_message"]
 
 CTXLAB_KEY = "ctxlab"
-"""The key in ``extra`` for what ATIF has no place for."""
+"""Key in ``extra`` for values that ATIF cannot express."""
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _MESSAGE_KEYS = frozenset(
@@ -41,10 +42,29 @@ _COMPACTION_BOUNDARIES = ("replace", "truncate")
 
 
 def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
-    """The messages of a step, in order; ``ValueError`` says what is wrong with it.
+    """Convert a step to messages.
 
-    ``model`` is the agent's, which a step need not repeat. A result that names no call answers the
-    step's first call without one; where there is none, it is a message as of a user.
+    A result that names no call answers the first call of the step that has no result. If there is
+    none, the result becomes a message; after an agent step, it is a user message.
+
+    Parameters
+    ----------
+    step : dict
+        The step.
+    model : str or None
+        Model of the agent. A step's ``model_name`` is kept only if it differs.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    list of Message
+        The messages, in order.
+
+    Raises
+    ------
+    ValueError
+        If the step is invalid.
     """
     results = _results(step)
     own = _restore_fields(step_message(step, model, skip), step)
@@ -65,10 +85,30 @@ def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> l
 
 
 def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) -> Message:
-    """What the step itself says, without what stands under ``ctxlab``."""
+    """Convert a step without its observations and without the values under ``ctxlab``.
+
+    Parameters
+    ----------
+    step : dict
+        The step.
+    model : str or None
+        Model of the agent. A step's ``model_name`` is kept only if it differs.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the step is invalid.
+    """
     role = _ROLES.get(step.get("source") or "")
     if role is None:
-        raise ValueError(f"source is {step.get('source')!r}; expected system, user or agent")
+        raise ValueError(f"source must be system, user or agent, got {step.get('source')!r}")
     calls = tuple(map(_parse_tool_call, _object_list(step, "tool_calls")))
     content = _parse_content(step.get("message"), skip)
     beside = {
@@ -85,7 +125,7 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
     metrics = step.get("metrics")
     usage = _parse_usage(metrics)
     if count_or_zero(step.get("llm_call_count")) > 1 and usage is not None:
-        extra["metrics"], usage = msgspec.to_builtins(usage), None  # of several calls, not of one
+        extra["metrics"], usage = msgspec.to_builtins(usage), None  # sum of several calls
     elif (cost := number_or_none(get_nested(metrics, "cost_usd"))) is not None:
         extra["cost_usd"] = cost
     return Message(
@@ -100,7 +140,27 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
 
 
 def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Message:
-    """An observed result: of the call that it names, else a message of ``role``."""
+    """Convert one observation of a step.
+
+    Parameters
+    ----------
+    result : dict
+        The observation.
+    role : str
+        Role of the message if the observation names no call.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    Message
+        A tool message, or a message of ``role``.
+
+    Raises
+    ------
+    ValueError
+        If the observation is invalid.
+    """
     call = result.get("source_call_id")
     if call is not None:
         call = require_text(call, "source_call_id")
@@ -113,7 +173,7 @@ def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Mes
 
 
 def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
-    """The message with what stands under ``ctxlab`` in the ``extra`` of a step or a result."""
+    """Return the message with the values stored under ``ctxlab`` in ``extra``."""
     ours = _extra(holder).get(CTXLAB_KEY)
     if not ours:
         return message
@@ -122,10 +182,21 @@ def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
 
 
 def parse_compaction(step: dict[str, Any]) -> str | None:
-    """The summary that a step says was put in place of the context; ``""`` for a cut, else None.
+    """Return the summary of a step that reports a compaction.
 
-    Such a step is no message: it declares ``context_management`` (ATIF 1.7), or refers to subagents
-    that wrote a summary (Terminus 2).
+    Such a step declares ``context_management`` (ATIF 1.7), or refers to subagents that wrote a
+    summary (Terminus 2).
+
+    Parameters
+    ----------
+    step : dict
+        The step.
+
+    Returns
+    -------
+    str or None
+        The summary, ``""`` if the context was only truncated, or None if the step reports no
+        compaction.
     """
     extra = _extra(step)
     if step.get("source") != "system" or CTXLAB_KEY in extra:
@@ -152,7 +223,7 @@ def _parse_tool_call(call: Any) -> ToolCall:
     call = require_object(call, "a tool call")
     name, arguments = call.get("function_name"), call.get("arguments")
     if not isinstance(name, str):
-        raise ValueError(f"a tool call has a function_name, not {name!r}")
+        raise ValueError(f"function_name of a tool call must be text, got {name!r}")
     written = get_nested(call, "extra", CTXLAB_KEY, "arguments")
     if not isinstance(written, str):
         written = arguments if isinstance(arguments, str) else dump_json(arguments or {})
@@ -163,7 +234,7 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise ValueError(f"content is text or a list of parts, not {type(value).__name__}")
+        raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")
     parts: list[ContentPart] = []
     for part in value:
         kind, path = get_nested(part, "type"), get_nested(part, "source", "path")
@@ -177,7 +248,7 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 
 def _parse_usage(metrics: Any) -> Usage | None:
-    """``prompt_tokens`` hold what was read from the cache and what was written to it."""
+    """Parse usage; ``prompt_tokens`` includes tokens read from and written to the cache."""
     if (
         get_nested(metrics, "prompt_tokens") is None
         and get_nested(metrics, "completion_tokens") is None

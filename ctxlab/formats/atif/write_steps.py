@@ -1,6 +1,6 @@
-"""Messages become steps of an ATIF trajectory, each with what ATIF cannot say of it beside it.
+"""Convert messages to steps of an ATIF trajectory.
 
-The writer of a whole recording is ``writer``.
+Values that ATIF cannot express are stored next to each step. ``writer`` writes whole recordings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,21 @@ _IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)
 
 
 def build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
-    """A step a message, but for results that follow the step with their call."""
+    """Convert messages to steps.
+
+    Each message becomes one step. Results that follow the message with their call become
+    observations of its step.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        The messages of a recording.
+
+    Yields
+    ------
+    dict
+        The steps, in order.
+    """
     number = index = 0
     while index < len(messages):
         message = messages[index]
@@ -73,7 +87,7 @@ def _build_result(message: Message) -> dict[str, Any]:
 
 
 def _add_extra(holder: dict[str, Any], message: Message, read_back: Callable[[], Message]) -> None:
-    """Adds what a message says beyond its step or result, and what would be read otherwise."""
+    """Add ``extra`` of the message, and the fields that the reader would read differently."""
     extra = {key: value for key, value in message.extra.items() if key != CTXLAB_KEY}
     if extra:
         holder["extra"] = extra
@@ -95,7 +109,7 @@ def _build_call(call: ToolCall) -> dict[str, Any]:
 def _build_content(
     content: str | tuple[ContentPart, ...] | None,
 ) -> str | list[dict[str, Any]] | None:
-    """Text, or parts where ATIF has a place for each, or the text of the parts."""
+    """Return text, or parts if ATIF supports each of them, or else the text of the parts."""
     if content is None or isinstance(content, str):
         return content
     parts = [part for each in content if (part := _build_part(each))]
@@ -118,7 +132,7 @@ def _media_type(url: str) -> str | None:
 
 
 def _build_metrics(usage: Usage) -> dict[str, Any]:
-    """Cache writes and reasoning under the names that the RFC proposes."""
+    """Return metrics; cache writes and reasoning use the names that the RFC proposes."""
     beyond = {
         "cache_creation_input_tokens": usage.cache_write,
         "reasoning_tokens": usage.reasoning,
@@ -141,7 +155,22 @@ def _iso_timestamp(time: float | None) -> str | None:
 def changed_fields(
     actual: Message | Recording, expected: Message | Recording, names: Sequence[str]
 ) -> dict[str, Any]:
-    """The fields in which what is read differs from what is to be read."""
+    """Return the fields in which two messages or recordings differ.
+
+    Parameters
+    ----------
+    actual : Message or Recording
+        The value that was read back.
+    expected : Message or Recording
+        The value that was written.
+    names : sequence of str
+        Names of the fields to compare.
+
+    Returns
+    -------
+    dict
+        The values of ``expected`` as plain data, by field name.
+    """
     return {
         name: msgspec.to_builtins(getattr(expected, name))
         for name in names
@@ -150,7 +179,18 @@ def changed_fields(
 
 
 def encode_strict_json(value: Any) -> str | None:
-    """JSON text in UTF-8; None where there is none."""
+    """Return a value as JSON text.
+
+    Parameters
+    ----------
+    value : Any
+        The value to encode.
+
+    Returns
+    -------
+    str or None
+        The text, or None if it cannot be encoded as UTF-8.
+    """
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:

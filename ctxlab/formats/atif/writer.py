@@ -1,12 +1,12 @@
-"""A recording is written as ATIF so that its tools read what they can, and ctxlab reads all of it.
+"""Write a recording as ATIF.
 
-Each message is written in ATIF's own terms first and read back. Where the two differ, the fields that
-do go under ``ctxlab`` in the ``extra`` beside them: a result's name, arguments as they were written,
-a picture that ATIF cannot refer to. A result that does not follow the step with its call is observed
-by a system step of its own.
+Each message is first written with ATIF's own keys and then read back. Fields that differ are stored
+under ``ctxlab`` in the ``extra`` next to them, for example the name of a result, the exact text of
+arguments, or an image that ATIF cannot reference. A result that does not follow the step with its
+call becomes an observation of a separate system step.
 
-So nothing is lost but what JSON cannot say. The whole is read again at the end, and what came back
-otherwise is told.
+Only values that JSON cannot express are lost. The complete document is read back at the end, and
+each difference is reported.
 """
 
 from __future__ import annotations
@@ -25,20 +25,37 @@ from ctxlab.messages.types import Message, Recording
 
 __all__ = ["dump"]
 
-_VERSION = "ATIF-v1.7"  # the oldest that has a place for all that is written
+_VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
 
 
 def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
-    """One JSON object on one line, valid by the models of the package ``atif``.
+    """Return a recording as one line of JSON, valid according to the package ``atif``.
 
-    ``on_unsupported`` is told of what no JSON text holds: half a surrogate pair, a number that is
-    not finite.
+    Values that JSON cannot express, such as half a surrogate pair or a number that is not finite,
+    are reported as unsupported.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording to write.
+    on_unsupported : callable
+        Called with a description of each part that the format cannot express.
+
+    Returns
+    -------
+    str
+        One line of JSON.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        If the document is not valid ATIF.
     """
-    from atif import Trajectory  # pydantic takes its time
+    from atif import Trajectory  # slow to import
 
     document = _build_document(recording)
     native = _read_back(document, recording.id)
-    # A session may stand for a cluster; this says which it is, also where it is none.
+    # The reader would take the session id as the cluster, so always store the cluster.
     ours = {"cluster": recording.cluster} | changed_fields(
         native or Recording("", ()), recording, CTXLAB_FIELDS
     )
@@ -51,7 +68,7 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
 
 
 def _build_document(recording: Recording) -> dict[str, Any]:
-    """The recording in ATIF's own terms, but for what goes under ``ctxlab`` at its root."""
+    """Return the recording in ATIF's own keys, without the values under ``ctxlab`` at its root."""
     meta = recording.meta
     said = meta.get("agent")
     agent: dict[str, Any] = {
@@ -82,7 +99,7 @@ def _build_document(recording: Recording) -> dict[str, Any]:
 def _encode(document: dict[str, Any]) -> str:
     if (written := encode_strict_json(document)) is not None:
         return written
-    # Halves of surrogate pairs are joined, or replaced as a tokenizer would.
+    # Join halves of surrogate pairs, or replace them as a tokenizer would.
     return dump_json(parse_json(repair_surrogates(json.dumps(document, ensure_ascii=False))))
 
 
@@ -93,7 +110,7 @@ def _read_back(document: Any, name: str) -> Recording | None:
 def _report_changes(
     recording: Recording, back: Recording | None, on_unsupported: UnsupportedCallback
 ) -> None:
-    """Tells what did not come back as it was."""
+    """Report values that were not read back as they were."""
     if back is None:
         return on_unsupported("recording without messages")
     for message, again in zip(recording.messages, back.messages, strict=True):

@@ -1,1 +1,1 @@
-"""Logs of Claude Code."""
+"""Session logs of Claude Code."""

@@ -1,10 +1,13 @@
-"""A turn that the user took back stays in Claude Code's file beside the one that replaced it.
+"""Find rows of Claude Code turns that the user took back.
 
-Every row names the row before it (``parentUuid``). Where the user goes back and edits a prompt, the
-new one names the same row as the old one, and what hung below the old one is no part of what the
-model reads from then on. Parallel calls fork the rows too, below rows of one answer, and are kept.
+Such a turn stays in the file, next to the turn that replaced it. Every row names its parent row
+(``parentUuid``). If the user goes back and edits a prompt, the new prompt has the same parent as
+the old one, and the model no longer sees the rows below the old prompt. Parallel tool calls also
+create branches, below rows of one response; these are kept.
 
-Source: sessions of Claude Code 2.1; its rewind as public readers of the files describe it.
+References
+----------
+Sessions of Claude Code 2.1; its rewind as described by public readers of these files.
 """
 
 from __future__ import annotations
@@ -22,11 +25,23 @@ _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<ta
 
 
 def find_abandoned_rows(rows: list[_Row]) -> set[int]:
-    """Places of the rows that were certainly abandoned, in the rows of one main conversation.
+    """Return the indices of rows that were certainly abandoned.
 
-    Certain means: the row hangs below a prompt, a later prompt names the same parent, the last
-    message hangs below that one, and nothing more was said below the earlier one once it was there.
+    A row is abandoned if it is below a prompt, a later prompt has the same parent, the last message
+    is below the later prompt, and no message was added below the earlier prompt after that.
 
+    Parameters
+    ----------
+    rows : list of dict
+        The rows of one main conversation.
+
+    Returns
+    -------
+    set of int
+        Indices in ``rows``.
+
+    Examples
+    --------
     >>> rows = [{"type": "user", "uuid": id, "parentUuid": up, "message": {"content": id}}
     ...         for id, up in (("hi", None), ("ask", "hi"), ("so?", "ask"), ("edited", "hi"))]
     >>> sorted(find_abandoned_rows(rows))
@@ -37,7 +52,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     if not path:
         return set()
     later: dict[str, int] = {}
-    "parent → place of the prompt below it that stayed"
+    "parent → index of the prompt below it that was kept"
     for place, row in enumerate(rows):
         parent = text_or_none(row.get("parentUuid"))
         if parent in known and text_or_none(row.get("uuid")) in path and _is_prompt(row):
@@ -45,7 +60,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     if not later:
         return set()
     roots: dict[str, int] = {}
-    "prompt that was taken back → place of the one that replaced it"
+    "abandoned prompt → index of the prompt that replaced it"
     for place, row in enumerate(rows):
         uuid, replaced = (
             text_or_none(row.get("uuid")),
@@ -79,7 +94,7 @@ def _rows_below(rows: list[_Row], known: dict[str, _Row], roots: dict[str, int])
 def _find_root(
     uuid: str, known: dict[str, _Row], roots: dict[str, int], root_of: dict[str, str | None]
 ) -> str | None:
-    """The prompt taken back that a row hangs below, or is; each row is climbed from only once."""
+    """Return the abandoned prompt at or above a row; visits each row only once."""
     trail: list[str] = []
     at: str | None = uuid
     while at in known and at not in root_of:
@@ -92,7 +107,7 @@ def _find_root(
 
 
 def _active_path(rows: list[_Row], known: dict[str, _Row]) -> set[str]:
-    """The last message and all that it hangs below."""
+    """Return the ids of the last message and of all rows above it."""
     last = next((row for row in reversed(rows) if row.get("type") in _MESSAGE_TYPES), {})
     at, path = text_or_none(last.get("uuid")), set[str]()
     while at in known and at not in path:
@@ -102,12 +117,12 @@ def _active_path(rows: list[_Row], known: dict[str, _Row]) -> set[str]:
 
 
 def _parent_uuid(row: _Row) -> str | None:
-    """The row before; a compaction names it apart."""
+    """Return the id of the parent row; a compaction uses another key."""
     return text_or_none(row.get("parentUuid")) or text_or_none(row.get("logicalParentUuid"))
 
 
 def _is_prompt(row: _Row) -> bool:
-    """Whether a user typed it, as far as the row says."""
+    """Return whether a row looks like a prompt that the user typed."""
     if row.get("type") != "user" or row.get("isMeta") or row.get("isCompactSummary"):
         return False
     content = get_nested(row, "message", "content")

@@ -1,6 +1,6 @@
-"""One conversation of Claude Code is put together from its rows, in their order.
+"""Build one conversation of Claude Code from its rows.
 
-The reader (``claude_code``) says which rows are of one conversation.
+``reader`` decides which rows belong to one conversation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _CompactionMarker:
 
     fields: dict[str, Any]
     kept: list[_Item]
-    "what was not replaced by the summary"
+    "items that the summary did not replace"
 
 
 _Item: TypeAlias = AssistantMessageBuilder | Message | _CompactionMarker
@@ -41,21 +41,32 @@ _Item: TypeAlias = AssistantMessageBuilder | Message | _CompactionMarker
 
 @dataclass
 class ConversationBuilder:
-    """The rows of one conversation, main or side, while they are read."""
+    """Builder of one main or side conversation."""
 
     skip: SkipCallback
-    "told of each row and block that becomes no message"
+    "called with a reason for each row and block that becomes no message"
     meta: dict[str, Any] = field(default_factory=dict, init=False)
-    "the session, the client's version, the branch and the subagent that the rows name first"
+    "first session id, client version, git branch and subagent id of the rows"
     _items: list[_Item] = field(default_factory=list, init=False)
     _answers_by_id: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
     _answers_by_call: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
     _items_by_uuid: dict[str, list[_Item]] = field(default_factory=dict, init=False)
-    "uuid of each row so far → what it became, in their order; results are with their answer"
+    "row uuid → items that it became, in order; a result maps to its answer"
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Takes one row; ``ValueError`` says what is wrong with it, and nothing of it is taken."""
+        """Add one row.
+
+        Parameters
+        ----------
+        row : dict
+            The next row of the conversation.
+
+        Raises
+        ------
+        ValueError
+            If the row is invalid. Nothing is added then.
+        """
         kind, subtype = text_or_none(row.get("type")), text_or_none(row.get("subtype"))
         became = self._items_by_uuid.setdefault(text_or_none(row.get("uuid")) or "", [])
         if kind == "assistant":
@@ -84,7 +95,20 @@ class ConversationBuilder:
                 self.meta.setdefault(key, row[key])
 
     def build_recording(self, id: str, cluster: str) -> Recording | None:
-        """The conversation so far; None where no row became a message."""
+        """Return the conversation as a recording.
+
+        Parameters
+        ----------
+        id : str
+            Id of the recording.
+        cluster : str
+            Cluster of the recording.
+
+        Returns
+        -------
+        Recording or None
+            The recording, or None if no row became a message.
+        """
         messages, compactions = _flatten_items(self._drop_interrupted())
         if not messages:
             return None
@@ -98,9 +122,9 @@ class ConversationBuilder:
         )
 
     def _drop_interrupted(self) -> Iterator[_Item]:
-        """The items less the answers that hold no word and no call and after which it went on.
+        """Yield the items without interrupted answers, which have neither text nor calls.
 
-        What is the last may still have been on its way when the file was copied.
+        An empty answer at the end is kept: it may not have been complete when the file was copied.
         """
         spoken = [
             at for at, item in enumerate(self._items) if not isinstance(item, _CompactionMarker)
@@ -110,13 +134,13 @@ class ConversationBuilder:
             if said or at == spoken[-1]:
                 yield item
             else:
-                self.skip("answer that was broken off")
+                self.skip("interrupted answer")
 
     def _add_assistant_row(self, row: dict[str, Any]) -> list[_Item]:
         body = _message_body(row)
         model = text_or_none(body.get("model"))
         if row.get("isApiErrorMessage") or model == "<synthetic>":
-            self.skip("row of the client's own, not of a model")
+            self.skip("row written by the client, not by a model")
             return []
         said = blocks.parse_assistant_blocks(blocks.to_blocks(body.get("content")), self.skip)
         id = text_or_none(body.get("id"))
@@ -157,7 +181,7 @@ class ConversationBuilder:
         return became
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
-        """What the rows became that a compaction kept, as far as they are known."""
+        """Return the known items that a compaction kept."""
         uuids = [
             *filter(text_or_none, list_or_empty(get_nested(metadata, "preservedMessages", "uuids")))
         ]

@@ -1,14 +1,18 @@
-"""What a user types while Claude Code works reaches the model in the middle of the turn.
+"""Find prompts that Claude Code delivered to the model in the middle of a turn.
 
-The client queues it. A ``queue-operation`` row tells each step: ``enqueue`` with the text, then
-``dequeue`` where it opens a turn and a ``user`` row follows, or ``remove`` where the running turn
-took it in and none ever follows (newer clients say ``reason: absorbed_mid_turn``; other reasons are
-no delivery), or ``popAll`` where the user took all of it back. Newer clients also write an
-``attachment`` of type ``queued_command`` beside the ``remove``, before or after it, and it alone
-where the prompt holds images. Rows are beside one another where no new answer lies between.
+The client queues prompts that the user types while the model works. A ``queue-operation`` row
+reports each step. ``enqueue`` holds the text. ``dequeue`` means that the prompt begins a turn; a
+``user`` row follows. ``remove`` means that the running turn consumed the prompt, and no ``user``
+row follows. Newer clients then add ``reason: absorbed_mid_turn``; other reasons mean that the
+prompt was not delivered. ``popAll`` means that the user took back all prompts. Newer clients also
+write an ``attachment`` of type ``queued_command`` next to the ``remove``, before or after it. If
+the prompt holds images, they write only the attachment. Rows are next to each other if no new
+answer lies between them.
 
-Source: sessions of Claude Code 2.1.5 to 2.1.39; of 2.1.2xx the shape as public readers of it, with
-their tests, describe it (the hive and bordr viewers among them).
+References
+----------
+Sessions of Claude Code 2.1.5 to 2.1.39. The format of 2.1.2xx is taken from public readers and their
+tests, among them the hive and bordr viewers.
 """
 
 from __future__ import annotations
@@ -26,8 +30,20 @@ _DELIVERED_REASONS = (None, "absorbed_mid_turn")
 
 
 def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
-    """The rows, with a user's row in each place where a prompt from the queue reached the model.
+    """Insert a user row wherever a queued prompt reached the model.
 
+    Parameters
+    ----------
+    rows : list of dict
+        All rows of a file.
+
+    Returns
+    -------
+    list of dict
+        As many rows, in which user rows replace the rows that delivered a prompt.
+
+    Examples
+    --------
     >>> queue = {"type": "queue-operation"}
     >>> rows = [queue | {"operation": "enqueue", "content": "wait"}, queue | {"operation": "remove"}]
     >>> [row["type"] for row in insert_queued_prompts(rows)]
@@ -47,8 +63,20 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
 
 
 def content_text(content: Any) -> str:
-    """The texts of a message's content.
+    """Return the text of message content.
 
+    Parameters
+    ----------
+    content : Any
+        A string or a list of content blocks.
+
+    Returns
+    -------
+    str
+        All text, stripped.
+
+    Examples
+    --------
     >>> content_text([{"type": "text", "text": "b"}, {"type": "image"}])
     'b'
     >>> content_text("a"), content_text(None)
@@ -69,18 +97,18 @@ class _QueuedPrompt:
 
 @dataclass
 class _PromptQueue:
-    """The prompts of one conversation that wait, and those that came since the last answer."""
+    """The waiting prompts of one conversation, and the prompts since the last answer."""
 
     prompts: deque[_QueuedPrompt] = field(default_factory=deque)
     by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)
     removals: dict[str, deque[int]] = field(default_factory=dict)
-    "text → places of ``remove`` rows, while no other row carries it"
+    "text → indices of ``remove`` rows without another row that carries the text"
     carriers: dict[str, deque[int]] = field(default_factory=dict)
-    "text → places of rows that carry it, while no ``remove`` stands beside them"
+    "text → indices of rows that carry it without a ``remove`` row next to them"
     answer_id: Any = None
 
     def process_row(self, row: _Row, place: int) -> tuple[Any, int | None]:
-        """The prompt that this row carries to the model, and the place that carried it already."""
+        """Return the prompt that a row delivers, and the index of an earlier row that delivered it."""
         kind = row.get("type")
         if kind == "assistant":
             self._start_answer(get_nested(row, "message", "id"))
@@ -111,7 +139,7 @@ class _PromptQueue:
         return None
 
     def _pop_prompt(self, content: Any) -> Any:
-        """The content of the prompt that leaves: the oldest of this text, or the oldest of all."""
+        """Return the content of the removed prompt: the oldest with this text, or the oldest."""
         queue = self.by_text.get(content_text(content)) if content else self.prompts
         while queue:
             first = queue.popleft()
@@ -139,7 +167,7 @@ def _pop_place(places: dict[str, deque[int]], said: str) -> int | None:
 
 
 def _prompt_content(value: Any) -> Any:
-    """Content that a message can hold; None for tool results, and where there is none."""
+    """Return content that a message can hold, or None for tool results and other values."""
     if text_or_none(value):
         return value
     blocks = objects_in(value)

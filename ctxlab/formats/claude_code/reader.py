@@ -1,26 +1,31 @@
-"""Claude Code writes a row an event; a conversation is put together from them.
+"""Read session logs of Claude Code.
 
-- The rows of one ``message.id`` are one assistant message, placed where its first row stands; its
-  usage is that of the row with most output. Its tool results follow it in the order in which they
-  came, and what else arrived in between comes after them, so that calls and results stay paired.
+Claude Code writes one row per event.
+
+- Rows with the same ``message.id`` form one assistant message at the position of the first row. Its
+  usage is that of the row with the most output tokens. Its tool results follow it in the order of
+  arrival. Anything else that arrived in between comes after them, so that calls and results stay
+  together.
 - A ``user`` row may hold text, tool results, or both. Rows with ``isMeta`` are sent to the model
-  and kept (``extra["meta"]``). ``toolUseResult`` repeats a result and is not read.
-- What was typed while the model worked is a user's message where the model got it
+  and are kept (``extra["meta"]``). ``toolUseResult`` repeats a result and is not read.
+- A prompt that was typed while the model worked becomes a user message where the model received it
   (``queued_input``). A turn that the user took back is left out (``branches``).
-- Side chains (``isSidechain``: subagents) are recordings of their own in the parent's cluster.
-- Compaction is marked and not carried out: a recording holds the whole conversation.
+- Side chains (``isSidechain``: subagents) become separate recordings in the cluster of the parent.
+- Compactions are recorded but not applied: a recording holds the whole conversation.
   ``compact_boundary`` and the row with ``isCompactSummary`` become a ``Compaction`` with the
-  summary, which is no message here; ``microcompact_boundary`` names the calls whose results were
-  cleared. What stayed is named in ``compactMetadata``: ``preservedMessages.uuids``, or
-  ``preservedSegment`` with ``headUuid`` and ``tailUuid``, the first row and the last.
-- An answer that was broken off while the model was thinking says nothing and is left out.
-- Every other row is counted in ``skipped`` by its type, the client's own error messages
-  (``isApiErrorMessage``, model ``<synthetic>``) too. The counts of a file stand in its first
-  recording, those of answers broken off in their own.
+  summary, which is not a message. ``microcompact_boundary`` names the calls whose results were
+  cleared. ``compactMetadata`` names the rows that were kept: ``preservedMessages.uuids``, or
+  ``preservedSegment`` with the first row (``headUuid``) and the last (``tailUuid``).
+- An answer that was interrupted during thinking is empty and is left out.
+- All other rows are counted in ``skipped`` by type, including error messages of the client
+  (``isApiErrorMessage``, model ``<synthetic>``). The counts of a file are stored in its first
+  recording, those of interrupted answers in their own recording.
 
-Source: session files of Claude Code 2.0 and 2.1 (``~/.claude/projects``). The files at hand reach
-to 2.1.39; what stayed after a compaction is named by newer clients only (seen for 2.1.195) and is
-read as public readers of such files describe it, in notes and in the fixtures of their tests.
+References
+----------
+Session files of Claude Code 2.0 and 2.1 (``~/.claude/projects``), with examples up to 2.1.39. Only newer
+clients name the rows that a compaction kept (seen for 2.1.195). That format is taken from the notes and
+test fixtures of public readers.
 """
 
 from __future__ import annotations
@@ -44,12 +49,34 @@ _MESSAGE_TYPES = ("user", "assistant")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file has rows as Claude Code writes them."""
+    """Return whether a file has rows in the format of Claude Code.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if at least one row matches.
+    """
     return any(isinstance(row, dict) and _is_claude_code_row(row) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The main conversation and its side chains, in the order in which they begin."""
+    """Read the main conversation and its side chains.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The conversations, in the order in which they begin.
+    """
     chains: dict[str, ConversationBuilder] = {}
     numbered = list(_read_rows(source))
     rows = [row for _, row in numbered]
@@ -87,7 +114,7 @@ def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
     seen: set[str] = set()
     for line, row in source.read_jsonl():
         if not isinstance(row, dict):
-            source.report_error(f"a row is an object, not {type(row).__name__}", line)
+            source.report_error(f"a row must be an object, got {type(row).__name__}", line)
             continue
         uuid = text_or_none(row.get("uuid"))
         if uuid in seen:
@@ -99,7 +126,7 @@ def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
 
 
 def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
-    """Places of the rows that were taken back, in the main conversations."""
+    """Return the indices of abandoned rows of the main conversations."""
     mains: dict[str, list[int]] = {}
     for place, (row, key) in enumerate(zip(rows, keys, strict=True)):
         if not row.get("isSidechain"):
@@ -112,10 +139,10 @@ def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
 
 
 def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
-    """For each row, the conversation that it belongs to; the main one is ``""``.
+    """Yield the key of the conversation of each row; the main conversation is ``""``.
 
-    A side chain is known by its ``agentId``, else by the row in which its parents end. Sessions
-    that follow one another are one conversation; sessions that take turns are several.
+    The key of a side chain is its ``agentId``, or else the row at the root of its parents. Sessions
+    that follow each other form one conversation; interleaved sessions are separate conversations.
     """
     mains = [
         row for row in rows if not row.get("isSidechain") and row.get("type") in _MESSAGE_TYPES

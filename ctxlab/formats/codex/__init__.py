@@ -1,1 +1,1 @@
-"""Logs of Codex CLI."""
+"""Rollouts of Codex CLI."""

@@ -1,12 +1,14 @@
-"""What Codex kept when it compacted is read from the history that it wrote, or put together again.
+"""Find the items that Codex kept in a compaction.
 
-A compaction with ``replacement_history`` kept what that says again; the summary is what else it lets the
-user say. One that the provider made is encrypted, and then there is none. A compaction without a history
-kept what Codex itself puts together when it resumes: the context before the first turn, and the newest
-of the user's own messages that fit 20,000 tokens of four bytes. The one that is cut to fit did not
-stay as it was and is not kept.
+If a compaction has a ``replacement_history``, the items repeated there were kept, and the remaining
+user text there is the summary. A summary by the provider is encrypted and is not read. Without a
+history, Codex keeps what it restores when it resumes: the context before the first turn, and the
+newest user messages that fit 20,000 tokens of four bytes. A message that Codex truncates to fit has
+changed and does not count as kept.
 
-Source: github.com/openai/codex, ``codex-rs/core/src/compact.rs`` (``build_compacted_history``) and
+References
+----------
+github.com/openai/codex, ``codex-rs/core/src/compact.rs`` (``build_compacted_history``) and
 ``codex-rs/core/src/codex/rollout_reconstruction.rs``.
 """
 
@@ -32,7 +34,22 @@ _MAX_USER_TOKENS = 20_000
 def match_history(
     visible: Iterable[IndexedItem], history: Sequence[Any]
 ) -> tuple[frozenset[int], list[str]]:
-    """The items that a history says again whole, and what else it lets the user say."""
+    """Find the items that a replacement history repeats.
+
+    Parameters
+    ----------
+    visible : iterable of IndexedItem
+        The items that the model saw before the compaction.
+    history : sequence of dict
+        The replacement history.
+
+    Returns
+    -------
+    kept : frozenset of int
+        Indices of items that are repeated completely.
+    remaining : list of str
+        User texts of the history that match no item.
+    """
     before = [(index, k) for index, messages in visible for m in messages for k in message_keys(m)]
     found = match_repeated([k for _, k in before], [item_key(item) for item in history])
     matched_counts = Counter(before[old][0] for old in found.values())
@@ -49,7 +66,18 @@ def match_history(
 
 
 def newest_user_messages(visible: Sequence[IndexedItem]) -> frozenset[int]:
-    """Of the user's own messages in view, the newest ones that fit."""
+    """Select the newest user messages that fit the limit of Codex.
+
+    Parameters
+    ----------
+    visible : sequence of IndexedItem
+        The user messages that the model saw, in order.
+
+    Returns
+    -------
+    frozenset of int
+        Indices of the selected items.
+    """
     kept, left = set(), _MAX_USER_TOKENS
     for index, (message, *_) in reversed(visible):
         left -= -(-len(message.text.encode("utf-8", "replace")) // 4)

@@ -1,6 +1,6 @@
-"""An item of OpenAI's Responses API, as Codex writes it, becomes what the chat shape has for it.
+"""Convert items of OpenAI's Responses API, as written by Codex.
 
-``rollout`` puts the items of one answer together; ``compaction`` finds them again.
+``rollout`` joins the items of one answer; ``compaction`` matches items of a replacement history.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
-"""Kinds of items that are calls whose results the log holds."""
+"""Types of items that are calls with results in the log."""
 
 OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output")
-"""Kinds of items that are results."""
+"""Types of items that are tool results."""
 
 _CONTEXT_PREFIXES = (
     "# agents.md instructions for",
@@ -46,7 +46,25 @@ _CONTEXT_PREFIXES = (
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:
-    """A call; the free text of a custom tool stands under ``input``, since arguments are JSON."""
+    """Convert an item to a tool call.
+
+    Arguments are JSON, so the free text of a custom tool is stored under ``input``.
+
+    Parameters
+    ----------
+    item : dict
+        An item of one of ``CALL_TYPES``.
+
+    Returns
+    -------
+    ToolCall
+        The call.
+
+    Raises
+    ------
+    ValueError
+        If the item is invalid.
+    """
     kind, name, arguments = item.get("type"), item.get("name"), item.get("arguments")
     if kind == "local_shell_call":
         name, arguments = "local_shell", item.get("action")
@@ -59,7 +77,27 @@ def parse_call(item: dict[str, Any]) -> ToolCall:
 
 
 def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
-    """The tool message of a result; its output is text, parts, or an object around either."""
+    """Convert an item to a tool result.
+
+    The output is text, a list of parts, or an object that holds either.
+
+    Parameters
+    ----------
+    item : dict
+        An item of one of ``OUTPUT_TYPES``.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    Message
+        The tool message.
+
+    Raises
+    ------
+    ValueError
+        If the item is invalid.
+    """
     id = require_text(item.get("call_id"), "call_id")
     said, extra = item.get("output"), {}
     if isinstance(said, dict):
@@ -69,7 +107,25 @@ def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
 
 
 def parse_content(value: Any, skip: SkipCallback) -> Content | None:
-    """Texts and images, as ``join_parts`` puts them together."""
+    """Convert text and images of a content.
+
+    Parameters
+    ----------
+    value : Any
+        Text or a list of parts.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    str, tuple of dict or None
+        The content, joined by ``join_parts``.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is neither text nor a list of parts.
+    """
     if value is None or isinstance(value, str):
         return value
     parts: list[ContentPart] = []
@@ -84,14 +140,43 @@ def parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 
 def content_texts(value: Any) -> list[str]:
-    """The texts of a content, a reasoning or its summary that are not empty."""
+    """Return the non-empty texts of a content, a reasoning or its summary.
+
+    Parameters
+    ----------
+    value : Any
+        Text or a list of parts.
+
+    Returns
+    -------
+    list of str
+        The texts, in order.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is neither text nor a list of parts.
+    """
     if isinstance(value, str):
         return [value] if value else []
     return [said for part in _require_parts(value) if (said := text_or_none(part.get("text")))]
 
 
 def parse_usage(value: Any) -> Usage | None:
-    """From a ``TokenUsage``: its input holds what a cache served, its output the reasoning."""
+    """Convert a ``TokenUsage``.
+
+    Its input includes cached tokens, and its output includes reasoning tokens.
+
+    Parameters
+    ----------
+    value : Any
+        The ``TokenUsage`` object.
+
+    Returns
+    -------
+    Usage or None
+        The usage, or None if there is none.
+    """
     if not isinstance(value, dict):
         return None
     cached = count_or_zero(value.get("cached_input_tokens"))
@@ -105,16 +190,39 @@ def parse_usage(value: Any) -> Usage | None:
 
 
 def is_context_text(message_text: str) -> bool:
-    """Whether a text of the user is one that Codex says itself, and begins no turn.
+    r"""Return whether Codex, not the user, wrote a user text; such a text begins no turn.
 
-    >>> is_context_text("<environment_context>\\n<cwd>/a</cwd>"), is_context_text("fix it")
+    Parameters
+    ----------
+    message_text : str
+        Text of a user message.
+
+    Returns
+    -------
+    bool
+        True if the text begins like a text of Codex.
+
+    Examples
+    --------
+    >>> is_context_text("<environment_context>\n<cwd>/a</cwd>"), is_context_text("fix it")
     (True, False)
     """
     return message_text[:80].lstrip().lower().startswith(_CONTEXT_PREFIXES)
 
 
 def message_keys(message: Message) -> list[Hashable]:
-    """What stays the same of a message when a history says it again, item by item."""
+    """Return keys that identify a message when a history repeats it.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    list of hashable
+        One key per item of the message.
+    """
     if message.role == "tool":
         return [("output", message.tool_call_id)]
     calls: list[Hashable] = [("call", call.id) for call in message.tool_calls]
@@ -124,7 +232,18 @@ def message_keys(message: Message) -> list[Hashable]:
 
 
 def item_key(item: Any) -> Hashable:
-    """The same, of an item in a history."""
+    """Return the key of an item of a history, comparable to ``message_keys``.
+
+    Parameters
+    ----------
+    item : Any
+        The item.
+
+    Returns
+    -------
+    hashable
+        The key.
+    """
     kind = get_nested(item, "type")
     if kind == "message":
         return _normalize_role(item.get("role")), "\n".join(content_texts(item.get("content")))
@@ -140,4 +259,4 @@ def _require_parts(value: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(value, list) and all(isinstance(part, dict) for part in value):
         return value
-    raise ValueError(f"content is text or a list of parts, not {type(value).__name__}")
+    raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")

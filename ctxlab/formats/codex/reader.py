@@ -1,19 +1,22 @@
-"""Codex writes a rollout, a line an item; the items of one answer are put together.
+"""Read rollouts of Codex CLI.
 
-A line is ``{timestamp, type, payload}``. ``response_item`` is what was sent and what came back,
-``compacted`` a compaction, ``turn_context`` names the model; ``event_msg`` says for people what the
-items say, and is read for two things: ``token_count`` and ``thread_rolled_back``. Until
-September 2025 a line was the bare item, below a first line ``{id, timestamp, instructions, git}``.
+A rollout has one line per item, ``{timestamp, type, payload}``. The items of one answer are joined.
+``response_item`` holds input and output of the model, ``compacted`` is a compaction, and
+``turn_context`` names the model. ``event_msg`` repeats items for display; only ``token_count`` and
+``thread_rolled_back`` are read. Until September 2025 a line was the bare item, after a first line
+``{id, timestamp, instructions, git}``.
 
-- Instructions: ``base_instructions`` is what stands in a request before all items and becomes the
-  system message. ``instructions``, which older files have, is the user's own (``AGENTS.md``); where a
-  message says it again, as from mid-2025 on, it is no message by itself.
-- The first ``session_meta`` is the file's own; those of the sessions that it was forked off are counted.
-- ``thread_rolled_back`` takes back the newest turns of the user; they are counted.
+- ``base_instructions`` is sent before all items and becomes the system message. ``instructions``,
+  in older files, is the user's ``AGENTS.md``. If a message repeats it, as since mid-2025, it
+  becomes no message of its own.
+- The first ``session_meta`` belongs to the file. Those of sessions it was forked from are counted.
+- ``thread_rolled_back`` removes the newest turns of the user. Removed messages are counted.
 
-Source: github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (``RolloutItem``) and
-``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. What a rollout looks like was
-read there, since the files at hand are hand-written.
+References
+----------
+github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (``RolloutItem``) and
+``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The format was taken from there,
+since the example files are written by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +44,18 @@ _META_KEYS = ("cli_version", "originator", "model_provider")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file has lines of a rollout, or begins as the older ones do."""
+    """Return whether a file has lines of a rollout, or begins like an older one.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file is a rollout.
+    """
     return _is_bare_meta(head.value) or any(
         get_nested(row, "type") in _LINE_TYPES and isinstance(row.get("payload"), dict)
         for row in head.rows
@@ -49,7 +63,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The one conversation of the file."""
+    """Read the conversation of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The conversation, if it has messages.
+    """
     builder = RolloutBuilder(source.skip)
     meta: dict[str, Any] | None = None
     for line, row in source.read_jsonl():
@@ -60,7 +85,7 @@ def read(source: Source) -> Iterator[Recording]:
             if _is_bare_meta(row) or kind == "session_meta":
                 said = payload if kind == "session_meta" else row
                 if not isinstance(said, dict):
-                    raise ValueError("session_meta has an object as its payload")
+                    raise ValueError("payload of session_meta must be an object")
                 if meta is None:
                     meta = said
                 else:

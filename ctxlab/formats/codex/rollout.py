@@ -1,17 +1,21 @@
-"""The items of a Codex rollout become messages: what a model said at once is one message.
+"""Build messages from the items of a Codex rollout.
 
-- Reasoning, text and calls that follow one another are one answer with its calls in parallel, until
-  something else is sent or their tokens are counted. Until late 2025 Codex wrote the items of an answer
-  when all was done: the count first, then each call with its output. There, calls go on with the
-  answer across outputs until the next count.
-- An output stands right behind the newest answer with calls where it answers one of them.
-- ``token_count`` is what the provider billed for one answer. It is also written when nothing new was
-  billed, with the same totals, and for the call that summarises, right before ``compacted``.
-- Developer messages that open the conversation are system messages. Later ones become the user's
-  (``extra["role"]``): Anthropic accepts no late system message, and Codex drops them when it compacts.
-- Searches and images that the provider makes have no result in the log and are counted.
+- Consecutive reasoning, text and calls form one assistant message with parallel calls. It ends when
+  something else is sent or when its tokens are counted. Until late 2025 Codex wrote the items of an
+  answer at the end: first the token count, then each call with its output. In such files, the calls
+  of one answer continue across outputs until the next count.
+- An output is placed right after the newest assistant message with calls if it answers one of them.
+- ``token_count`` is the billed usage of one answer. It is written again, with the same totals, when
+  nothing new was billed. It is also written for the call that summarizes, right before
+  ``compacted``.
+- Developer messages at the beginning become system messages. Later ones become user messages
+  (``extra["role"]``), since Anthropic accepts no late system message and Codex drops them on
+  compaction.
+- Searches and images made by the provider have no result in the log and are counted.
 
-Source: github.com/openai/codex, ``codex-rs/protocol/src/models.rs`` and ``codex-rs/core/src/codex.rs``.
+References
+----------
+github.com/openai/codex, ``codex-rs/protocol/src/models.rs`` and ``codex-rs/core/src/codex.rs``.
 """
 
 from __future__ import annotations
@@ -32,10 +36,10 @@ __all__ = ["RolloutBuilder"]
 
 @dataclass
 class _AnswerItem(AssistantMessageBuilder):
-    """An answer, and whether it comes to anything."""
+    """An answer of the model; it has no messages if it has neither text nor calls."""
 
     counted_first: bool = False
-    "whether its tokens were counted before its items were written"
+    "whether its token count was written before its items"
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -43,15 +47,15 @@ class _AnswerItem(AssistantMessageBuilder):
 
 
 class _MessageItem(NamedTuple):
-    """A message that no model wrote."""
+    """A message that was not written by the model."""
 
     messages: tuple[Message]
     starts_turn: bool = False
-    "whether the user began a turn with it"
+    "whether it is a prompt that begins a turn"
 
 
 class _CompactionItem(NamedTuple):
-    """A compaction, with the items that it kept."""
+    """A compaction with the indices of the items that it kept."""
 
     kept: frozenset[int]
     summary: str | None
@@ -60,12 +64,12 @@ class _CompactionItem(NamedTuple):
 
 @dataclass
 class RolloutBuilder:
-    """The items of one rollout while they are read."""
+    """Builder of the conversation of one rollout."""
 
     skip: SkipCallback
-    "told of each item that becomes no message"
+    "called with a reason for each item that becomes no message"
     models: Counter[str] = field(default_factory=Counter, init=False)
-    "model → how many answers it gave"
+    "model → number of its answers"
     instructions: str | None = field(default=None, init=False)
     "base instructions that a turn names"
     _items: list[_AnswerItem | _MessageItem | _CompactionItem] = field(
@@ -82,7 +86,20 @@ class RolloutBuilder:
     _has_begun: bool = field(default=False, init=False)
 
     def add_item(self, item: dict[str, Any], time: float | None) -> None:
-        """The next item; ``ValueError`` says what is wrong with it, and nothing of it is taken."""
+        """Add one item.
+
+        Parameters
+        ----------
+        item : dict
+            The next item.
+        time : float or None
+            Seconds since 1970.
+
+        Raises
+        ------
+        ValueError
+            If the item is invalid. Nothing is added then.
+        """
         kind, role = item.get("type"), item.get("role")
         if kind == "message" and role == "assistant":
             said = items.content_texts(item.get("content"))
@@ -104,17 +121,29 @@ class RolloutBuilder:
             self.skip(f"message of role {role}" if kind == "message" else f"item of type {kind}")
 
     def begin_turn(self, context: dict[str, Any]) -> None:
-        """A turn begins, with the model that it goes to."""
+        """Begin a turn.
+
+        Parameters
+        ----------
+        context : dict
+            The ``turn_context``, which names the model.
+        """
         self._open_answer = self._last_answer = self._pending_usage = None
         self._model = text_or_none(context.get("model")) or self._model
         self.instructions = self.instructions or text_or_none(context.get("base_instructions"))
 
     def add_token_count(self, info: Any) -> None:
-        """What was billed: for the newest answer where that is not known, else for the next."""
+        """Add billed usage to the newest answer, or to the next one if that has usage.
+
+        Parameters
+        ----------
+        info : Any
+            The ``info`` of a ``token_count``.
+        """
         billed = items.parse_usage(get_nested(info, "last_token_usage"))
         totals = get_nested(info, "total_token_usage")
         if billed is None or (totals is not None and totals == self._last_totals):
-            self.skip("token count of no answer")
+            self.skip("token count without an answer")
             return
         self._last_totals = totals
         answer = self._last_answer
@@ -127,7 +156,20 @@ class RolloutBuilder:
         self._open_answer = None
 
     def add_compaction(self, payload: dict[str, Any]) -> None:
-        """The history was replaced; what was counted last was the summary's own call."""
+        """Add a compaction.
+
+        Usage counted just before belongs to the call that summarizes and is dropped.
+
+        Parameters
+        ----------
+        payload : dict
+            The payload of a ``compacted`` line.
+
+        Raises
+        ------
+        ValueError
+            If an item of the replacement history is invalid.
+        """
         history, summary = payload.get("replacement_history"), text_or_none(payload.get("message"))
         if isinstance(history, list):
             kept, stands_in = match_history(self._visible_items(), history)
@@ -140,7 +182,13 @@ class RolloutBuilder:
         self._items.append(compaction)
 
     def roll_back(self, turns: int) -> None:
-        """The newest turns of the user are taken back, with what was told of them beforehand."""
+        """Remove the newest turns, with the context messages just before them.
+
+        Parameters
+        ----------
+        turns : int
+            Number of turns of the user.
+        """
         if not self._turn_starts or not turns:
             return
         first, cut = self._turn_starts[0], self._turn_starts[max(len(self._turn_starts) - turns, 0)]
@@ -157,12 +205,36 @@ class RolloutBuilder:
         self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
 
     def has_user_text(self, user_text: str) -> bool:
-        """Whether a message of the user says a text."""
+        """Return whether a message that the model did not write contains a text.
+
+        Parameters
+        ----------
+        user_text : str
+            The text to find.
+
+        Returns
+        -------
+        bool
+            True if a message contains the text.
+        """
         sent = (item.messages[0] for item in self._items if isinstance(item, _MessageItem))
         return any(user_text in message.text for message in sent)
 
     def build_recording(self, name: str, instructions: str | None) -> Recording | None:
-        """The conversation so far; None where no item became a message."""
+        """Return the conversation as a recording.
+
+        Parameters
+        ----------
+        name : str
+            Id of the recording.
+        instructions : str or None
+            Text of the system message.
+
+        Returns
+        -------
+        Recording or None
+            The recording, or None if no item became a message.
+        """
         messages = [Message("system", instructions)] if instructions else []
         begun, starts, compactions = len(messages), [], []
         for item in self._items:
@@ -217,7 +289,7 @@ class RolloutBuilder:
             self._open_answer = None
 
     def _visible_items(self) -> list[IndexedItem]:
-        """The items that the newest compaction kept, and those since."""
+        """Return the items kept by the newest compaction and the items since."""
         index, compaction = (
             self._compactions[-1] if self._compactions else (-1, _CompactionItem(frozenset(), None))
         )

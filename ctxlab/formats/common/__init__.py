@@ -1,1 +1,1 @@
-"""What several readers share."""
+"""Helpers that several readers share."""

@@ -1,9 +1,9 @@
-"""What a request holds of an earlier one is found by what stays the same of a message sent again.
+"""Alignment of the messages of a logged request with those of an earlier one.
 
-Both begin alike and end alike, as a rule, and what the system compacted lies between. There a message
-is known by its ``SentMessage.key`` alone: the calls that it makes, the call that it answers, or
-what it says.
-``stitch`` puts conversations together by it.
+Two requests of a conversation usually have the same beginning and the same end, and differ in
+between if the system compacted. Messages in between are matched by ``SentMessage.key``: the calls
+they make, the call they answer, or their text. ``stitch`` builds conversations from these
+alignments.
 """
 
 from __future__ import annotations
@@ -24,24 +24,39 @@ __all__ = [
 ]
 
 MessageKey: TypeAlias = tuple[Any, ...]
+"""Identifies a message in requests that repeat it."""
 SYSTEM_KEY: MessageKey = ("system",)
-"""A system prompt is one, whatever it says: it may hold the time of day."""
+"""The key of every system prompt, whatever its text, because prompts may contain the time of day."""
 
 
 class SentMessage(NamedTuple):
     """A message of a request, or the answer to it."""
 
     key: MessageKey
-    "what stays the same when it is sent again, also where its result was cleared"
+    "stays the same if the message is sent again, even if its result was cleared"
     exact_key: MessageKey
-    "what stays the same when it is sent again as it was"
+    "stays the same if the message is sent again unchanged"
     text: str
+    "the text of the message"
     position: int | None = None
-    "where it stands in the conversation; None for what the system put in place of others"
+    "its position in the conversation; None for a message that the system put in place of others"
 
     @classmethod
     def from_message(cls, message: Message, position: int | None = None) -> SentMessage:
-        """The message as it is compared with others."""
+        """Build the comparable form of a message.
+
+        Parameters
+        ----------
+        message : Message
+            The message.
+        position : int, optional
+            Its position in the conversation.
+
+        Returns
+        -------
+        SentMessage
+            The comparable form.
+        """
         text = message.text
         if message.tool_call_id:
             key: MessageKey = "tool", message.tool_call_id
@@ -58,28 +73,45 @@ class SentMessage(NamedTuple):
 
     @property
     def call_ids(self) -> tuple[str, ...]:
-        """Ids of the calls that it makes, or of the one that it answers."""
+        """Ids of the calls that the message makes, or the id of the call that it answers."""
         if self.key[0] == "tool":
             return (self.key[1],)
         return tuple(each[0] for each in self.key[1:] if isinstance(each, tuple))
 
 
 class Alignment(NamedTuple):
-    """Index in a request → index in the one before it, with its answer; both rise."""
+    """An alignment of a request with the previous request and its answer.
+
+    ``matched`` and ``altered`` map indices of the request to indices of the previous messages. Both
+    increase.
+    """
 
     matched: dict[int, int]
-    "the same message, be it cleared or said in other words"
+    "messages that are the same, even if cleared or reworded"
     altered: dict[int, int]
-    "user messages of another text, between neighbours that are matched"
+    "user messages with a different text between matched neighbours"
     extends_previous: bool
-    "whether the request begins with all that was sent before, as it was"
+    "the request begins with everything that was sent before, unchanged"
     last_match: tuple[int, int] | None
-    "the answer, or what it answers, where the request says it as it was"
+    "index in both of the answer, or of what it answers, if repeated unchanged; request index first"
 
     def count_shared_tail(
         self, previous: Sequence[SentMessage], current: Sequence[SentMessage]
     ) -> int:
-        """How many of the newest messages stand together in both and say the same; 2 is the most."""
+        """Count the newest messages that are adjacent in both requests and the same.
+
+        Parameters
+        ----------
+        previous : sequence of SentMessage
+            The previous messages.
+        current : sequence of SentMessage
+            The messages of the request.
+
+        Returns
+        -------
+        int
+            The count, at most 2.
+        """
         if self.last_match is None:
             return 0
         (index, place), count = self.last_match, 0
@@ -97,7 +129,18 @@ class Alignment(NamedTuple):
         return count
 
     def omits_only_user_messages(self, previous: Sequence[SentMessage]) -> bool:
-        """Whether all up to the answer is there but user messages, such as a reminder said once."""
+        """Check whether only user messages, such as temporary reminders, are missing from the request.
+
+        Parameters
+        ----------
+        previous : sequence of SentMessage
+            The previous messages.
+
+        Returns
+        -------
+        bool
+            True if the request contains everything else up to the answer.
+        """
         if self.last_match is None or self.last_match[1] < len(previous) - 1:
             return False
         there = {*self.matched.values(), *self.altered.values()}
@@ -110,8 +153,21 @@ class Alignment(NamedTuple):
 def align_messages(
     previous: Sequence[SentMessage], current: Sequence[SentMessage], has_answer: bool
 ) -> Alignment:
-    """What a request holds of the one before it; ``has_answer``: the last of ``previous`` is the
-    answer.
+    """Align a request with the previous one of the same conversation.
+
+    Parameters
+    ----------
+    previous : sequence of SentMessage
+        The messages of the previous request and its answer.
+    current : sequence of SentMessage
+        The messages of the request.
+    has_answer : bool
+        The last of ``previous`` is the answer.
+
+    Returns
+    -------
+    Alignment
+        The alignment.
     """
     shorter = min(len(previous), len(current))
     start = next(
@@ -136,15 +192,29 @@ def align_messages(
         if after < len(current) and current[after].key[0] == "assistant":
             matched[after] = (
                 len(previous) - 1
-            )  # the answer in other words, such as without white space
+            )  # the answer was reworded, such as stripped of white space
     matched = dict(sorted(matched.items()))
     whole = start >= len(previous) - has_answer
     return Alignment(matched, _find_altered(previous, current, matched), whole, newest)
 
 
 def is_similar(one: SentMessage, other: SentMessage) -> bool:
-    """Whether one says what the other does, and perhaps more.
+    """Check whether one message contains the text of the other.
 
+    White space and letter case are ignored. Messages with tool calls must have the same key.
+
+    Parameters
+    ----------
+    one, other : SentMessage
+        The messages to compare.
+
+    Returns
+    -------
+    bool
+        True if they are similar.
+
+    Examples
+    --------
     >>> reminded = SentMessage.from_message(Message("user", "Go on. <reminder>"))
     >>> is_similar(reminded, SentMessage.from_message(Message("user", "go on.")))
     True
@@ -156,14 +226,25 @@ def is_similar(one: SentMessage, other: SentMessage) -> bool:
 
 
 def first_message_key(messages: Sequence[SentMessage]) -> MessageKey | None:
-    """What the first message that is no system prompt says."""
+    """Return the key of the first message that is not a system prompt.
+
+    Parameters
+    ----------
+    messages : sequence of SentMessage
+        The messages.
+
+    Returns
+    -------
+    tuple or None
+        Its ``exact_key``, or None if there is no such message.
+    """
     return next((each.exact_key for each in messages if each.key != SYSTEM_KEY), None)
 
 
 def _find_last_match(
     previous: Sequence[SentMessage], current: Sequence[SentMessage], start: int, has_answer: bool
 ) -> tuple[int, int] | None:
-    """Where the answer stands behind ``start``, or else what it answers."""
+    """Return indices of the answer after ``start``, or else of the message that it answers."""
     for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
         for index in range(len(current) - 1, start - 1, -1):
             if current[index].exact_key == previous[place].exact_key:
@@ -174,7 +255,7 @@ def _find_last_match(
 def _match_middle(
     previous: Sequence[SentMessage], current: Sequence[SentMessage], places: range, indices: range
 ) -> dict[int, int]:
-    """Of what lies between a beginning and an end, each message with the first of its key."""
+    """Match messages between a common beginning and end by key, in order."""
     waiting: dict[MessageKey, list[int]] = {}
     for place in reversed(places):
         waiting.setdefault(previous[place].key, []).append(place)

@@ -1,8 +1,8 @@
-"""Anthropic's content blocks become the parts, calls and results of OpenAI's chat shape.
+"""Conversion of Anthropic's content blocks to OpenAI's chat shape.
 
-Text stays as it is. Images become data URLs. Blocks of a kind that the chat shape has no place for
-are told to ``skip`` by their type. Readers of Anthropic's API, of Claude Code and of pi use it;
-logs that mix APIs are read by ``api_content``, which is looser.
+Images become data URLs. Blocks of types that the chat shape cannot express are reported to
+``skip``. The readers of Anthropic's API, Claude Code and pi use this module. Logs that mix APIs use
+``api_content``, which is more tolerant.
 """
 
 from __future__ import annotations
@@ -27,18 +27,52 @@ __all__ = [
 
 
 def to_blocks(value: Any) -> list[dict[str, Any]]:
-    """The blocks of a message's content; ``ValueError`` where it is neither text nor blocks."""
+    """Return the content of a message as a list of blocks.
+
+    Parameters
+    ----------
+    value : Any
+        The content: a text or a list of blocks.
+
+    Returns
+    -------
+    list of dict
+        The blocks.
+
+    Raises
+    ------
+    ValueError
+        If the content is neither text nor a list of blocks.
+    """
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if isinstance(value, list) and all(isinstance(block, dict) for block in value):
         return value
-    raise ValueError(f"content is text or a list of blocks, not {type(value).__name__}")
+    raise ValueError(f"content must be text or a list of blocks, got {type(value).__name__}")
 
 
 def parse_assistant_blocks(
     blocks: Iterable[dict[str, Any]], skip: SkipCallback
 ) -> AssistantMessageBuilder:
-    """What the blocks of an assistant's message hold."""
+    """Parse the blocks of an assistant message.
+
+    Parameters
+    ----------
+    blocks : iterable of dict
+        The blocks.
+    skip : Callable
+        Called with a description of each block that is left out.
+
+    Returns
+    -------
+    AssistantMessageBuilder
+        The texts, reasoning and calls of the message.
+
+    Raises
+    ------
+    ValueError
+        If a block is malformed.
+    """
     builder = AssistantMessageBuilder()
     for block in blocks:
         kind = block.get("type")
@@ -55,7 +89,25 @@ def parse_assistant_blocks(
 
 
 def parse_content(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
-    """Texts and images, as ``join_parts`` puts them together."""
+    """Parse text and image blocks into content.
+
+    Parameters
+    ----------
+    blocks : iterable of dict
+        The blocks.
+    skip : Callable
+        Called with a description of each block that is left out.
+
+    Returns
+    -------
+    str, tuple of dict, or None
+        The content, as ``join_parts`` returns it.
+
+    Raises
+    ------
+    ValueError
+        If a block is malformed.
+    """
     parts: list[ContentPart] = []
     for block in blocks:
         kind = block.get("type")
@@ -71,9 +123,26 @@ def parse_content(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> Conte
 def split_tool_results(
     blocks: Iterable[dict[str, Any]], skip: SkipCallback
 ) -> tuple[list[Message], Content | None]:
-    """What a user's message holds: the results in it as messages, and what was said beside them.
+    """Split the blocks of a user message into tool results and content.
 
-    An error is kept as ``extra["is_error"]``.
+    Parameters
+    ----------
+    blocks : iterable of dict
+        The blocks.
+    skip : Callable
+        Called with a description of each block that is left out.
+
+    Returns
+    -------
+    list of Message
+        The tool results. A result that is an error has ``extra["is_error"]``.
+    str, tuple of dict, or None
+        The other content, as ``join_parts`` returns it.
+
+    Raises
+    ------
+    ValueError
+        If a block is malformed.
     """
     results, others = [], []
     for block in blocks:
@@ -85,8 +154,21 @@ def split_tool_results(
 
 
 def to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
-    """A tool's definition in OpenAI's shape; one that the provider runs itself stays as it is.
+    """Convert a tool definition to OpenAI's shape.
 
+    Parameters
+    ----------
+    definition : dict
+        The definition in Anthropic's shape.
+
+    Returns
+    -------
+    dict
+        The definition in OpenAI's shape. A tool that the provider runs itself is returned
+        unchanged.
+
+    Examples
+    --------
     >>> to_openai_tool({"name": "ls", "input_schema": {"type": "object"}})
     {'type': 'function', 'function': {'name': 'ls', 'parameters': {'type': 'object'}}}
     """

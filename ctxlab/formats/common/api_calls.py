@@ -1,12 +1,14 @@
-"""What a tracer logged of a model call is read whatever it wraps the messages in.
+"""Parsers for the request and the response of a traced model call, however they are wrapped.
 
-What was sent is a text, a list of messages, a list of such lists, or an object that holds one. What
-came back is any of these, or the response around it: ``choices``, ``generations``, ``message``,
-``output``. Of several choices the first is taken, and the others are told to ``skip``. JSON of
-any other shape is taken for what the model wrote, since tracers parse an answer that is JSON. The
-messages themselves are read by ``api_messages``.
+A request is a text, a list of messages, a list of such lists, or an object that contains one. A
+response is one of these or the object around it: ``choices``, ``generations``, ``message``,
+``output``. The first of several choices is read, and the others are reported to ``skip``. JSON of
+any other shape is taken as the text of the model, because tracers parse answers that are JSON.
+``api_messages`` parses the messages.
 
-Source: docs.langchain.com/langsmith/log-llm-trace (2026), langsmith 0.15.0 ``wrappers``, langfuse
+References
+----------
+docs.langchain.com/langsmith/log-llm-trace (2026), langsmith 0.15.0 ``wrappers``, langfuse
 5.0.4 ``openai`` and ``langchain``, github.com/langfuse/langfuse ``utils/chatml``.
 """
 
@@ -34,8 +36,27 @@ _MAX_DEPTH = 6
 
 
 def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:
-    """What was sent to a model; nothing where it is of no known shape.
+    """Parse the messages that were sent to a model.
 
+    Parameters
+    ----------
+    value : Any
+        The logged request.
+    skip : Callable
+        Called with a description of each item that is left out.
+
+    Returns
+    -------
+    list of Message
+        The messages. Empty if the request has an unknown shape.
+
+    Raises
+    ------
+    ValueError
+        If a message is broken.
+
+    Examples
+    --------
     >>> [m.text for m in parse_request_messages({"instructions": "s", "input": "hi"}, print)]
     ['s', 'hi']
     """
@@ -56,10 +77,28 @@ def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:
 
 
 def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
-    """What came back: most often one message, none where a call failed.
+    """Parse the messages that a model call returned.
 
-    Several are what happened within the call: answers, results, and the last answer.
+    Parameters
+    ----------
+    value : Any
+        The logged response.
+    skip : Callable
+        Called with a description of each item that is left out.
 
+    Returns
+    -------
+    list of Message
+        Usually one message; none if the call failed. Several if the call included tool use:
+        answers, tool results and the last answer.
+
+    Raises
+    ------
+    ValueError
+        If a message is broken.
+
+    Examples
+    --------
     >>> response = {"choices": [{"message": {"role": "assistant", "content": "ho"}}]}
     >>> parse_response_messages(response, print)[0].text
     'ho'
@@ -78,7 +117,7 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
             break
         value = parse_if_json(value[key])
         while key in ("choices", "generations") and isinstance(value, list):
-            value = _take_first(value, skip)  # LangChain has a list of choices for each prompt
+            value = _take_first(value, skip)  # LangChain nests choices by prompt
     if value is None or value in ("", [], {}):
         return []
     rows = value if isinstance(value, list) else [value]
@@ -105,6 +144,6 @@ def _is_batch(value: Any) -> bool:
 
 
 def _default_to_assistant(row: dict[str, Any]) -> dict[str, Any]:
-    """An answer whose role was not logged is the assistant's."""
+    """Set the role of an answer that was logged without one."""
     unsaid = row.get("role") is None and row.get("type") in (None, "message")
     return row | {"role": "assistant"} if unsaid else row

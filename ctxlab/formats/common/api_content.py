@@ -1,16 +1,16 @@
-"""The blocks of a message's content are read alike, whichever API or convention they were written for.
+"""Parser for content blocks of any API or convention.
 
-Tracers log what an application sent, in the shape of its API, or translate it into a convention of
-their own: OpenAI's parts and items, Anthropic's and Bedrock's blocks, LangChain's, the parts of
-OpenTelemetry's GenAI conventions. Agents keep their own: Goose, Kimi, the Vercel AI SDK. A block tells
-what it is by its ``type``; Bedrock's by its only key (``content_parts``, which names the sources).
+Tracers log what an application sent in the shape of its API, or convert it to their own convention:
+OpenAI's parts and items, Anthropic's and Bedrock's blocks, LangChain's blocks, the parts of the
+GenAI conventions of OpenTelemetry. Goose, Kimi and the Vercel AI SDK have their own shapes. A block
+has a ``type``; a Bedrock block has one key instead (``content_parts`` lists the sources).
 
-- OpenAI's parts that are neither text nor image (audio, files) stay as they are.
-- A call that Goose could not parse has no name: it is called ``unknown``, so that its result keeps
-  its pair.
-- What is none of the known kinds is told to ``skip`` by its type.
+- OpenAI's parts that are neither text nor image (audio, files) are kept unchanged.
+- A call that Goose could not parse has no name. It gets the name ``unknown``, so that its result
+  keeps its call.
+- Blocks of unknown types are reported to ``skip``.
 
-The readers of traces, of LangChain's messages and of bare message logs use it.
+The readers of traces, of LangChain messages and of message lists use this module.
 """
 
 from __future__ import annotations
@@ -52,33 +52,54 @@ __all__ = [
     "read_blocks",
 ]
 
-# What tells a list of blocks from other JSON: no word that data of any kind may hold.
+# Distinguish a list of blocks from other JSON, so types that are common words are left out.
 _BLOCK_TYPES = (*TEXT_TYPES, *REASONING_TYPES, *CALL_TYPES, *RESULT_TYPES, *IMAGE_TYPES[:5])
 _BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
 _GOOSE_CALL_TYPES = ("toolRequest", "frontendToolRequest")
-# How the Vercel AI SDK wraps the output of a tool.
+# Types of tool output in the Vercel AI SDK.
 _VERCEL_OUTPUT_TYPES = ("text", "json", "error-text", "error-json", "content", "execution-denied")
 
 
 class ParsedContent(NamedTuple):
-    """What the blocks of one message hold, kind by kind and each in order."""
+    """The blocks of one message by kind, each in the original order."""
 
     parts: tuple[ContentPart, ...] = ()
     "texts and images"
     reasoning: tuple[str, ...] = ()
+    "texts of hidden reasoning"
     calls: tuple[ToolCall, ...] = ()
+    "tool calls"
     results: tuple[Message, ...] = ()
-    "of tools, which Anthropic and Bedrock put into the user's message"
+    "tool results, which Anthropic and Bedrock put into the user's message"
 
     @property
     def content(self) -> chat_format.Content | None:
-        """The texts and images, as ``join_parts`` puts them together."""
+        """The texts and images, as ``join_parts`` returns them."""
         return join_parts(self.parts)
 
 
 def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
-    """What a list of blocks holds; a text among them is one.
+    """Parse a list of blocks; a text in the list counts as a text block.
 
+    Parameters
+    ----------
+    blocks : iterable of Any
+        The blocks.
+    skip : Callable
+        Called with a description of each block that is left out.
+
+    Returns
+    -------
+    ParsedContent
+        The content by kind.
+
+    Raises
+    ------
+    ValueError
+        If a block is neither a text nor an object, or is malformed.
+
+    Examples
+    --------
     >>> read_blocks(["hi", {"toolUse": {"toolUseId": "1", "name": "ls", "input": {}}}], print).calls
     (ToolCall(id='1', name='ls', arguments='{}'),)
     """
@@ -111,8 +132,20 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
 
 
 def is_block_list(value: Any) -> bool:
-    """Whether a value is a list of blocks of known kinds, and not some other JSON.
+    """Check whether a value is a list of blocks of known types, and not other JSON.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a list of blocks that is not empty.
+
+    Examples
+    --------
     >>> is_block_list([{"type": "text", "text": "hi"}])
     True
     >>> is_block_list([{"name": "hi"}]), is_block_list([])
@@ -126,12 +159,39 @@ def is_block_list(value: Any) -> bool:
 
 
 def is_tool_result(block: Any) -> bool:
-    """Whether a block holds the result of a tool."""
+    """Check whether a block holds the result of a tool.
+
+    Parameters
+    ----------
+    block : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a tool result.
+    """
     return isinstance(block, dict) and part_type(block) in RESULT_TYPES
 
 
 def parse_tool_call(block: Any) -> ToolCall:
-    """One call of a tool, as a block or as an entry of ``tool_calls``, in the words of any API."""
+    """Parse a tool call from a block or an entry of ``tool_calls``, in the shape of any API.
+
+    Parameters
+    ----------
+    block : Any
+        The logged call.
+
+    Returns
+    -------
+    ToolCall
+        The call.
+
+    Raises
+    ------
+    ValueError
+        If the call is malformed.
+    """
     if isinstance(block, dict) and part_type(block) in _GOOSE_CALL_TYPES:
         return _parse_goose_call(block)
     body = block
@@ -151,7 +211,20 @@ def parse_tool_call(block: Any) -> ToolCall:
 
 
 def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
-    """The tool message of a block that holds a result; an error is ``extra["is_error"]``."""
+    """Parse a block with a tool result into a tool message.
+
+    Parameters
+    ----------
+    block : dict
+        The logged result.
+    skip : Callable
+        Called with a description of each block of the result that is left out.
+
+    Returns
+    -------
+    Message
+        The tool message. A result that is an error has ``extra["is_error"]``.
+    """
     body = next((block[k] for k in RESULT_TYPES if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
     value: Any = next((body[k] for k in keys if body.get(k) is not None), "")
@@ -188,7 +261,7 @@ def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
 
 
 def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
-    """What a tool of Goose gave, and whether it failed: a list, or in newer logs MCP's object."""
+    """Return the output of a Goose tool, and whether it failed; newer logs use MCP's object."""
     value = get_nested(outcome, "value")
     if value is None:
         return text_or_none(get_nested(outcome, "error")) or "", get_nested(
@@ -209,7 +282,7 @@ def _unwrap_vercel_output(output: dict[str, Any]) -> Any:
 
 
 def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
-    """A result as the model read it: text and images, or else the JSON of it."""
+    """Return a result as the model read it: text and images, or else its JSON."""
     if isinstance(value, str):
         return value
     blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
@@ -222,7 +295,7 @@ def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
 
 
 def _is_block(value: Any) -> bool:
-    """Whether a value says that it is a block, so that it is no other JSON."""
+    """Check whether a value has the keys of a block."""
     if not isinstance(value, dict):
         return False
     return (
@@ -231,7 +304,7 @@ def _is_block(value: Any) -> bool:
 
 
 def _to_text_block(value: Any) -> Any:
-    """Bedrock's JSON and MCP's resource as the text that they are."""
+    """Convert Bedrock's JSON and MCP's text resources to text blocks."""
     if not isinstance(value, dict):
         return value
     if value.keys() == {"json"}:
@@ -258,7 +331,7 @@ def _block_text(block: dict[str, Any]) -> str | None:
 
 
 def _block_reasoning(block: dict[str, Any]) -> list[str]:
-    """Told in one text, in a list of them (OpenAI's content), or as summaries of it."""
+    """Return reasoning from a text, a list of texts (OpenAI's content) or summaries."""
     candidates = [
         block.get("thinking"),
         block.get("think"),
@@ -280,20 +353,20 @@ def _item_texts(value: Any) -> list[Any]:
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
-    """The address of an image, or its data as one."""
+    """Return the URL of an image, or its data as a data URL."""
     if block.get("modality") not in (None, "image"):
-        return None  # OpenTelemetry's parts are of any medium
+        return None  # OpenTelemetry uses the same types for audio and video
     media = _first_key_text(block, "mime_type", "mimeType", "mediaType")
     if block.get("type") in ("file", "media") and not (media or "").startswith("image/"):
         return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
-    if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock's
+    if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock
         source, media = (
             link["source"],
             media or f"image/{text_or_none(link.get('format')) or 'png'}",
         )
     if (inline := text_or_none(block.get("image"))) and not _is_url(inline):
-        return _data_url(media, inline)  # Vercel's
+        return _data_url(media, inline)  # Vercel AI SDK
     if (
         url := text_or_none(get_nested(link, "url"))
         or text_or_none(link)
@@ -308,12 +381,12 @@ def _block_image_url(block: dict[str, Any]) -> str | None:
     )
     media = media or text_or_none(get_nested(source, "media_type"))
     if data and _is_url(data):
-        return data  # Vercel's files hold either
+        return data  # files of the Vercel AI SDK hold a URL or data
     return _data_url(media, data) if data else text_or_none(get_nested(source, "url"))
 
 
 def _bedrock_base64(source: Any) -> str | None:
-    """Base64 of Bedrock's bytes, bare or as Strands writes them."""
+    """Return Bedrock's image bytes as base64, bare or wrapped by Strands."""
     value = get_nested(source, "bytes")
     return text_or_none(value) or text_or_none(get_nested(value, "data"))
 

@@ -1,17 +1,23 @@
-"""The rows of a logged list of messages become messages, whichever API each is written for.
+"""Parser for lists of logged messages of any API.
 
-A row is one of OpenAI's (Chat Completions, or an item of Responses), Anthropic's, LangChain's, one of
-OpenTelemetry's with ``parts``, one of Goose's, Kimi's or the Vercel AI SDK's, a pair of role and text,
-or a text alone. Results that stand in a user's message become messages of their own, before it; those
-in an assistant's, which its provider ran, behind it. A call that ``tool_calls`` and the content both
-hold is one call; the second is counted. The items of one answer (reasoning, text,
-calls) become one message, and so does what is logged as a message of its own with the role
-``thinking``. Traces hold such lists (``api_calls``).
+A row is a message of OpenAI (Chat Completions, or an item of Responses), Anthropic, LangChain,
+OpenTelemetry (with ``parts``), Goose, Kimi or the Vercel AI SDK, a pair of role and text, or a
+text.
 
-What is left out of a message (``extra["left_out"]``, a list of reasons) is said by the message, since
-it is logged again with every later call, and is to be counted once (``traces``).
+- Results in a user's message become messages of their own before it. Results in an assistant's
+  message, whose tools the provider ran, become messages after it.
+- A call that appears in both ``tool_calls`` and the content is read once, and the repetition is
+  counted.
+- The items of one answer (reasoning, text, calls) become one message, as does a separate message
+  with the role ``thinking``.
 
-Source: platform.openai.com and docs.anthropic.com, as of 2026; ``langchain_messages``; ``otel/reader``.
+``parse_messages`` stores what it leaves out of a message in ``extra["left_out"]``, a list of
+reasons, instead of reporting it. A message is logged again with every later call, and ``traces``
+counts it once.
+
+References
+----------
+platform.openai.com and docs.anthropic.com, as of 2026; ``langchain_messages``; ``otel/reader``.
 """
 
 from __future__ import annotations
@@ -47,24 +53,43 @@ __all__ = [
 ]
 
 SKIPPED_KEY = "left_out"
-"""Under which key of ``extra`` a message says what was left out of it."""
+"""The key of ``Message.extra`` that lists what was left out of a message."""
 
-# Items of the Responses API that are the assistant's.
+# Items of the Responses API that belong to the assistant.
 _ITEM_TYPES = ("message", "reasoning", "function_call", "custom_tool_call")
 _GOOSE_SESSION_KEYS = ("description", "message_count", "schedule_id")
 _THINKING_ROLES = ("thinking", "reasoning")
 
 
 def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
-    """The messages of rows; ``ValueError`` names a broken one.
+    """Parse the rows of a list of messages.
 
+    Parameters
+    ----------
+    rows : iterable of Any
+        The logged rows.
+    skip : Callable
+        Called with a description of each item that is left out and belongs to no message.
+
+    Returns
+    -------
+    list of Message
+        The messages.
+
+    Raises
+    ------
+    ValueError
+        If a row is broken. The message names its index.
+
+    Examples
+    --------
     >>> call = {"type": "function_call", "call_id": "c", "name": "ls", "arguments": "{}"}
     >>> result = {"type": "function_call_output", "call_id": "c", "output": "a.txt"}
     >>> [m.role for m in parse_messages(["What is here?", call, result], print)]
     ['user', 'assistant', 'tool']
     """
     messages: list[Message] = []
-    goes_on = None  # what the next row may be a part of: an answer's items, or its thinking
+    goes_on = None  # whether the next row may continue this answer: "items", "thinking" or None
     for number, row in enumerate(rows):
         skipped: list[str] = []
         try:
@@ -88,24 +113,24 @@ def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
 
 
 def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
-    """Return the messages of one row; what is left out of them is told at once.
+    """Parse one row, and report what is left out at once.
 
     Parameters
     ----------
     row : Any
         A message of any API that ``parse_messages`` reads.
-    skip : SkipCallback
-        Told of each block that becomes nothing, and of each call that the row says twice.
+    skip : Callable
+        Called with a description of each block that is left out and of each repeated call.
 
     Returns
     -------
-    list[Message]
-        The message, and beside it the results that stand in it; none where the row holds nothing.
+    list of Message
+        The message and the tool results that it contains. Empty if the row has no content.
 
     Raises
     ------
     ValueError
-        Where the row is no message; the text says why.
+        If the row is not a message.
     """
     messages = []
     for message in _parse_row(row, skip):
@@ -116,7 +141,7 @@ def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[Message]:
-    """The messages with the time of their row, and its usage on the assistant's."""
+    """Set the time of a row on its messages, and its usage on the assistant's."""
     time = find_timestamp(row) or parse_iso_time(row.get("createdAt"))
     usage = detect_usage(row.get("usage"))
     return [
@@ -129,8 +154,20 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
 
 
 def is_control_row(row: Any) -> bool:
-    """Whether a row of a message log holds no message: Kimi's marks, Goose's line on the session.
+    """Check whether a row is not a message but Kimi's marker or Goose's session line.
 
+    Parameters
+    ----------
+    row : Any
+        A row of a message log.
+
+    Returns
+    -------
+    bool
+        True if the row holds no message.
+
+    Examples
+    --------
     >>> is_control_row({"role": "_checkpoint", "id": 0}), is_control_row({"role": "user"})
     (True, False)
     """
@@ -143,7 +180,18 @@ def is_control_row(row: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Whether a value is a message of any kind, or an item of one."""
+    """Check whether a value is a message of any kind, or an item of one.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a message or an item.
+    """
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
@@ -154,13 +202,36 @@ def is_message(value: Any) -> bool:
 
 
 def is_role_text_pair(value: Any) -> bool:
-    """Whether a value is one of LangChain's messages as role and text."""
+    """Check whether a value is a pair of role and text, as LangChain accepts.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a list of two texts.
+    """
     return isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)
 
 
 def parse_if_json(value: Any) -> Any:
-    """What a text that is a JSON object or list holds; everything else as it is.
+    """Parse a text that is a JSON object or list, and return any other value unchanged.
 
+    Parameters
+    ----------
+    value : Any
+        A value.
+
+    Returns
+    -------
+    Any
+        The parsed value, or the value itself.
+
+    Examples
+    --------
     >>> parse_if_json('{"a": 1}'), parse_if_json("[sic]"), parse_if_json(None)
     ({'a': 1}, '[sic]', None)
     """
@@ -173,7 +244,7 @@ def parse_if_json(value: Any) -> Any:
 
 
 def _record_skipped(skipped: list[str], messages: list[Message], skip: SkipCallback) -> None:
-    """What a row lost is put on the message that it became, or that stands before it."""
+    """Store what a row lost on its message, or on the message before it."""
     if skipped and messages:
         extra = messages[-1].extra
         skipped = [*extra.get(SKIPPED_KEY, ()), *skipped]
@@ -197,7 +268,7 @@ def _merge_messages(one: Message, other: Message) -> Message:
 
 
 def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
-    """One logged message, and before it the results that stand in it."""
+    """Parse one row into its message and the results that it contains."""
     if isinstance(row, str):
         return [Message("user", row)]
     if is_role_text_pair(row):
@@ -237,9 +308,10 @@ def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
 def _drop_repeated_calls(
     calls: list[Any], content: list[Any], skip: SkipCallback
 ) -> tuple[list[Any], list[Any]]:
-    """The calls of a row, each once, and its content without them.
+    """Return the calls of a row without repetitions, and its content without calls.
 
-    Two are one call where they have the same id, or where one has none, the same name and arguments.
+    Two calls are the same if they have the same id. If one has no id, their names and arguments are
+    compared.
     """
     parsed_calls = [parse_tool_call(each) for each in calls]
     kept: list[Any] = []
@@ -268,7 +340,7 @@ def _row_blocks(row: Any) -> list[Any]:
 
 
 def _parse_response_item(row: dict[str, Any], kind: str, skip: SkipCallback) -> list[Message]:
-    """An item of OpenAI's Responses API that has no role."""
+    """Parse an item of OpenAI's Responses API that has no role."""
     if is_tool_result(row):
         return [parse_tool_result(row, skip)]
     if kind == "reasoning":

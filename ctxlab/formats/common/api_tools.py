@@ -1,10 +1,13 @@
-"""Definitions of tools become OpenAI's shape, whichever API they were written for.
+"""Conversion of tool definitions of any API to OpenAI's shape.
 
-They are OpenAI's (wrapped in ``function``, or flat as Responses has them), Anthropic's, Bedrock's
-(``toolSpec``), or those of Strands and MCP (``inputSchema``). A tool that the provider runs itself has
-a type and no schema, and stays as it is. The readers of traces use it.
+Definitions may be OpenAI's (wrapped in ``function``, or flat as in Responses), Anthropic's,
+Bedrock's (``toolSpec``), or those of Strands and MCP (``inputSchema``). A tool that the provider
+runs itself has a type and no schema, and is kept unchanged. The readers of traces use this module.
 
-Source: the APIs named, and docs.langchain.com/langsmith, github.com/strands-agents/sdk-python, 2026.
+References
+----------
+The documentation of these APIs, docs.langchain.com/langsmith and
+github.com/strands-agents/sdk-python, 2026.
 """
 
 from __future__ import annotations
@@ -21,8 +24,22 @@ _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
 def parse_tools(value: Any, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
-    """The definitions in a list, or in a JSON text of one; none where it is neither.
+    """Parse a list of tool definitions.
 
+    Parameters
+    ----------
+    value : Any
+        A list of definitions, or its JSON text.
+    skip : Callable
+        Called with a description of each element that is left out.
+
+    Returns
+    -------
+    tuple of dict
+        The definitions in OpenAI's shape. Empty if the value is not a list.
+
+    Examples
+    --------
     >>> parse_tools('[{"name": "ls", "input_schema": {"type": "object"}}]', print)
     ({'type': 'function', 'function': {'name': 'ls', 'parameters': {'type': 'object'}}},)
     """
@@ -34,7 +51,7 @@ def parse_tools(value: Any, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
         if isinstance(each, dict):
             tools.append(_to_openai_tool(each))
         else:
-            skip("tool definition that is no object")
+            skip("tool definition that is not an object")
     return tuple(tools)
 
 
@@ -50,7 +67,7 @@ def _to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
     function = {key: body[key] for key in ("name", "description", "strict") if body.get(key)}
     if key is not None:
         schema = parse_if_json(body[key])
-        # Bedrock wraps the schema once more.
+        # Bedrock wraps the schema in an object with the key json.
         inner = get_nested(schema, "json") if key == "inputSchema" else None
         function["parameters"] = inner if isinstance(inner, dict) else schema
     return {"type": "function", "function": function}

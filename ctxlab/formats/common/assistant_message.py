@@ -1,7 +1,7 @@
-"""What a model said at once is one message, whether a log holds it in blocks, rows or items.
+"""Builder for assistant messages that a log splits into blocks, rows or items.
 
-Readers of logs that take an answer apart (Anthropic's API, Claude Code, Codex, pi) collect it here;
-those of logs in which every answer names its model take the recording's from here.
+The readers of Anthropic's API, Claude Code, Codex and pi use the builder. Readers of logs in which
+every answer names its model use ``most_common_model`` for the model of the recording.
 """
 
 from __future__ import annotations
@@ -16,23 +16,29 @@ __all__ = ["AssistantMessageBuilder", "most_common_model"]
 
 @dataclass
 class AssistantMessageBuilder:
-    """An answer that is being put together, kind by kind and each in order."""
+    """The parts of an assistant message by kind, each in order."""
 
     time: float | None = None
     "seconds since 1970"
     usage: Usage | None = None
+    "the billed usage"
     texts: list[str] = field(default_factory=list)
+    "texts of the content"
     reasoning: list[str] = field(default_factory=list)
+    "texts of hidden reasoning"
     calls: list[ToolCall] = field(default_factory=list)
+    "tool calls"
     results: list[Message] = field(default_factory=list)
-    "of its calls"
+    "tool results of these calls"
 
     @property
     def message(self) -> Message:
-        """The assistant's message.
+        r"""The assistant message.
 
+        Examples
+        --------
         >>> AssistantMessageBuilder(texts=["a", "b"]).message.content
-        'a\\nb'
+        'a\nb'
         """
         return Message(
             "assistant",
@@ -45,13 +51,25 @@ class AssistantMessageBuilder:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The message and, behind it, the results."""
+        """The assistant message, followed by the results."""
         return (self.message, *self.results)
 
 
 def most_common_model(models: Counter[str]) -> str | None:
-    """The model that gave most answers; of several, the first of them. None where none is named.
+    """Return the model that gave most answers; the first one if several gave as many.
 
+    Parameters
+    ----------
+    models : Counter of str
+        Model → number of answers.
+
+    Returns
+    -------
+    str or None
+        The model, or None if no answer names one.
+
+    Examples
+    --------
     >>> most_common_model(Counter(["a", "b", "b"])), most_common_model(Counter())
     ('b', None)
     """

@@ -1,8 +1,8 @@
-"""OpenAI's chat shape, in which many logs are written and every reader ends, is handled here alone.
+"""Helpers for OpenAI's chat shape, which many logs use and all readers produce.
 
-Readers of logs in that shape take messages (``parse_chat_messages``, ``select_chat_fields``,
-``first_choice``) and content (``normalize_content``); readers of other shapes make parts and put
-them together (``join_parts``).
+Readers of logs in that shape parse messages (``parse_chat_messages``, ``select_chat_fields``,
+``first_choice``) and content (``normalize_content``). Readers of other shapes create parts and join
+them (``join_parts``).
 """
 
 from __future__ import annotations
@@ -39,16 +39,29 @@ __all__ = [
 ]
 
 Content: TypeAlias = str | tuple[ContentPart, ...]
+"""The content of a message: a text, or parts."""
 
 CHAT_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""What ``role`` may be in a logged message."""
+"""Values of ``role`` in a logged message."""
 
 _CHAT_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
 def has_non_openai_parts(row: Any) -> bool:
-    """Whether a logged message holds parts that OpenAI's chat shape does not have.
+    """Check whether a logged message has parts that OpenAI's chat shape does not have.
 
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    bool
+        True if there is such a part.
+
+    Examples
+    --------
     >>> has_non_openai_parts({"role": "user", "content": [{"type": "text", "text": "hi"}]})
     False
     >>> has_non_openai_parts({"role": "assistant", "content": [{"type": "think", "think": "hm"}]})
@@ -62,18 +75,52 @@ def has_non_openai_parts(row: Any) -> bool:
 
 
 def has_tool_parts(row: Any) -> bool:
-    """Whether the content of a logged message holds calls or results of tools as parts."""
+    """Check whether the content of a logged message has tool calls or results as parts.
+
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    bool
+        True if there is such a part.
+    """
     return any(kind in CALL_TYPES or kind in RESULT_TYPES for kind in _part_types(row))
 
 
 def has_reasoning_parts(row: Any) -> bool:
-    """Whether the content of a logged message holds reasoning as parts."""
+    """Check whether the content of a logged message has reasoning as parts.
+
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    bool
+        True if there is such a part.
+    """
     return any(kind in REASONING_TYPES for kind in _part_types(row))
 
 
 def unknown_part_types(row: Any) -> list[str]:
-    """Return the types of a message's parts that OpenAI's chat shape does not have.
+    """Return the types of content parts that OpenAI's chat shape does not have.
 
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    list of str
+        The types, one per part.
+
+    Examples
+    --------
     >>> unknown_part_types({"content": ["hi", {"type": "hologram"}]})
     ['hologram']
     """
@@ -90,7 +137,23 @@ def _part_types(row: Any) -> list[str | None]:
 
 
 def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
-    """The messages of a list in OpenAI's chat shape; ``ValueError`` names a broken one."""
+    """Parse a list of messages in OpenAI's chat shape.
+
+    Parameters
+    ----------
+    rows : iterable of Any
+        The logged messages.
+
+    Returns
+    -------
+    tuple of Message
+        The messages.
+
+    Raises
+    ------
+    ValueError
+        If a row is broken. The message names its index.
+    """
     messages = []
     for position, row in enumerate(rows):
         try:
@@ -103,15 +166,43 @@ def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
 
 
 def select_chat_fields(row: Any) -> dict[str, Any]:
-    """Of a logged message what a provider was sent, without an agent's own keys beside it."""
+    """Select the fields of a logged message that a provider takes, without an agent's own keys.
+
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    dict
+        The fields.
+
+    Raises
+    ------
+    ValueError
+        If the row is not an object, or has tool calls or results as parts.
+    """
     row = require_object(row, "a message")
     reject_tool_parts(row.get("content"))
     return {key: row[key] for key in _CHAT_FIELDS if key in row}
 
 
 def first_choice(response: Any) -> Any:
-    """The message of a response's first choice; None where there is none.
+    """Return the message of a response's first choice.
 
+    Parameters
+    ----------
+    response : Any
+        A response of the Chat Completions API.
+
+    Returns
+    -------
+    Any
+        The message, or None if there is none.
+
+    Examples
+    --------
     >>> first_choice({"choices": [{"message": {"content": "hi"}}]}), first_choice({"choices": []})
     ({'content': 'hi'}, None)
     """
@@ -119,20 +210,54 @@ def first_choice(response: Any) -> Any:
 
 
 def text_part(text: str) -> ContentPart:
-    """A text as a part of content."""
+    """Return a content part with a text.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    dict
+        The part.
+    """
     return {"type": "text", "text": text}
 
 
 def image_part(url: str) -> ContentPart:
-    """A picture as a part of content, by its address or as a data URL."""
+    """Return a content part with an image.
+
+    Parameters
+    ----------
+    url : str
+        A URL or data URL.
+
+    Returns
+    -------
+    dict
+        The part.
+    """
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def join_parts(parts: Sequence[ContentPart]) -> Content | None:
-    """One text where there are only texts, joined by line ends; else the parts; None for none.
+    r"""Join content parts into one text if all are texts.
 
+    Parameters
+    ----------
+    parts : sequence of dict
+        The parts.
+
+    Returns
+    -------
+    str, tuple of dict, or None
+        The texts joined by newlines, the parts if one is not a text, or None if there are none.
+
+    Examples
+    --------
     >>> join_parts([text_part("a"), text_part("b")])
-    'a\\nb'
+    'a\nb'
     """
     texts = [part["text"] for part in parts if _is_text_part(part)]
     if len(texts) < len(parts):
@@ -141,11 +266,27 @@ def join_parts(parts: Sequence[ContentPart]) -> Content | None:
 
 
 def normalize_content(value: Any) -> Content | None:
-    """Content without marks for a prompt cache; one text where all parts are text.
+    """Remove prompt cache markers from content, and join it if all parts are texts.
 
-    Agents split a text into parts only to put such a mark on the last one. Raises ``ValueError``
-    where it is no content.
+    Agents split a text into parts only to put a cache marker on the last part.
 
+    Parameters
+    ----------
+    value : Any
+        The logged content.
+
+    Returns
+    -------
+    str, tuple of dict, or None
+        The content.
+
+    Raises
+    ------
+    ValueError
+        If the value is not content, or has tool calls or results as parts.
+
+    Examples
+    --------
     >>> normalize_content([{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}])
     'hi'
     """

@@ -1,6 +1,6 @@
-"""JSON is read alike whether a file holds it in lines, as a list or as one object.
+"""Reading of JSON values from a file that is JSONL, a JSON list or one JSON object.
 
-Readers of what people export or log themselves need it: of request bodies, traces, LangChain's messages.
+Readers of exports and of logs that users write themselves accept all three.
 """
 
 from __future__ import annotations
@@ -15,15 +15,31 @@ from ctxlab.formats.io.head import FileHead
 __all__ = ["Location", "read_json_values"]
 
 Location: TypeAlias = tuple[int, str]
-"""The number and the unit of what is read, as ``Source.guard`` takes them."""
+"""The number and the unit of a value in a file, as ``Source.handle_errors`` takes them."""
 
 _MAX_SNIFFED_LINES = 50
 
 
 def read_json_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
-    """What a file holds, whether it is JSONL, a JSON list or one JSON object.
+    """Read the values of a file that is JSONL, a JSON list or one JSON object.
 
-    Each element comes with its place; None for what is the whole file.
+    Parameters
+    ----------
+    source : Source
+        The file.
+
+    Yields
+    ------
+    tuple of int and str, or None
+        The number and unit (``"line"`` or ``"element"``) of the value. None if the value is the
+        whole file.
+    Any
+        The value.
+
+    Raises
+    ------
+    ReadError
+        If the file is not JSON, or a value is broken and ``on_error`` is ``"raise"``.
     """
     head = FileHead.from_file(source.path)
     value = parse_json_or_none(head.first_bytes) if head.is_complete else None
@@ -36,9 +52,9 @@ def read_json_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
 
 
 def _is_jsonl(head: FileHead) -> bool:
-    """Whether a line is a value by itself; in a value that is spread over lines none is.
+    """Check whether a line is a complete value, which is not the case for a pretty-printed value.
 
-    In a list of one element a line, a comma stands behind each.
+    In a list with one element per line, each line ends with a comma.
     """
     *lines, last = head.first_bytes.split(b"\n")
     if not lines:

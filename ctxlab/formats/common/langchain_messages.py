@@ -1,13 +1,15 @@
-"""LangChain writes one message in three forms; all become the same message.
+"""Parser for the three forms in which LangChain writes a message.
 
-The forms are the constructor (``{lc, type: "constructor", id: [..., "AIMessage"], kwargs}``), ``{type,
-data}``, and the flat dump with ``type`` (or, as LangChain itself accepts, ``role``) among its fields.
-Tool calls are said up to three times: in ``tool_calls``, as blocks of the content, and in
-``additional_kwargs`` as the provider wrote them; they are taken once. Calls whose arguments are no
-JSON stand in ``invalid_tool_calls``. The older ``function_call`` and its result go by their name.
-The reader of LangChain's files takes them so, and those of traces, in which they stand among others.
+The forms are the constructor (``{lc, type: "constructor", id: [..., "AIMessage"], kwargs}``),
+``{type, data}``, and the flat dump with ``type`` (or ``role``, which LangChain also accepts) among
+its fields. Tool calls may appear in three places: ``tool_calls``, blocks of the content, and
+``additional_kwargs`` in the shape of the provider. They are read once. Calls whose arguments are
+not JSON are in ``invalid_tool_calls``. The older ``function_call`` and its result use the function
+name as id. The readers of LangChain files and of traces use this module.
 
-Source: langchain-core 1.8.2: ``load.dumpd``, ``messages_to_dict``, ``messages.content``,
+References
+----------
+langchain-core 1.8.2: ``load.dumpd``, ``messages_to_dict``, ``messages.content``,
 ``messages.block_translators``; langsmith 0.15.0 for the details that it adds.
 """
 
@@ -34,8 +36,20 @@ _ROLES = {
 
 
 def is_langchain_message(value: Any) -> bool:
-    """Whether a value is a message in one of the three forms, told by what only LangChain writes.
+    """Check for a message in one of the three forms, by fields that only LangChain writes.
 
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for a LangChain message.
+
+    Examples
+    --------
     >>> is_langchain_message({"type": "human", "data": {"content": "hi"}})
     True
     >>> is_langchain_message({"role": "user", "content": "hi"})
@@ -50,10 +64,27 @@ def is_langchain_message(value: Any) -> bool:
 
 
 def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
-    """One message; ``ValueError`` says what is wrong with it.
+    """Parse a LangChain message.
 
-    ``skip`` is told of each block that becomes nothing.
+    Parameters
+    ----------
+    value : Any
+        The logged message.
+    skip : Callable
+        Called with a description of each block that is left out.
 
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a LangChain message or is malformed.
+
+    Examples
+    --------
     >>> call = {"name": "ls", "args": {"path": "."}, "id": "c", "type": "tool_call"}
     >>> form = {"type": "ai", "data": {"content": "", "tool_calls": [call]}}
     >>> message_from_langchain(form, print).tool_calls
@@ -93,7 +124,7 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
 
 
 def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
-    """A message's kind, which is one of ``_ROLES``, and its fields, whatever it is wrapped in."""
+    """Return the kind of a message, one of ``_ROLES``, and its fields."""
     value = require_object(value, "a message")
     if "lc" in value:
         kind, fields = _last_item(value.get("id")), value.get("kwargs")
@@ -102,17 +133,19 @@ def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
     else:
         kind, fields = value.get("type") or value.get("role"), value
     if not isinstance(fields, dict):
-        raise ValueError(f"a message of type {kind!r} has fields, not {type(fields).__name__}")
+        raise ValueError(
+            f"the fields of a message of type {kind!r} must be an object, got {type(fields).__name__}"
+        )
     named = _message_kind(kind)
     if named == "chat":
         named = _message_kind(fields.get("role"))
     if named not in _ROLES:
-        raise ValueError(f"a message has a type that LangChain knows, not {kind!r}")
+        raise ValueError(f"expected a message type of LangChain, got {kind!r}")
     return named, fields
 
 
 def _message_kind(name: Any) -> str:
-    """``human`` for ``human``, ``HumanMessage`` and ``HumanMessageChunk``."""
+    """Return ``human`` for ``human``, ``HumanMessage`` and ``HumanMessageChunk``."""
     if not isinstance(name, str):
         return ""
     return name.removesuffix("Chunk").removesuffix("Message").lower()
@@ -123,7 +156,7 @@ def _last_item(value: Any) -> Any:
 
 
 def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
-    """The calls from where they are said first; those of the content stand in for none."""
+    """Return the calls from the first place that holds any; calls in the content are the fallback."""
     calls = [
         *_require_list_field(fields, "tool_calls"),
         *_require_list_field(fields, "invalid_tool_calls"),
@@ -138,7 +171,7 @@ def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _parse_function_call(value: Any) -> list[Any]:
-    """The one call of OpenAI's first shape, which has no id: its result is named like it."""
+    """Return OpenAI's legacy call as a list; its name is its id, as in its result."""
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 
@@ -147,7 +180,7 @@ def _require_list_field(fields: dict[str, Any], key: str) -> list[Any]:
 
 
 def _parse_usage(fields: dict[str, Any]) -> Usage | None:
-    """The standard counts, else what the provider's answer said."""
+    """Return the standard counts, or else those in the provider's response."""
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))

@@ -1,11 +1,11 @@
-"""Bodies of requests are read alike in lines, in a list or alone, with the answer beside them or not.
+"""Reader for request bodies and request logs, shared by the readers of chat APIs.
 
-A body is an object with ``messages``; a list of messages alone is one too. Where the first of a file
-stands with its answer (``{"request": …, "response": …}``, or ``messages`` beside ``response`` or
-``choices``), the file is a log: each of its requests says again what was said before, and they are
-stitched into conversations. Otherwise every body is a conversation of its own, for nothing tells
-requests that were made one after the other from examples that are alike. The readers of OpenAI's and
-Anthropic's APIs differ in their ``ApiDialect`` alone.
+A body is an object with ``messages``, or a list of messages, in lines, in a list or alone. If the
+first body of a file stands with its answer (``{"request": …, "response": …}``, or ``messages``
+beside ``response`` or ``choices``), the file is a log. Each request of a log repeats what was said
+before, and the requests are stitched into conversations. Otherwise every body is a conversation of
+its own, because consecutive requests cannot be distinguished from similar examples. The readers of
+OpenAI's and Anthropic's APIs differ only in their ``ApiDialect``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 TIME_KEYS = ("timestamp", "created_at", "created")
-"""Under which keys loggers write a time."""
+"""Keys under which loggers write a time."""
 
 _MAX_SNIFFED_BODIES = 50
-_MIN_MILLISECONDS = 1e11  # as seconds, the year 5138
+_MIN_MILLISECONDS = 1e11  # in seconds this would be the year 5138
 _RESPONSE_KEYS = frozenset({"request", "response", "choices"})
 _NON_META_KEYS = frozenset(
     {"messages", "system", "response", "choices", "usage", "tools", "functions", "model"}
@@ -48,38 +48,54 @@ class RequestBody(NamedTuple):
     """A request body and what stands beside it."""
 
     fields: dict[str, Any]
-    "its keys; ``messages`` is a list"
+    "the keys of the body; ``messages`` is a list"
     response: Any
+    "the logged response, or None"
     row: dict[str, Any]
-    "the object that holds both; the body itself where nothing is around it, empty for a list"
+    "the object that holds both; the body itself if nothing is around it, empty for a list"
 
     @property
     def is_logged(self) -> bool:
-        """Whether the answer has a place beside it, be it empty."""
+        """True if there is a place for the answer beside the body, even if it is empty."""
         return not _RESPONSE_KEYS.isdisjoint(self.row)
 
 
 @dataclass(frozen=True)
 class ApiDialect:
-    """How one provider writes what a body holds; what raises in here is a broken message."""
+    """Functions that parse the parts of a body for one provider.
+
+    An exception in one of them marks the message as broken.
+    """
 
     parse_system: Callable[[dict[str, Any], SkipCallback], list[Message]]
-    "what stands before the messages, given the body"
+    "returns what stands before the messages, given the body"
     parse_message: Callable[[Any, SkipCallback], list[Message]]
-    "one of ``messages``"
+    "parses one of ``messages``"
     parse_response: Callable[[Any, SkipCallback], Message | None]
-    "the message in a response"
+    "returns the message of a response"
     parse_usage: Callable[[Any], Usage | None]
+    "parses the usage"
     parse_tools: Callable[[dict[str, Any]], tuple[dict[str, Any], ...]]
-    "definitions in OpenAI's shape, given the body"
+    "returns the tool definitions in OpenAI's shape, given the body"
     is_control: Callable[[Any], bool] = lambda value: False
-    "whether a row holds no message but something about the log; it is counted"
+    "returns True for a row that holds no message but information about the log; such rows are counted"
     unwrap: Callable[[Any], Any] = lambda value: value
-    "a row without what its product wraps a message or a body in"
+    "removes a product's wrapper from a message or body"
 
 
 def request_bodies(head: FileHead) -> Iterator[RequestBody]:
-    """The bodies that a file begins with; a message on a line of its own is none."""
+    """Yield the bodies at the beginning of a file; single messages on lines are not bodies.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Yields
+    ------
+    RequestBody
+        A body.
+    """
     for row in head.rows:
         if isinstance(row, list) and row and not _is_message(row[0]):
             yield from (body for each in row[:_MAX_SNIFFED_BODIES] if (body := _parse_body(each)))
@@ -88,7 +104,25 @@ def request_bodies(head: FileHead) -> Iterator[RequestBody]:
 
 
 def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]:
-    """The conversations of a file: each body is one, or those that a log tells."""
+    """Read the conversations of a file of request bodies or of a log.
+
+    Parameters
+    ----------
+    source : Source
+        The file. What is left out of it is counted there.
+    dialect : ApiDialect
+        The parsers of the provider.
+
+    Yields
+    ------
+    Recording
+        A conversation.
+
+    Raises
+    ------
+    ReadError
+        If the content is broken and ``on_error`` is ``"raise"``.
+    """
     found = _read_requests(source, dialect)
     first = next(found, None)
     if first is None:
@@ -103,8 +137,20 @@ def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]
 
 
 def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a conversation in a word or a number, for ``Recording.meta``.
+    """Return the short values beside a conversation, for ``Recording.meta``.
 
+    Parameters
+    ----------
+    fields : dict
+        The object that holds the conversation.
+
+    Returns
+    -------
+    dict
+        Its texts, numbers and bools, without those that have a place in a recording.
+
+    Examples
+    --------
     >>> short_metadata({"messages": [], "id": "a7", "score": 0.5, "more": {"x": 1}})
     {'id': 'a7', 'score': 0.5}
     """
@@ -116,8 +162,20 @@ def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_timestamp(fields: dict[str, Any]) -> float | None:
-    """When something was logged, in seconds since 1970.
+    """Return the time at which an item was logged.
 
+    Parameters
+    ----------
+    fields : dict
+        The logged item.
+
+    Returns
+    -------
+    float or None
+        Seconds since 1970, or None if no time was logged.
+
+    Examples
+    --------
     >>> find_timestamp({"created": 1700000000}), find_timestamp({})
     (1700000000.0, None)
     >>> find_timestamp({"timestamp": "1970-01-01T00:01:00Z"})
@@ -133,7 +191,7 @@ def find_timestamp(fields: dict[str, Any]) -> float | None:
 def _read_requests(
     source: Source, dialect: ApiDialect
 ) -> Iterator[tuple[RequestBody, LoggedRequest]]:
-    """Each body with what it holds; messages that stand alone are one body, at the end."""
+    """Yield each body with its request; messages that stand alone form one body at the end."""
     alone: list[Message] = []
     session_meta: dict[str, Any] = {}
     for where, value in read_json_values(source):
@@ -224,7 +282,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _report_no_messages(source: Source, where: Location | None) -> None:
-    reason = "no messages, nor a list of them"
+    reason = "expected a message or an object with a list of messages"
     if where is None:
         raise ReadError(source.path, None, reason)
     source.report_error(reason, *where)

@@ -1,11 +1,11 @@
-"""A conversation is put together from logged requests, each of which says again what was said before.
+"""Stitch logged requests, each of which repeats earlier messages, into conversations.
 
-Proxies, tracers and agents log model calls. A request that still holds the end of an earlier one goes on
-with that conversation, whose messages are taken once. Where it lacks some of them, or holds others in
-their place, the system compacted: the conversation stays whole, and a ``Compaction`` says what was
-kept, what stood in place of the rest and which results were cleared. Any other request begins a
-conversation of its own: a subagent, a title, a turn that was taken back. Readers of request logs
-(``request_log``), of traces (``traces``) and of OpenHands' completions use it.
+Proxies, tracers and agents log model calls. A request that contains the end of an earlier request
+continues its conversation, and repeated messages are taken once. If earlier messages are missing or
+replaced, the system compacted: the conversation keeps all messages, and a ``Compaction`` says what
+was kept, what replaced the rest and which results were cleared. Any other request begins a new
+conversation, such as a subagent, a title, or a turn that was taken back. The readers of request
+logs (``request_log``), traces (``traces``) and OpenHands completions use this module.
 """
 
 from __future__ import annotations
@@ -32,10 +32,24 @@ __all__ = ["LoggedRequest", "intern_messages", "match_repeated", "stitch_request
 
 
 def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
-    """Index in ``after`` → index in ``before`` of what is the same, each taken once, the newest first.
+    """Match equal items of two sequences, each once, beginning with the newest.
 
-    The order does not matter: products put what they keep in an order of their own.
+    The order of the items is ignored, because products reorder the messages they keep.
 
+    Parameters
+    ----------
+    before : sequence of Hashable
+        The earlier items.
+    after : sequence of Hashable
+        The later items.
+
+    Returns
+    -------
+    dict of int to int
+        Index in ``after`` → index in ``before``.
+
+    Examples
+    --------
     >>> match_repeated(["hi", "go on", "go on"], ["in short", "go on"])
     {1: 2}
     """
@@ -49,18 +63,20 @@ def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dic
     return found
 
 
-_MAX_CANDIDATES = 8  # of conversations that end alike, the newest: reading stays linear
+_MAX_CANDIDATES = 8  # newest conversations with the same end to compare; keeps reading linear
 
 
 class LoggedRequest(NamedTuple):
     """One logged model call."""
 
     messages: tuple[Message, ...]
-    "what was sent"
+    "the messages that were sent"
     answer: Message | None = None
-    "what came back, with its usage and time"
+    "the message that came back, with its usage and time"
     tools: tuple[dict[str, Any], ...] = ()
+    "tool definitions in OpenAI's shape"
     model: str | None = None
+    "the model that was asked"
 
 
 def stitch_requests(
@@ -69,10 +85,24 @@ def stitch_requests(
     skip: SkipCallback,
     cluster: str | None = None,
 ) -> Iterator[Recording]:
-    """The conversations of requests that come in the order in which they were made.
+    """Stitch requests into conversations.
 
-    The first is called ``name``, the others ``name/2`` and so on; they share a cluster where there
-    are several. ``skip`` is told of a request that is made again, and of one that is empty.
+    Parameters
+    ----------
+    requests : iterable of LoggedRequest
+        The requests in the order in which they were made.
+    name : str
+        The id of the first conversation. The others are ``name/2`` and so on.
+    skip : Callable
+        Called with a description of each repeated or empty request.
+    cluster : str, optional
+        The cluster of the conversations. By default, several conversations share the cluster
+        ``name``.
+
+    Yields
+    ------
+    Recording
+        A conversation.
     """
     log = _ConversationIndex()
     for request in requests:
@@ -99,9 +129,19 @@ def stitch_requests(
 
 
 def intern_messages(request: LoggedRequest, seen: dict[Any, Message]) -> LoggedRequest:
-    """The request with messages that are equal to earlier ones being those: it takes no memory twice.
+    """Replace messages of a request with equal ones seen earlier, to save memory.
 
-    ``seen`` holds the earlier ones, and those of this request from then on.
+    Parameters
+    ----------
+    request : LoggedRequest
+        The request.
+    seen : dict
+        The messages seen so far. Those of this request are added.
+
+    Returns
+    -------
+    LoggedRequest
+        The request with shared messages.
     """
     messages = []
     for message in request.messages:
@@ -114,10 +154,10 @@ def intern_messages(request: LoggedRequest, seen: dict[Any, Message]) -> LoggedR
 
 @dataclass(eq=False)
 class _Conversation:
-    """One conversation as its requests tell it."""
+    """One conversation, rebuilt from its requests."""
 
     first_key: MessageKey | None
-    "what it began with"
+    "key of its first message"
     messages: list[Message] = field(default_factory=list)
     compactions: list[Compaction] = field(default_factory=list)
     tools: tuple[dict[str, Any], ...] = ()
@@ -128,12 +168,12 @@ class _Conversation:
     earlier_answers: list[Message] = field(default_factory=list)
     "earlier answers to the newest request"
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
-    "where a message of this form stands"
+    "positions of the messages with a key"
 
     def add_request(
         self, request: LoggedRequest, current: Sequence[SentMessage], alignment: Alignment
     ) -> bool:
-        """The next request of this conversation; whether it is the newest one made again."""
+        """Add the next request; return True if it repeats the newest one."""
         matched = alignment.matched
         end = max(matched, default=-1) + 1
         again = end == len(current) and matched[end - 1] == len(self.previous) - 1 - self.has_answer
@@ -157,7 +197,7 @@ class _Conversation:
     def _settle_answer(
         self, request: LoggedRequest, current: Sequence[SentMessage], matched: dict[int, int]
     ) -> None:
-        """The answer that stands is the one that the agent went on with."""
+        """Keep the answer that the agent continued with."""
         index = next(reversed(matched), -1)
         if not self.has_answer or matched.get(index) != len(self.previous) - 1:
             return
@@ -176,7 +216,7 @@ class _Conversation:
         self._append_message(same[-1] if same else request.messages[index])
 
     def _record_compaction(self, current: Sequence[SentMessage], matched: dict[int, int]) -> None:
-        """What the request holds of the one before; where that is not all, the system compacted."""
+        """Compare the request with the previous one, and record a compaction if they differ."""
         old, here = self.previous, len(self.messages)
         positions = [
             old[matched[i]].position if i in matched else None for i in range(len(current))
@@ -210,7 +250,7 @@ class _Conversation:
     def _restore_dropped(
         self, current: Sequence[SentMessage], positions: list[int | None], matched: dict[int, int]
     ) -> None:
-        """What was dropped, and is there again between the same neighbours, is the old message."""
+        """Reuse a dropped message that appears again between the same neighbours."""
         lows = list(accumulate((-1 if p is None else p for p in positions), max))
         high = len(self.messages)
         for index in range(len(current) - 1, -1, -1):
@@ -235,19 +275,19 @@ class _Conversation:
 
 @dataclass
 class _ConversationIndex:
-    """The conversations so far, and what tells to which of them a request belongs."""
+    """The conversations so far, with indices to find the one that a request continues."""
 
     conversations: list[_Conversation] = field(default_factory=list)
     conversations_by_end: dict[tuple[MessageKey | None, MessageKey], dict[int, _Conversation]] = (
         field(default_factory=dict)
     )
-    "how a newest request begins, or None for any, with how it ends"
+    "(first key of the newest request, or None for any; key of its end) → conversations"
     first_keys: set[MessageKey | None] = field(default_factory=set)
     call_owners: dict[str, _Conversation | None] = field(default_factory=dict)
-    "which conversation made a call; None: several messages did, as ids such as ``call_1`` say"
+    "conversation that made a call; None if several messages did, as with ids such as ``call_1``"
 
     def find_conversation(self, current: Sequence[SentMessage]) -> tuple[_Conversation, Alignment]:
-        """The conversation that a request goes on with: one that begins like it, if there is one."""
+        """Return the conversation that a request continues, preferably one with the same beginning."""
         for begins in (first_message_key(current), None):
             best: tuple[int, _Conversation, Alignment] | None = None
             for thread in self._candidates(begins, current):
@@ -266,12 +306,12 @@ class _ConversationIndex:
         return thread, align_messages((), current, False)
 
     def remove_ends(self, conversation: _Conversation) -> None:
-        """Before a conversation goes on."""
+        """Remove the end keys of a conversation before it continues."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
     def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
-        """After a conversation went on."""
+        """Add the end keys and calls of a conversation after it continued."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):
@@ -281,7 +321,7 @@ class _ConversationIndex:
     def _end_keys(
         self, conversation: _Conversation
     ) -> Iterator[tuple[MessageKey | None, MessageKey]]:
-        """What a request that goes on holds: the answer, or what it answers."""
+        """Yield keys that a continuing request contains: of the answer, or of what it answers."""
         begins = first_message_key(conversation.previous)
         for each in conversation.previous[-2 if conversation.has_answer else -1 :]:
             yield begins, each.exact_key
@@ -290,7 +330,7 @@ class _ConversationIndex:
     def _candidates(
         self, first_key: MessageKey | None, current: Sequence[SentMessage]
     ) -> list[_Conversation]:
-        """Those whose end the request holds, looked for from its newest message on."""
+        """Return conversations whose end the request contains, searched from its newest message."""
         found: dict[int, _Conversation] = {}
         for each in reversed(current):
             ending = self.conversations_by_end.get((first_key, each.exact_key))
@@ -303,13 +343,13 @@ class _ConversationIndex:
     def _continues(
         self, conversation: _Conversation, current: Sequence[SentMessage], alignment: Alignment
     ) -> bool:
-        """Whether a request that holds an end of a conversation does go on with it."""
+        """Check whether a request that contains an end of a conversation continues it."""
         held = conversation.previous
         if alignment.last_match is None:
             return False
         index, place = alignment.last_match
         if conversation.has_answer and place < len(held) - 1:
-            # Where the answer is not there, the prompt tells it from one that asks for a title, say.
+            # Without the answer, the system prompt tells it from a request for a title, for example.
             prompts, before = (
                 [e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held)
             )
@@ -326,7 +366,7 @@ class _ConversationIndex:
         ):
             return False
         if begins != first_message_key(held) and place < len(held) - 1:
-            return False  # it holds neither the beginning nor the answer
+            return False  # the request has neither the beginning nor the answer
         first = next((i for i, each in enumerate(current) if each.key != SYSTEM_KEY), 0)
         old = alignment.altered.get(first, -1)
         if (
@@ -334,7 +374,7 @@ class _ConversationIndex:
             and held[old].position is not None
             and not is_similar(held[old], current[first])
         ):
-            return False  # in place of what was asked stands another question
+            return False  # the first question was replaced by a different one
         return alignment.count_shared_tail(
             held, current
         ) == 2 or alignment.omits_only_user_messages(held)

@@ -1,8 +1,8 @@
-"""The model calls of a trace become conversations, once they stand in the order of time.
+"""Conversations from the model calls of traces.
 
-A tracing system says of each call to which thread it belongs (a session that the application named,
-else the trace), and exports the calls in any order, the last one first or child before parent. The
-readers of LangSmith, Langfuse and OpenTelemetry make a ``TracedCall`` of each.
+A tracing system assigns each call to a thread: a session named by the application, or else the
+trace. It exports calls in any order, such as newest first or child before parent. The readers of
+LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ __all__ = ["ThreadKey", "TracedCall", "build_traced_call", "find_thread", "recor
 
 
 class ThreadKey(NamedTuple):
-    """What calls belong together by."""
+    """The thread that calls belong to."""
 
     kind: str
-    "what the log calls it: ``session_id``, ``trace_id``, …"
+    "the name of the key in the log: ``session_id``, ``trace_id``, …"
     id: str
+    "the value of the key"
 
 
 class TracedCall(NamedTuple):
     """One model call of a trace."""
 
     thread: ThreadKey
+    "the thread of the call"
     start: float | None
     "seconds since 1970"
     request: LoggedRequest
+    "the messages, answer, tools and model"
 
 
 def build_traced_call(
@@ -51,9 +54,31 @@ def build_traced_call(
     tools: tuple[dict[str, Any], ...],
     model: str | None,
 ) -> TracedCall:
-    """A call from what was logged of it; ``usage`` and the time of its end belong to the answer.
+    """Build a call from its logged inputs and outputs.
 
-    What happened within the call before the last answer stands among what was sent.
+    Messages that the call produced before its last answer are added to the messages sent.
+
+    Parameters
+    ----------
+    thread : ThreadKey
+        The thread of the call.
+    inputs, outputs : Any
+        The logged request and response.
+    skip : Callable
+        Called with a description of each item that is left out.
+    start, end : float or None
+        Seconds since 1970. ``end`` becomes the time of the answer.
+    usage : Usage or None
+        The billed usage, used if the answer itself has none.
+    tools : tuple of dict
+        Tool definitions in OpenAI's shape.
+    model : str or None
+        The model.
+
+    Returns
+    -------
+    TracedCall
+        The call.
     """
     messages = parse_request_messages(inputs, skip)
     received_messages = parse_response_messages(outputs, skip)
@@ -68,8 +93,24 @@ def build_traced_call(
 
 
 def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
-    """The first thread that something names under one of ``keys``, else its trace.
+    """Return the thread of a call.
 
+    Parameters
+    ----------
+    metadata : Any
+        The object that may name a thread.
+    keys : iterable of str
+        Keys to look for, in order.
+    trace_id : str
+        The trace, used if no key is set.
+
+    Returns
+    -------
+    ThreadKey
+        The thread.
+
+    Examples
+    --------
     >>> find_thread({"session_id": "s"}, ("thread_id", "session_id"), trace_id="t")
     ThreadKey(kind='session_id', id='s')
     """
@@ -80,9 +121,21 @@ def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
 
 
 def recordings_from_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
-    """The recordings of calls in any order, thread by thread and each in the order of time.
+    """Group calls by thread, sort them by time and stitch them into recordings.
 
-    Threads come in the order in which they began; a call without a time comes first in its own.
+    Threads are ordered by their first call. A call without a time comes first in its thread.
+
+    Parameters
+    ----------
+    calls : iterable of TracedCall
+        The calls in any order.
+    source : Source
+        The file. What is left out of it is counted there.
+
+    Yields
+    ------
+    Recording
+        A conversation.
     """
     seen: dict[Any, Message] = {}
     held = [each._replace(request=intern_messages(each.request, seen)) for each in calls]
@@ -101,7 +154,7 @@ def recordings_from_calls(calls: Iterable[TracedCall], source: Source) -> Iterat
 
 
 def _report_skipped(message: Message, skip: SkipCallback) -> Message:
-    """A message whose losses are counted, now that it stands in its conversation once."""
+    """Report what was left out of a message, and remove the list from its ``extra``."""
     if SKIPPED_KEY not in message.extra:
         return message
     for reason in message.extra[SKIPPED_KEY]:

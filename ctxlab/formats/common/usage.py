@@ -1,7 +1,7 @@
-"""What a provider billed for a request is read from the shapes in which APIs and libraries say it.
+"""Parsers for the billed usage in the shapes of APIs and libraries.
 
-Where a shape counts cached tokens within the prompt, they are taken out of ``input``. Shapes that one
-product alone writes are read by its reader.
+If a shape includes cached tokens in the prompt, they are subtracted from ``input``. Shapes of a
+single product are parsed by its reader.
 """
 
 from __future__ import annotations
@@ -17,8 +17,22 @@ _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
 def openai_usage(value: Any) -> Usage | None:
-    """From OpenAI's shape, and LiteLLM's: its prompt holds the cached, its completion the reasoning.
+    """Parse usage in the shape of OpenAI and LiteLLM.
 
+    Prompt tokens include cached tokens, and completion tokens include reasoning.
+
+    Parameters
+    ----------
+    value : Any
+        The logged usage.
+
+    Returns
+    -------
+    Usage or None
+        The usage, or None if the value is not an object.
+
+    Examples
+    --------
     >>> openai_usage({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}})
     Usage(input=5, cache_read=4, cache_write=0, output=0, reasoning=0)
     """
@@ -36,8 +50,20 @@ def openai_usage(value: Any) -> Usage | None:
 
 
 def anthropic_usage(value: Any) -> Usage | None:
-    """From Anthropic's shape, whose ``input_tokens`` are those outside the cache.
+    """Parse usage in Anthropic's shape, where ``input_tokens`` excludes cached tokens.
 
+    Parameters
+    ----------
+    value : Any
+        The logged usage.
+
+    Returns
+    -------
+    Usage or None
+        The usage, or None if the value is not an object.
+
+    Examples
+    --------
     >>> anthropic_usage({"input_tokens": 5, "cache_read_input_tokens": 4})
     Usage(input=5, cache_read=4, cache_write=0, output=0, reasoning=0)
     """
@@ -52,8 +78,20 @@ def anthropic_usage(value: Any) -> Usage | None:
 
 
 def detect_usage(value: Any) -> Usage | None:
-    """Return the usage from the shape whose keys it has: OpenAI's, Anthropic's or Bedrock's.
+    """Parse usage in the shape of OpenAI, Anthropic or Bedrock, detected by its keys.
 
+    Parameters
+    ----------
+    value : Any
+        The logged usage.
+
+    Returns
+    -------
+    Usage or None
+        The usage, or None if the value has none of these shapes.
+
+    Examples
+    --------
     >>> detect_usage({"inputTokens": 5, "outputTokens": 1, "cacheReadInputTokens": 4})
     Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
     >>> detect_usage({"tokens": 5}) is None
@@ -74,10 +112,24 @@ def detect_usage(value: Any) -> Usage | None:
 
 
 def langchain_usage(value: Any) -> Usage | None:
-    """From LangChain's ``usage_metadata``, whose input holds the cached tokens.
+    """Parse LangChain's ``usage_metadata``, where input tokens include cached tokens.
 
-    Source: langchain-core 1.8.2, ``UsageMetadata``.
+    Parameters
+    ----------
+    value : Any
+        The logged usage.
 
+    Returns
+    -------
+    Usage or None
+        The usage, or None if the value does not have this shape.
+
+    References
+    ----------
+    langchain-core 1.8.2, ``UsageMetadata``.
+
+    Examples
+    --------
     >>> langchain_usage({"input_tokens": 9, "output_tokens": 1,
     ...                  "input_token_details": {"cache_read": 4}})
     Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
@@ -85,11 +137,11 @@ def langchain_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict) or not value.keys() & {"input_tokens", "output_tokens"}:
         return None
     told, thought = value.get("input_token_details"), value.get("output_token_details")
-    # A service tier is put before the name: priority_cache_read.
+    # The name may have the service tier as prefix: priority_cache_read.
     read = max(
         count_or_zero(get_nested(told, f"{tier}cache_read")) for tier in _SERVICE_TIER_PREFIXES
     )
-    # Where the parts of what was written are known, langchain-anthropic sets the whole to 0.
+    # If the parts of the cache write are known, langchain-anthropic sets the total to 0.
     parts = (
         count_or_zero(get_nested(told, f"ephemeral_{age}_input_tokens")) for age in ("5m", "1h")
     )

@@ -1,15 +1,18 @@
-"""A UI message of the Vercel AI SDK is split into the messages that its model was sent.
+"""Split UI messages of the Vercel AI SDK into the messages that the model was sent.
 
-A UI message holds ``parts``. An assistant's may hold several steps: ``step-start`` begins one (in
-version 4 the number ``step`` of a tool invocation tells it). Each step becomes an assistant's message
-with its calls, and the results of these. A tool's part is a call and its result in one: ``tool-NAME``,
-``dynamic-tool`` or, in version 4, ``tool-invocation``. Version 4 says the text and the calls of a
-message again under ``content`` and ``toolInvocations``; they are read only where there are no parts.
+A UI message has ``parts``. An assistant's message may have several steps, each begun by
+``step-start`` (in version 4, by the number ``step`` of a tool invocation). Each step becomes an
+assistant message with its calls, followed by their results. A tool part holds a call and its
+result: ``tool-NAME``, ``dynamic-tool`` or, in version 4, ``tool-invocation``. Version 4 repeats the
+text and calls of a message under ``content`` and ``toolInvocations``, which are read only if there
+are no parts.
 
-A call whose input was still streaming is counted as left out. A call that was denied has the reason as
-its result, as the SDK sends it.
+A call whose input was still streaming is counted as left out. The result of a denied call is the
+reason, as in the SDK.
 
-Source: github.com/vercel/ai ``packages/ai/src/ui/ui-messages.ts`` at 0103ba5 and
+References
+----------
+github.com/vercel/ai ``packages/ai/src/ui/ui-messages.ts`` at 0103ba5 and
 ``convert-to-model-messages.ts`` at 004d06c (versions 5 and 6); version 4.3 ``@ai-sdk/ui-utils``.
 """
 
@@ -35,8 +38,20 @@ _UI_PART_TYPES = ("step-start", "dynamic-tool", "tool-invocation")
 
 
 def is_ui_message(row: Any) -> bool:
-    """Whether a row is an assistant's UI message with steps or calls.
+    """Check whether a row is an assistant's UI message with steps or calls.
 
+    Parameters
+    ----------
+    row : Any
+        A logged row.
+
+    Returns
+    -------
+    bool
+        True for such a message.
+
+    Examples
+    --------
     >>> is_ui_message({"role": "assistant", "parts": [{"type": "step-start"}]})
     True
     >>> is_ui_message({"role": "assistant", "parts": [{"type": "tool_call", "name": "ls"}]})
@@ -53,8 +68,20 @@ def is_ui_message(row: Any) -> bool:
 
 
 def is_ui_tool_part(part: Any) -> bool:
-    """Whether a part is a call of a tool that the part is named after.
+    """Check whether a part is a call whose type contains the tool name.
 
+    Parameters
+    ----------
+    part : Any
+        A part of a UI message.
+
+    Returns
+    -------
+    bool
+        True for such a part.
+
+    Examples
+    --------
     >>> is_ui_tool_part({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
     True
     """
@@ -63,18 +90,18 @@ def is_ui_tool_part(part: Any) -> bool:
 
 
 def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[str, Any]]:
-    """Return the rows of an assistant's UI message as the SDK sends them to a model.
+    """Split an assistant's UI message into rows as the SDK sends them to a model.
 
     Parameters
     ----------
-    row : dict[str, Any]
-        A UI message for which ``is_ui_message`` holds.
-    skip : SkipCallback
-        Told of each call that was cut off.
+    row : dict
+        A UI message for which ``is_ui_message`` returns True.
+    skip : Callable
+        Called with a description of each unfinished call.
 
     Yields
     ------
-    dict[str, Any]
+    dict
         A row of the assistant or of its tools, in the SDK's shape of model messages.
     """
     said: list[Any] = []
@@ -127,7 +154,7 @@ def _created_at(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool_output(body: dict[str, Any]) -> dict[str, Any]:
-    """The output of a tool in the shape of a model message's result."""
+    """Return the output of a tool in the shape of a model message's result."""
     if body.get("state") == "output-error":
         return {"type": "error-text", "value": text_or_none(body.get("errorText")) or ""}
     if body.get("state") == "output-denied":

@@ -1,1 +1,1 @@
-"""Sessions of ctxlab's own stores, read as recordings."""
+"""Sessions stored by ctxlab, read as recordings."""

@@ -1,14 +1,17 @@
-"""A stored session is a few files of one folder that name its id; together they are one recording.
+"""Read sessions that ``JsonlStore`` stored in chunks.
 
-``session-ID.1.jsonl``, ``session-ID.2.jsonl``, … are its chunks: a header line, then a message a line
-as the native format writes it. The header is ``{"type": "session", "format": "ctxlab", "version": 1,
-"id": …, "chunk": 2, "first": 200, "turn": 57, "replied": true, …}``: the position of the chunk's first
-message, and the turn that stands before it. ``more`` in a row says how many rows of its batch follow: a
-batch whose last row is not there was never finished and is no part of the session. Nor is what stands
-behind the last line break of the newest chunk. Both are left out and counted.
+A session is stored in several files of one folder whose names contain its id. Together they form
+one recording. The chunks are ``session-ID.1.jsonl``, ``session-ID.2.jsonl``, …: a header line, then
+one message per line in the native format. The header is ``{"type": "session", "format": "ctxlab",
+"version": 1, "id": …, "chunk": 2, "first": 200, "turn": 57, "replied": true, …}``. It holds the
+position of the first message of the chunk and the number of the turn before it. ``more`` in a row
+is the number of rows of its batch that follow. If the last row of a batch is missing, the batch was
+not completely written and is not part of the session. Text after the last line break of the newest
+chunk is not part of it either. Both are left out and counted.
 
-Beside them stand ``session-ID.meta.json`` (title, status, …), ``session-ID.tools.json`` and
-``lines-ID.jsonl`` (a line for each turn). A chunk that is read by itself is a recording of its messages.
+Further files are ``session-ID.meta.json`` (title, status, …), ``session-ID.tools.json`` and
+``lines-ID.jsonl`` (one line per turn). A chunk that is read alone becomes a recording of its
+messages.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 CHUNK_VERSION = 1
+"""Version of the chunk format that is written and read."""
 
 FILE_TYPES = (
     "session",
@@ -51,56 +55,101 @@ FILE_TYPES = (
     "session-lines",
     "session-torn",
 )
-"""The ``type`` of the first line of each kind of file that belongs to a session."""
+"""Values of ``type`` in the first line of the files of a session."""
 
 SESSION_META_KEYS = ("title", "status", "agent", "file", "strategy", "system", "created")
-"""What a recording's ``meta`` says of its session, beside what the session's own ``meta`` holds."""
+"""Session fields that a recording's ``meta`` holds in addition to the session's own ``meta``."""
 
 
 class ChunkHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The first line of a chunk: what is known of the session before it, so that no other is read."""
+    """First line of a chunk, with the state of the session before it; no other chunk is needed."""
 
     type: str
+    "``session``"
     format: str
+    "``ctxlab``"
     version: int
+    "``CHUNK_VERSION`` of the writer"
     id: str
+    "id of the session"
     chunk: int
-    "its number, from 1"
+    "number of the chunk, from 1"
     first: int
-    "position of its first message"
+    "position of its first message in the session, from 0"
     turn: int
     "number of the turn before its first message, see ``ctxlab.context.turns``"
     replied: bool
-    "whether the assistant has spoken in that turn"
+    "whether the assistant has replied in that turn"
     batch: int = 0
-    "number of the chunk in which the batch begins that its first message is of; 0: with itself"
+    "number of the chunk in which the batch of its first message begins; 0: this chunk"
     model: str | None = None
+    "model of the session"
 
 
 class ChunkRow(NamedTuple):
-    """A message in a chunk, and how many messages that were appended with it follow."""
+    """A message in a chunk."""
 
     message: Message
+    "the message"
     more: int
+    "number of messages of the same batch that follow"
 
 
 def parse_chunk_row(row: Any) -> ChunkRow:
-    """A line of a chunk; ``ValueError`` says what is wrong with it."""
+    """Parse one message row of a chunk.
+
+    Parameters
+    ----------
+    row : Any
+        JSON value of the line.
+
+    Returns
+    -------
+    ChunkRow
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the row is invalid.
+    """
     if not isinstance(row, dict):
-        raise ValueError(f"a row is an object, not {type(row).__name__}")
+        raise ValueError(f"a row must be an object, got {type(row).__name__}")
     more = row.get("more", 0)
     if not isinstance(more, int) or isinstance(more, bool) or more < 0:
-        raise ValueError(f"more is {more!r}; it counts the rows that follow")
+        raise ValueError(f"more must be the number of rows that follow, got {more!r}")
     return ChunkRow(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
 
 
 def get_session_id(head: FileHead) -> str:
-    """The id of the session that a file belongs to."""
+    """Return the id of the session that a file belongs to.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    str
+        The id, or ``""`` if the file has none.
+    """
     return text_or_none(get_nested(head.value, "id")) or ""
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a chunk of a session, or stands beside one."""
+    """Return whether a file is part of a stored session.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True for a chunk or for a further file of a session.
+    """
     row = head.value
     return (
         isinstance(row, dict)
@@ -111,7 +160,23 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The session, whatever is there of its chunks in the order of their numbers."""
+    """Read a session from the available chunks, in the order of their numbers.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The session, unless it has no chunk or is being removed.
+
+    Raises
+    ------
+    ReadError
+        If a file is broken or a chunk is missing, unless the source skips errors.
+    """
     chunks: list[tuple[ChunkHeader, PathOrUrl]] = []
     side_files: dict[str, Any] = {}
     skipped: Counter[str] = Counter()
@@ -131,13 +196,13 @@ def read(source: Source) -> Iterator[Recording]:
             try:
                 chunks.append((msgspec.convert(first, ChunkHeader), place))
             except (msgspec.ValidationError, ValueError) as error:
-                part.report_error(f"no header of a chunk: {error}", 1)
+                part.report_error(f"invalid header of a chunk: {error}", 1)
         elif kind == "session-lines":
             side_files[kind] = {str(row["turn"]): row["line"] for row in _read_turn_lines(part)}
         elif kind in FILE_TYPES:
             side_files[kind] = first
         else:
-            part.report_error("no file of a session", 1)
+            part.report_error("not a file of a session", 1)
         skipped.update(part.pop_skipped())
     chunks.sort(key=lambda chunk: chunk[0].chunk)
     if (side_files.get("session-meta") or {}).get("deleted"):
@@ -173,7 +238,7 @@ FORMAT = Format(
 
 
 def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
-    """What kind of file of a session it is, and its first line."""
+    """Return the type of a session file and its first line."""
     with open_file(path) as file:
         line = file.readline()
     try:
@@ -188,7 +253,7 @@ def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
 
 
 def _read_turn_lines(part: Source) -> Iterator[dict[str, Any]]:
-    """The lines that were kept; what stands behind the last line break is none."""
+    """Yield complete lines; text after the last line break is ignored."""
     with open_file(part.path) as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -202,7 +267,7 @@ def _read_turn_lines(part: Source) -> Iterator[dict[str, Any]]:
 
 
 def _read_messages(part: Source, newest: bool) -> list[Message]:
-    """The messages of a chunk; of the newest one an unfinished end is left out and counted."""
+    """Return the messages of a chunk; an incomplete end of the newest chunk is skipped."""
     messages: list[Message] = []
     batch: list[Message] = []
     broken: tuple[int, str] | None = None

@@ -1,9 +1,10 @@
-"""The database of a workspace's sessions is data: each session in it is a recording.
+"""Read sessions from the SQLite database of a workspace.
 
-It is ``.ctxlab/sessions.db``, SQLite, as ``SqliteStore`` writes it: ``chat_sessions`` with a row a
-session, ``messages`` with the whole transcript (``session_id``, ``position``, ``row`` as the native
-format writes a message) and ``lines``. Version 1 knows no transcript: there it is ``recent_messages``.
-It is opened to be read only, also while a chat goes on in it; nothing is left beside it.
+The database is ``.ctxlab/sessions.db``, written by ``SqliteStore``. Each session becomes one
+recording. ``chat_sessions`` has one row per session. ``messages`` holds the whole conversation
+(``session_id``, ``position``, and ``row`` with a message in the native format). ``lines`` holds one
+line per turn. Databases of version 1 hold only ``recent_messages``. The database is opened
+read-only, also while a chat is using it, and no other files are left next to it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,22 @@ _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"
 MAX_SCHEMA_VERSION = 2
-"""Of the tables, the newest that is read."""
+"""Newest version of the tables that can be read."""
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is SQLite that says it is ours, or holds a table ``chat_sessions``."""
+    """Return whether a file is a session database.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the SQLite file has ctxlab's application id or a table ``chat_sessions``.
+    """
     start = head.first_bytes
     return start.startswith(_MAGIC) and (
         start[68:72] == _APPLICATION_ID or _SESSIONS_TABLE in start
@@ -44,7 +56,23 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The sessions of a database, the oldest first."""
+    """Read the sessions of a database, oldest first.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        One recording per session.
+
+    Raises
+    ------
+    ReadError
+        If the database is broken or too new.
+    """
     with _local_file(source) as path:
         try:
             with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=60)) as connection:
@@ -63,7 +91,8 @@ def read(source: Source) -> Iterator[Recording]:
                         recording = _read_session(connection, dict(row), source)
                     if recording is not None:
                         yield recording
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # a name of a column may be broken too
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # Broken column names raise UnicodeDecodeError.
             raise ReadError(source.path, None, str(error)) from None
 
 
@@ -72,7 +101,7 @@ FORMAT = Format("session-db", "ctxlab: sessions of a workspace (SqliteStore)", s
 
 @contextmanager
 def _local_file(source: Source) -> Iterator[Path]:
-    """The database as a file of this machine; one that lies elsewhere or is packed is copied."""
+    """Provide the database as a local, uncompressed file; copy it if necessary."""
     place = source.path
     if not is_url(place) and (path := Path(place)).is_file():
         with path.open("rb") as file:
@@ -87,9 +116,20 @@ def _local_file(source: Source) -> Iterator[Path]:
 
 
 def read_only_uri(path: Path) -> str:
-    """The address by which SQLite opens a database to read it alone.
+    """Return the URI with which SQLite opens a database read-only.
 
-    Where nobody has the log open, nothing need be written beside the database.
+    If no process has the log open, the database is opened as immutable, so that SQLite creates no
+    files next to it.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the database.
+
+    Returns
+    -------
+    str
+        The URI.
     """
     quiet = not any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
     return f"{path.absolute().as_uri()}?{'immutable=1' if quiet else 'mode=ro'}"
@@ -129,12 +169,12 @@ def _parse_messages(rows: Iterator[tuple[Any, ...]], source: Source) -> Iterator
 
 
 def _parse_column(text: Any, kind: type, label: str, source: Source) -> Any:
-    """A column of JSON; an empty one where there is none, or where it is broken, which is told."""
+    """Parse a JSON column; if it is broken, report it and return an empty value."""
     try:
         value = kind() if text is None else parse_json(text)
         if isinstance(value, kind):
             return value
-        reason = f"no {kind.__name__}"
+        reason = f"must be a {kind.__name__}, got {type(value).__name__}"
     except (TypeError, ValueError) as error:
         reason = str(error)
     source.report_error(f"{label}: {reason}", 1, "column")

@@ -1,1 +1,1 @@
-"""Logs of Gemini CLI."""
+"""Sessions of Gemini CLI."""

@@ -1,13 +1,16 @@
-"""Gemini CLI's log says again what changed; played from its beginning it is one conversation.
+"""Apply the records of a Gemini CLI log to obtain its conversation.
 
-A record is a message, which replaces the one of its ``id``; ``{"$rewindTo": id}``, by which the user
-took back that message and what followed; or ``{"$set": …}`` with changed metadata. ``$set.messages``
-is what the model is given from then on: at the start of a session, where it was compressed, where old
-results were masked, and where a turn was cancelled. Most of it repeats what was said before, under
-new ids and with neighbours of one role made one, so it is recognised by what it says. What is gone
-was compacted, or taken back where only the end is gone and nothing stands in its place.
+A record is a message, which replaces an earlier message with the same ``id``; or ``{"$rewindTo":
+id}``, with which the user removed that message and all later ones; or ``{"$set": …}`` with changed
+metadata. ``$set.messages`` is the history that the model sees from then on. It is written at the
+start of a session, after a compression, after old results were masked, and after a turn was
+cancelled. Most of it repeats earlier messages, with new ids and with adjacent messages of one role
+joined, so repeated messages are matched by content. Messages that are missing were compacted. If
+only the end is missing and nothing replaces it, those messages were removed by the user.
 
-Source: github.com/google-gemini/gemini-cli, ``packages/core/src/services/chatRecordingService.ts``.
+References
+----------
+github.com/google-gemini/gemini-cli, ``packages/core/src/services/chatRecordingService.ts``.
 """
 
 from __future__ import annotations
@@ -29,36 +32,50 @@ _MODEL_TYPES = ("user", "gemini")
 
 
 class HistoryChange(NamedTuple):
-    """A place where the model was given something else than what had been said."""
+    """A point at which the history that the model sees was replaced."""
 
     row: int
-    "it happened before this row"
+    "index of the row before which the history changed"
     kept: frozenset[int]
-    "the rows that it still holds"
+    "indices of the rows that are still in the history"
     summary: str | None
+    "user text that replaces rows"
     dropped: bool
-    "whether rows went, or something was put before them"
+    "whether rows were removed, or text was put before them"
     cleared: tuple[str, ...]
-    "the calls whose results changed"
+    "ids of the calls whose results changed"
 
 
 @dataclass
 class SessionLog:
-    """What the records said so far."""
+    """State of a session after the records so far."""
 
     skip: SkipCallback
-    "told of each message that was taken back, and of a record of no known kind"
+    "called with a reason for each removed message and each record of unknown type"
     meta: _Row = field(default_factory=dict, init=False)
+    "metadata of the session"
     rows: list[_Row | None] = field(default_factory=list, init=False)
-    "each message once, where it was said first; None: taken back, or a copy"
+    "each message once, at its first position; None if it was removed or is a copy"
     changes: list[HistoryChange] = field(default_factory=list, init=False)
+    "changes of the history, in order"
     _places_by_id: dict[str, int] = field(default_factory=dict, init=False)
     _active: list[int] = field(default_factory=list, init=False)
     _visible: list[int] = field(default_factory=list, init=False)
     _results_by_call: dict[str, str] = field(default_factory=dict, init=False)
 
     def apply_record(self, record: Any) -> None:
-        """The next record; ``ValueError`` says what is wrong with it."""
+        """Apply one record.
+
+        Parameters
+        ----------
+        record : Any
+            JSON value of the next record.
+
+        Raises
+        ------
+        ValueError
+            If the record is invalid.
+        """
         record = require_object(record, "a record")
         if "$rewindTo" in record:
             self._rewind(text_or_none(record["$rewindTo"]) or "")
@@ -69,14 +86,14 @@ class SessionLog:
         elif "sessionId" in record:
             self._apply_changes(record)
         else:
-            self.skip("record of no known kind")
+            self.skip("record of unknown type")
 
     def _apply_changes(self, changes: _Row) -> None:
         self.meta |= {key: value for key, value in changes.items() if key != "messages"}
         messages = changes.get("messages")
         if isinstance(messages, list):
             if not all(isinstance(row, dict) for row in messages):
-                raise ValueError("messages are objects")
+                raise ValueError("messages must be objects")
             self._replace_history(messages)
 
     def _add_row(self, row: _Row) -> None:
@@ -97,7 +114,7 @@ class SessionLog:
     def _rewind(self, id: str) -> None:
         place = self._places_by_id.get(id)
         if place is None:
-            self.skip("rewind to a message that is not there")
+            self.skip("rewind to an unknown message")
             return
         while self._active and self._active[-1] >= place:
             self._remove_row(self._active.pop())
@@ -110,7 +127,7 @@ class SessionLog:
             self.rows[place] = None
 
     def _replace_history(self, messages: list[_Row]) -> None:
-        """The model is given ``messages`` in place of what was in view."""
+        """Replace the history that the model sees by ``messages``."""
         said = [_part_keys(row) for row in messages]
         if not self._visible:
             for row in messages:
@@ -148,7 +165,7 @@ class SessionLog:
     def _match_rows(
         self, messages: Sequence[_Row], part_keys: Sequence[list[Hashable]]
     ) -> dict[int, set[int]]:
-        """Index in ``messages`` → the rows in view that it says again: by its id, else part by part."""
+        """Map each index in ``messages`` to the visible rows that it repeats, by id or by parts."""
         in_view = frozenset(self._visible)
         same = {
             index: place
@@ -176,7 +193,7 @@ class SessionLog:
         return again
 
     def _drop_copies(self, messages: list[_Row]) -> None:
-        """Turns that were written again one by one, right before they are set, are not said twice."""
+        """Drop rows that were written again one by one just before ``messages`` were set."""
         ids = [text_or_none(row.get("id")) for row in messages]
         end = self._visible[-len(messages) :] if messages else []
         before = self._visible[: len(self._visible) - len(end)]
@@ -198,9 +215,9 @@ class SessionLog:
 
 
 def _part_keys(row: _Row | None) -> list[Hashable]:
-    """What stays the same of a message when it is said again, part by part.
+    """Return keys that identify a repeated message, one per part.
 
-    Results have none: they come and go with their calls.
+    Results have no keys, since they are kept or removed together with their calls.
     """
     if row is None:
         return []
@@ -216,7 +233,7 @@ def _part_keys(row: _Row | None) -> list[Hashable]:
 
 
 def _recorded_results(row: _Row) -> dict[str, str]:
-    """Call → its result as a text, as the calls of an answer hold it."""
+    """Return the result texts in the calls of an answer, by call id."""
     found = {}
     for call in list_or_empty(row.get("toolCalls")):
         id, value = text_or_none(get_nested(call, "id")), get_nested(call, "result")
@@ -226,7 +243,7 @@ def _recorded_results(row: _Row) -> dict[str, str]:
 
 
 def _sent_results(row: _Row) -> dict[str, str]:
-    """The same, as it was sent back; a history that is set may say it shorter than it was."""
+    """Return the result texts as sent to the model, by call id; they may be shortened."""
     parts = (
         (get_nested(part, "functionResponse", "id"), part) for part in to_parts(row.get("content"))
     )

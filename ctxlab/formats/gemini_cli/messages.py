@@ -1,11 +1,14 @@
-"""A message of Gemini CLI is an answer with its calls and their results, or what the user sent.
+"""Convert rows of a Gemini CLI session to messages.
 
-- Calls that came with neither text nor thoughts are written to the ``gemini`` message before them. An
-  id says when a call came, ``timestamp`` when it was done: a call that came after the ones before it
-  were done is an answer of its own, whose usage is not recorded.
-- Where a notice of the client (``info``, ``warning``, ``error``, all counted) was written last, calls
-  get a ``gemini`` message with nothing but them; they belong to the answer before the notice.
-- ``input`` includes ``cached``; ``output`` does not include ``thoughts``, which are billed as output.
+- Calls that came without text and thoughts are written to the previous ``gemini`` message. The id
+  of a call contains the time at which it was made, ``timestamp`` is the time at which it finished.
+  A call made after all earlier ones had finished belongs to a separate answer, whose usage is not
+  recorded.
+- If a notice of the client (``info``, ``warning``, ``error``; all are counted) was the last
+  message, calls get a ``gemini`` message that holds nothing else. They belong to the answer before
+  the notice.
+- ``input`` includes ``cached``. ``output`` does not include ``thoughts``, which are billed as
+  output.
 """
 
 from __future__ import annotations
@@ -36,17 +39,29 @@ _CALL_TIME = re.compile(r"-(\d{13})-")
 
 @dataclass
 class ChatBuilder:
-    """The conversation that the rows so far make."""
+    """Builder of the messages of one session."""
 
     skip: SkipCallback
-    "told of each message and part that becomes nothing"
+    "called with a reason for each message and part that is left out"
     messages: list[Message] = field(default_factory=list, init=False)
+    "messages so far"
     models: Counter[str] = field(default_factory=Counter, init=False)
-    "model → how many answers it gave"
+    "model → number of its answers"
     _answered_ids: set[str] = field(default_factory=set, init=False)
 
     def add(self, row: _Row) -> None:
-        """The next row; ``ValueError`` says what is wrong with it."""
+        """Add one row.
+
+        Parameters
+        ----------
+        row : dict
+            The next message of the session.
+
+        Raises
+        ------
+        ValueError
+            If the row is invalid.
+        """
         kind = row.get("type")
         if kind == "user":
             self._add_user_row(row)
@@ -64,7 +79,7 @@ class ChatBuilder:
             id, name = text_or_none(response.get("id")), text_or_none(response.get("name"))
             if id is None:
                 self.skip("result without a call")
-            elif id not in self._answered_ids:  # otherwise it says again what the call holds
+            elif id not in self._answered_ids:  # else the call already holds the result
                 self._answered_ids.add(id)
                 said = parts.parse_result(part, self.skip)
                 self.messages.append(Message("tool", said, tool_call_id=id, name=name, time=time))
@@ -118,7 +133,18 @@ class ChatBuilder:
 
 
 def join_split_calls(rows: Sequence[_Row | None]) -> list[_Row | None]:
-    """The rows with every call in its answer, where a notice had parted the two."""
+    """Move calls back to their answer if a notice separated the two.
+
+    Parameters
+    ----------
+    rows : sequence of dict or None
+        The rows of a session.
+
+    Returns
+    -------
+    list of dict or None
+        The rows, with None for each row that was merged.
+    """
     whole = list(rows)
     lone: int | None = None
     for index, row in enumerate(rows):
@@ -139,17 +165,17 @@ def _has_only_calls(row: _Row) -> bool:
 
 
 def _collect_calls(row: _Row, sent: list[_Row]) -> list[_Row]:
-    """The recorded calls, and those that stand in the content alone."""
+    """Return the recorded calls, and those that only the content holds."""
     calls = list_or_empty(row.get("toolCalls"))
     if not all(isinstance(call, dict) for call in calls):
-        raise ValueError("toolCalls are objects")
+        raise ValueError("toolCalls must be objects")
     known = {text_or_none(call.get("id")) for call in calls} | ({None} if calls else set())
     alone = [part["functionCall"] for part in sent if isinstance(part.get("functionCall"), dict)]
     return [*(call for call in alone if text_or_none(call.get("id")) not in known), *calls]
 
 
 def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
-    """Calls of one answer together: one that came after those before it were done is of the next."""
+    """Group calls by answer; a call made after all earlier ones finished begins a new group."""
     batches: list[list[_Row]] = [[]]
     done: float | None = None
     for call in calls:

@@ -1,6 +1,6 @@
-"""The parts of Gemini's contents become the texts, images, calls and results of the chat shape.
+"""Convert the parts of Gemini contents to texts, images and results.
 
-``messages`` makes messages of them; ``log`` recognises what is said again.
+``messages`` builds messages from them; ``log`` uses them to match repeated messages.
 """
 
 from __future__ import annotations
@@ -18,26 +18,67 @@ __all__ = ["parse_content", "parse_result", "part_texts", "result_text", "to_par
 
 
 def to_parts(value: Any) -> list[dict[str, Any]]:
-    """The parts of a content: a text, a part, or a list of both; ``ValueError`` where it is neither."""
+    """Return the parts of a content.
+
+    Parameters
+    ----------
+    value : Any
+        A text, a part, a list of both, or None.
+
+    Returns
+    -------
+    list of dict
+        The parts; a text becomes a part with ``text``.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` has another type.
+    """
     if value is None:
         return []
     listed = value if isinstance(value, list) else [value]
     parts = [{"text": each} if isinstance(each, str) else each for each in listed]
     if all(isinstance(part, dict) for part in parts):
         return parts
-    raise ValueError("content is text, a part, or a list of them")
+    raise ValueError("content must be text, a part, or a list of them")
 
 
 def part_texts(parts: Iterable[dict[str, Any]], *, thought: bool = False) -> list[str]:
-    """The texts that are not empty: what was said, or what was thought."""
+    """Return the non-empty texts of the parts.
+
+    Parameters
+    ----------
+    parts : iterable of dict
+        The parts of a content.
+    thought : bool, default False
+        Return thoughts instead of text.
+
+    Returns
+    -------
+    list of str
+        The texts, in order.
+    """
     said = (part for part in parts if bool(part.get("thought")) is thought)
     return [value for part in said if (value := text_or_none(part.get("text")))]
 
 
 def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
-    """Texts and images, as ``join_parts`` puts them together.
+    """Convert the texts and images of the parts.
 
-    Thoughts, calls and results are not content; other kinds are told to ``skip``.
+    Thoughts, calls and results are not content. Other types are skipped.
+
+    Parameters
+    ----------
+    parts : iterable of dict
+        The parts of a content.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    str, tuple of dict or None
+        The content, joined by ``join_parts``.
     """
     said: list[ContentPart] = []
     for part in parts:
@@ -53,10 +94,27 @@ def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Conten
 
 
 def parse_result(value: Any, skip: SkipCallback) -> Content:
-    """What a model was given of a tool's result.
+    """Return the content of a tool result as the model received it.
 
-    A ``functionResponse`` says it in ``response.output``, or ``error``; pictures stand in its
-    ``parts`` or beside it.
+    A ``functionResponse`` holds it in ``response.output`` or ``response.error``. Images are in its
+    ``parts`` or in parts next to it.
+
+    Parameters
+    ----------
+    value : Any
+        The recorded result.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    str or tuple of dict
+        The content.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is invalid.
     """
     said: list[dict[str, Any]] = []
     for part in to_parts(value):
@@ -72,7 +130,23 @@ def parse_result(value: Any, skip: SkipCallback) -> Content:
 
 
 def result_text(value: Any) -> str:
-    """The same, as one text to compare it by."""
+    """Return a tool result as one text, to compare results.
+
+    Parameters
+    ----------
+    value : Any
+        The recorded result.
+
+    Returns
+    -------
+    str
+        The text, or JSON if there are images.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is invalid.
+    """
     said = parse_result(value, ignore_skip)
     return said if isinstance(said, str) else dump_json(said)
 

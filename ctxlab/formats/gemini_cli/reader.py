@@ -1,17 +1,20 @@
-"""Gemini CLI writes a session as one JSON object, or as a log of its messages and their changes.
+"""Read sessions of Gemini CLI.
 
-Both begin with ``{sessionId, projectHash, startTime, lastUpdated, …}``. Until early 2026 the object
-holds ``messages`` too; since then a message is a line, and ``log`` tells what the lines say.
+A session is one JSON object, or a log of messages and changes. Both begin with ``{sessionId,
+projectHash, startTime, lastUpdated, …}``. Until early 2026 the object also holds ``messages``.
+Since then each message is one line; ``log`` describes the records.
 
-- A ``gemini`` message holds text, thoughts, the tokens billed, and ``toolCalls`` with their results;
-  it becomes an assistant message and a result for each call. What a model was given of a result stands
-  in ``result``; ``resultDisplay`` and ``displayContent`` are copies for people.
-- Neither system prompt nor tool definitions are recorded.
-- A compression keeps what ``$set.messages`` says again of what was in view. In the one-object files it
-  left no trace.
+- A ``gemini`` message holds text, thoughts, billed tokens, and ``toolCalls`` with their results. It
+  becomes an assistant message and one tool message per result. ``result`` is what the model
+  received; ``resultDisplay`` and ``displayContent`` are copies for display.
+- System prompt and tool definitions are not recorded.
+- The messages repeated in ``$set.messages`` are those that a compression kept. Files with one
+  object do not record compressions.
 
-Source: github.com/google-gemini/gemini-cli, ``packages/core/src/services/chatRecordingService.ts``
-and ``packages/core/src/utils/sessionUtils.ts`` of 2025 and 2026.
+References
+----------
+github.com/google-gemini/gemini-cli, ``packages/core/src/services/chatRecordingService.ts`` and
+``packages/core/src/utils/sessionUtils.ts`` of 2025 and 2026.
 """
 
 from __future__ import annotations
@@ -32,7 +35,18 @@ __all__ = ["FORMAT", "read", "sniff"]
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with what Gemini CLI says of a session."""
+    """Return whether a file begins with the header of a Gemini CLI session.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the header has a session id and a project hash.
+    """
     value = head.value
     return isinstance(value, dict) and bool(
         text_or_none(value.get("sessionId")) and "projectHash" in value
@@ -40,7 +54,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The one conversation of the file."""
+    """Read the conversation of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The conversation, if it has messages.
+    """
     log = SessionLog(source.skip)
     for number, unit, record in _read_records(source):
         with source.handle_errors(number, unit):
@@ -87,10 +112,10 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
 
 
 def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:
-    """Each record with its place; the messages of an object that holds them are records too."""
+    """Yield each record with its position; messages inside an object are records too."""
     with open_file(source.path) as file:
         first = file.readline()
-    # The first line of a pretty-printed object is no value by itself.
+    # The first line of a pretty-printed object is not a complete value.
     lines = (
         source.read_jsonl() if first.rstrip().endswith(b"}") else iter([(1, source.read_json())])
     )

@@ -1,1 +1,1 @@
-"""Logs of Inspect."""
+"""Evaluation logs of Inspect."""

@@ -1,8 +1,8 @@
-"""A message of an Inspect log becomes a message in OpenAI's shape, attachments put back.
+"""Convert messages of an Inspect log and resolve their attachments.
 
-Reasoning parts are the hidden reasoning. A tool that the provider ran itself (part ``tool_use``) is
-text of the answer that holds it: name, arguments, result. The result of a tool call that failed is
-the error's message, which is what a model is sent in place of the content.
+Reasoning parts become the hidden reasoning. A tool that the provider runs itself (part
+``tool_use``) becomes text of the answer: name, arguments, result. If a tool call failed, the result
+is the message of the error, since the model is sent that instead of the content.
 """
 
 from __future__ import annotations
@@ -29,21 +29,56 @@ _REFERENCE = re.compile(r'"(?:attachment|tc)://([^"\\]+)"')
 
 
 class Attachments:
-    """Long texts and pictures that a sample holds once and refers to by ``attachment://<hash>``."""
+    """Long texts and images of a sample, referenced by ``attachment://<hash>``.
+
+    Parameters
+    ----------
+    attachments : Any
+        The attachments of the sample, by hash. Anything but a dict counts as empty.
+    skip : callable, optional
+        Called with a reason for each missing attachment.
+    """
 
     def __init__(self, attachments: Any, skip: SkipCallback = ignore_skip) -> None:
         self._attachments = attachments if isinstance(attachments, dict) else {}
         self._skip = skip
 
     def resolve(self, value: Any) -> str:
-        """A text, or the attachment that it names; ``ValueError`` where it is no text."""
+        """Return a text, or the attachment that it references.
+
+        Parameters
+        ----------
+        value : Any
+            The text.
+
+        Returns
+        -------
+        str
+            The resolved text. A reference to a missing attachment is returned as it is.
+
+        Raises
+        ------
+        ValueError
+            If ``value`` is not text.
+        """
         said = require_text(value, "content")
-        if not said.startswith(("attachment://", "tc://")):  # the second until Inspect 0.3.47
+        if not said.startswith(("attachment://", "tc://")):  # tc:// until Inspect 0.3.47
             return said
         return self._look_up(said.partition("://")[2]) or said
 
     def resolve_arguments(self, value: Any) -> str:
-        """The arguments of a call as JSON text."""
+        """Return the arguments of a call as JSON text, with all attachments inserted.
+
+        Parameters
+        ----------
+        value : Any
+            Arguments as JSON text or as a JSON value.
+
+        Returns
+        -------
+        str
+            JSON text.
+        """
         written = value if isinstance(value, str) else dump_json({} if value is None else value)
         return _REFERENCE.sub(self._replace_reference, written) if "://" in written else written
 
@@ -55,12 +90,32 @@ class Attachments:
         found = self._attachments.get(key)
         if isinstance(found, str):
             return found
-        self._skip("attachment that the log does not hold")
+        self._skip("attachment missing from the log")
         return None
 
 
 def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Message:
-    """One message; ``ValueError`` says what is wrong with it, ``skip`` is told of odd parts."""
+    """Convert one message.
+
+    Parameters
+    ----------
+    row : Any
+        The message in the log.
+    attachments : Attachments
+        The attachments of the sample.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    ValueError
+        If the message is invalid.
+    """
     row = require_object(row, "a message")
     content, reasoning = _parse_content(row.get("content"), attachments, skip)
     wire: dict[str, Any] = {"role": row.get("role"), "content": content, "extra": _build_extra(row)}
@@ -78,15 +133,33 @@ def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Mes
         if said := _error_text(row):
             wire["content"] = said
             if content and content != said:
-                skip("content of a tool call that failed, which is not sent")
+                skip("content of a failed tool call, not sent to the model")
     return message_from_dict(wire)
 
 
 def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
-    """A tool in OpenAI's shape; ``ValueError`` where it has no name."""
+    """Convert a tool definition to OpenAI's format.
+
+    Parameters
+    ----------
+    tool : Any
+        The definition in the log.
+    attachments : Attachments
+        The attachments of the sample.
+
+    Returns
+    -------
+    dict
+        The definition.
+
+    Raises
+    ------
+    ValueError
+        If the tool has no name.
+    """
     name = text_or_none(get_nested(tool, "name"))
     if name is None:
-        raise ValueError("a tool has a name")
+        raise ValueError("expected a name in the tool definition")
     function = {"name": name, "description": attachments.resolve(tool.get("description") or "")}
     if isinstance(tool.get("parameters"), dict):
         function["parameters"] = tool["parameters"]
@@ -96,7 +169,7 @@ def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
 def _parse_content(
     value: Any, attachments: Attachments, skip: SkipCallback
 ) -> tuple[Content | None, list[str]]:
-    """What is said, and the reasoning beside it."""
+    """Return the content and the texts of its reasoning parts."""
     if not isinstance(value, list):
         return attachments.resolve("" if value is None else value), []
     parts: list[ContentPart] = []
@@ -106,7 +179,7 @@ def _parse_content(
         if kind == "text":
             parts.append(text_part(attachments.resolve(part.get("text"))))
         elif kind == "reasoning":
-            # What is redacted stands there encrypted.
+            # Redacted reasoning is encrypted.
             key = "summary" if part.get("redacted") is True else "reasoning"
             thoughts.append(attachments.resolve(part.get(key) or part.get("summary") or ""))
         elif kind == "image":
@@ -127,7 +200,7 @@ def _tool_use_text(part: dict[str, Any], attachments: Attachments) -> str:
 
 
 def _error_text(row: dict[str, Any]) -> str | None:
-    """What the model is told of a tool call that failed."""
+    """Return the error message that the model received for a failed tool call."""
     return text_or_none(get_nested(row.get("error"), "message")) or text_or_none(
         row.get("tool_error")
     )

@@ -1,10 +1,10 @@
-"""The model calls of an Inspect sample say what its messages do not: usage, time, tools, compactions.
+"""Read usage, times, tools and compactions from the model events of an Inspect sample.
 
-A call is found beside the message that it answered with: by the message's id, or by what it says
-where messages have none (until 2025). Calls that answered with no message of the sample are those of
-scorers, subagents and writers of summaries. What a call was sent is looked at only behind a
-``compaction`` event, for Inspect sends a list of its own making: neighbours of one role joined,
-pictures moved, reasoning taken away.
+A model call is matched to the message with its answer, by message id, or by content if messages
+have no ids (until 2025). Calls whose answer is not a message of the sample belong to scorers,
+subagents or summaries. The input of a call is read only after a ``compaction`` event, since Inspect
+changes the messages that it sends: it joins adjacent messages of one role, moves images and removes
+reasoning.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _MessageKey: TypeAlias = tuple[Any, ...]
 
 
 class ModelCalls(NamedTuple):
-    """What the model calls of a sample tell; positions are those of its messages."""
+    """Facts from the model calls of a sample; keys are positions of its messages."""
 
     answers: dict[int, tuple[Usage | None, float | None]]
-    "usage and time of the answers"
+    "usage and time (seconds since 1970) of each answer"
     tools: tuple[dict[str, Any], ...]
-    "those of the last call that had any"
+    "tool definitions of the last call that had any"
     compactions: dict[int, Compaction]
+    "compactions, by the position of the answer that follows"
 
 
 def read_model_calls(
@@ -42,9 +43,32 @@ def read_model_calls(
     attachments: Attachments,
     skip: SkipCallback,
 ) -> ModelCalls:
-    """The calls that answered with one of ``messages``, whose ``ids`` stand beside them.
+    """Read the model calls whose answer is one of ``messages``.
 
-    ``skip`` is told of every other; ``ValueError`` says what is wrong with an event.
+    All other calls are skipped.
+
+    Parameters
+    ----------
+    sample : dict
+        The sample in the log.
+    messages : sequence of Message
+        The messages of the sample.
+    ids : sequence of str or None
+        The id of each message.
+    attachments : Attachments
+        The attachments of the sample.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    ModelCalls
+        The facts found.
+
+    Raises
+    ------
+    ValueError
+        If an event is invalid.
     """
     places = _AnswerIndex(messages, ids)
     pool = get_nested(sample, "events_data", "messages") or sample.get("message_pool")
@@ -60,7 +84,7 @@ def read_model_calls(
         if row is None:
             skip("model call without an answer")
             continue
-        # What is left out of an answer was told where the messages said it.
+        # Skipped parts of an answer were reported when the messages were read.
         place = places.pop(
             text_or_none(row.get("id")), parse_message(row, attachments, ignore_skip)
         )
@@ -85,7 +109,7 @@ def read_model_calls(
 
 
 class _AnswerIndex:
-    """Where the answers stand, each to be taken once."""
+    """Positions of the assistant messages; each can be taken once."""
 
     def __init__(self, messages: Sequence[Message], ids: Sequence[str | None]) -> None:
         self._by_id: dict[str, int] = {}
@@ -104,10 +128,10 @@ class _AnswerIndex:
 
 
 def _iter_events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The model calls and compactions; where none are logged, the sample's output is the last call."""
+    """Yield model and compaction events, or else the sample's output as the only call."""
     events = sample.get("events") or get_nested(sample, "transcript", "events") or []
     if not isinstance(events, list):
-        raise ValueError(f"events are a list, not {type(events).__name__}")
+        raise ValueError(f"events must be a list, got {type(events).__name__}")
     seen = False
     for event in events:
         if get_nested(event, "event") in ("model", "compaction"):
@@ -124,7 +148,10 @@ def _answer_row(event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _parse_usage(value: Any) -> Usage | None:
-    """In logs until 2025, OpenAI's ``input_tokens`` hold the cached ones; their total gives it away."""
+    """Convert usage.
+
+    In logs until 2025, OpenAI's ``input_tokens`` include cached tokens, which the total reveals.
+    """
     if not isinstance(value, dict):
         return None
     names = "input_tokens", "input_tokens_cache_read", "input_tokens_cache_write", "output_tokens"
@@ -135,7 +162,7 @@ def _parse_usage(value: Any) -> Usage | None:
 
 
 def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
-    """The messages that a call was sent, from the pool where it only refers to them."""
+    """Yield the messages sent in a call, resolving references into the message pool."""
     rows, ranges = event.get("input"), event.get("input_refs")
     if isinstance(rows, list):
         yield from rows
@@ -150,9 +177,9 @@ def _build_compaction(
     sent: Sequence[Message],
     cleared_before: set[int],
 ) -> Compaction:
-    """What a compaction left of the messages before the call, by what the call was sent.
+    """Return a compaction by comparing the messages before a call with its input.
 
-    ``cleared_before`` are the results that are cleared already; those that are now are added.
+    ``cleared_before`` holds the positions of results cleared earlier; new ones are added to it.
     """
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
     trigger = text_or_none(get_nested(event, "metadata", "trigger"))
@@ -181,7 +208,7 @@ def _build_compaction(
 
 
 def _message_key(each: Message) -> _MessageKey:
-    """What stays the same of a message, also where its result was cleared."""
+    """Return a key of a message that does not change when its result is cleared."""
     if each.role == "tool":
         return "tool", each.tool_call_id
     return each.role, each.text, *(call.id for call in each.tool_calls)

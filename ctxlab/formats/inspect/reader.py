@@ -1,22 +1,26 @@
-"""Inspect writes a log an evaluation, and each sample in it is a conversation.
+"""Read evaluation logs of Inspect.
+
+A log holds one evaluation. Each of its samples is a conversation.
 
 - ``.json`` is one object ``{version, status, eval, plan, results, stats, samples}``. ``.eval`` is a
-  zip archive: ``header.json`` (``_journal/start.json`` until the end), a member
-  ``samples/<id>_epoch_<n>.json`` each, and summaries that are not read.
-- The conversation is the sample's ``messages``: the whole of it, also where the model was sent less.
-  Its ``events`` give usage, times, tools and compactions (``model_events``), and say the messages
-  once more, which is not read. Older logs have them under ``transcript``.
-- Texts and pictures may stand as ``attachment://<hash>`` under ``attachments``; the messages that
-  events were sent as ranges of a pool (``events_data.messages``, before ``message_pool``).
-- A summary that Inspect put into the conversation (``metadata.summary``) is a compaction and no
-  message.
-- The epochs of a sample share a cluster, in all logs of a task. ``meta`` keeps the values of the
-  scores, and why a sample ended early.
+  zip archive with ``header.json`` (``_journal/start.json`` until the evaluation ends), one member
+  ``samples/<id>_epoch_<n>.json`` per sample, and summaries, which are not read.
+- The conversation is ``messages`` of the sample. It is complete, even if the model was sent less.
+  ``events`` supply usage, times, tools and compactions (``model_events``). They repeat the
+  messages; these copies are not read. Older logs store events under ``transcript``.
+- Texts and images may be stored as ``attachment://<hash>`` under ``attachments``. Inputs of events
+  may be ranges of a pool (``events_data.messages``, formerly ``message_pool``).
+- A summary that Inspect inserted into the conversation (``metadata.summary``) becomes a compaction,
+  not a message.
+- The epochs of a sample share a cluster, in all logs of a task. ``meta`` holds the values of the
+  scores and the reason if a sample ended early.
 
-Inspect's own reader is not used: to import it loads 1,400 modules and replaces functions of
-``zipfile`` for the whole process, and it leaves references into a ``message_pool`` as they are.
+Inspect's own reader is not used. Importing it loads 1,400 modules and replaces functions of
+``zipfile`` for the whole process, and it does not resolve references into a ``message_pool``.
 
-Source: github.com/UKGovernmentBEIS/inspect_ai 0.3.41 to 0.3.285, ``src/inspect_ai/log``.
+References
+----------
+github.com/UKGovernmentBEIS/inspect_ai 0.3.41 to 0.3.285, ``src/inspect_ai/log``.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from ctxlab.messages.types import Compaction, Message, Recording
 __all__ = ["FORMAT", "read", "sniff"]
 
 _LazySample: TypeAlias = tuple[int, Any, Callable[[], Any]]
-"""A sample that is not read yet: its number, the evaluation it is of, and what reads it."""
+"""A sample not yet read: its number, its ``eval`` object, and a function that reads it."""
 
 _HEADER_NAMES = ("header.json", "_journal/start.json")
 _SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+\.json")
@@ -51,7 +55,18 @@ _CHUNKED_SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+/sample\.json")
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is a log by its first keys, or an archive by its first member."""
+    """Return whether a file is an Inspect log, by its first keys or its first archive member.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file is an Inspect log.
+    """
     first = first_member_name(head.first_bytes)
     if first is not None:
         return first.startswith((*_HEADER_NAMES, "samples/"))
@@ -62,7 +77,23 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a sample and epoch, in the order of the log."""
+    """Read the samples of a log.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        One recording per sample and epoch, in the order of the log.
+
+    Raises
+    ------
+    ReadError
+        If the log has no list of samples.
+    """
     with open_file(source.path) as file:
         is_zip = first_member_name(file.read(64)) is not None
     for number, spec, load in _read_eval_log(source) if is_zip else _read_json_log(source):
@@ -77,14 +108,14 @@ def _read_json_log(source: Source) -> Iterator[_LazySample]:
     log = source.read_json()
     samples = get_nested(log, "samples")
     if not isinstance(samples, list):
-        raise ReadError(source.path, None, "an Inspect log has its samples in a list")
+        raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
     for number, sample in enumerate(samples):
         yield number, get_nested(log, "eval"), partial(_identity, sample)
 
 
 def _read_eval_log(source: Source) -> Iterator[_LazySample]:
     with open_zip(source.path) as archive:
-        # A log that was edited may hold a name twice, of which the later counts.
+        # An edited log may hold a name twice. The later member counts.
         names = list(dict.fromkeys(archive.namelist()))
         header = next((name for name in _HEADER_NAMES if name in names), None)
         spec = None
@@ -92,7 +123,7 @@ def _read_eval_log(source: Source) -> Iterator[_LazySample]:
             if header is not None:
                 spec = get_nested(parse_json(read_member(archive, header)), "eval")
         for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
-            source.skip("sample in chunks, which Inspect's own reader does not know either")
+            source.skip("sample in chunks, which Inspect's own reader does not support either")
         for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
             yield number, spec, partial(_load_member, archive, name)
 
@@ -106,10 +137,10 @@ def _load_member(archive: ZipFile, name: str) -> Any:
 
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
-    """The conversation of a sample; none where it has no messages."""
+    """Yield the conversation of a sample, if it has messages."""
     rows = get_nested(sample, "messages")
     if not isinstance(rows, list):
-        raise ValueError("a sample has a list of messages")
+        raise ValueError("expected a list of messages in the sample")
     attachment_texts = sample.get("attachments") or get_nested(sample, "transcript", "content")
     attachments = Attachments(attachment_texts, source.skip)
     messages: list[Message] = []
@@ -133,7 +164,7 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
         for place, (usage, time) in calls.answers.items():
             messages[place] = messages[place].replace(usage=usage, time=time)
         for place, compaction in calls.compactions.items():
-            # Its own summary is the exact one: what was sent may have been joined to a neighbour.
+            # The summary message is exact. The input may have joined it with an adjacent message.
             told = compactions.get(place)
             compactions[place] = replace(compaction, summary=told.summary) if told else compaction
     id, task = sample.get("id"), text_or_none(get_nested(spec, "task"))

@@ -1,1 +1,1 @@
-"""Files, addresses, archives and published data sets."""
+"""Access to files, URLs, archives and published data sets."""

@@ -1,8 +1,8 @@
-"""A published data set has a name; the catalog says where it is fetched from and where it lies here.
+"""The catalog of published data sets, and where they are stored on this machine.
 
-The table is ``datasets.toml``. On this machine a data set is the folder of its name inside the folder
-of data sets: what ``CTXLAB_DATA`` names, or ctxlab's folder in the platform's cache. The bundled ones
-come with ctxlab itself.
+``datasets.toml`` lists the data sets. A downloaded data set is stored in a folder of its name,
+inside the folder that the environment variable ``CTXLAB_DATA`` names or ctxlab's folder in the
+cache of the platform. Bundled data sets are part of ctxlab itself.
 """
 
 from __future__ import annotations
@@ -34,61 +34,80 @@ __all__ = [
 ]
 
 BUNDLED_PREFIX, DATASET_PREFIX = "bundled:", "dataset:"
-"""What the name of a data set begins with where a path is asked for."""
+"""Prefixes of the names of data sets, where a path is expected."""
 
 
 class License(msgspec.Struct, frozen=True, kw_only=True):
-    """What a licence asks of who uses the data."""
+    """The licence of a data set."""
 
     name: str
     "its SPDX identifier"
     means: str
-    "its plain consequence"
+    "what it allows and requires, in one sentence"
     address: str
-    "where its terms stand"
+    "URL of its terms"
     text: str
-    "the terms themselves, or a sentence that says which they are"
+    "the terms, or a sentence that refers to them"
 
 
 class DatasetFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a data set."""
 
     name: str
-    "its path in the data set's folder"
+    "its path in the folder of the data set"
     address: str
-    "where it is published, at one commit"
+    "URL of the published file at a fixed commit"
     bytes: int
+    "its size"
     sha256: str | None = None
-    "None: not known; then it is fetched only for who brings one"
+    "its hash; None: not known, so the file is downloaded only if the user gives one"
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """A published set of recorded conversations."""
 
     name: str
+    "its name in the catalog"
     meaning: str
+    "a description in one sentence"
     conversations: int
+    "number of conversations"
     licence: License
+    "its licence"
     notice: str
-    "the copyright line, or who is to be named"
+    "the copyright line, or who must be credited"
     homepage: str
+    "URL of the project"
     citation: str = ""
+    "the paper to cite, if there is one"
     glob: str
-    "which files of its folder are recordings"
+    "pattern of the files in its folder that are recordings"
     files: tuple[DatasetFile, ...]
+    "its files"
 
     @property
     def pinned_files(self) -> tuple[DatasetFile, ...]:
-        """The files whose sha256 is known: those that make the data set whole."""
+        """Files whose sha256 is known; a complete data set has all of them."""
         return tuple(file for file in self.files if file.sha256)
 
     @property
     def total_bytes(self) -> int:
-        """What its files weigh together."""
+        """Size of all files in bytes."""
         return sum(file.bytes for file in self.files)
 
     def is_complete(self, folder: Path) -> bool:
-        """Whether a folder holds every file whose sha256 is known."""
+        """Check whether a folder holds every file whose sha256 is known.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder of the data set.
+
+        Returns
+        -------
+        bool
+            True if no such file is missing.
+        """
         return bool(self.pinned_files) and all(
             (folder / file.name).is_file() for file in self.pinned_files
         )
@@ -96,8 +115,15 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def datasets() -> dict[str, Dataset]:
-    """Every data set by name, as ``datasets.toml`` lists them.
+    """Return all data sets of the catalog by name.
 
+    Returns
+    -------
+    dict of str to Dataset
+        The data sets in the order of ``datasets.toml``.
+
+    Examples
+    --------
     >>> datasets()["tau-bench"].licence.name
     'MIT'
     """
@@ -114,8 +140,25 @@ def datasets() -> dict[str, Dataset]:
 
 
 def find_dataset(name: str) -> Dataset:
-    """The data set of a name. Raises ``UnknownName``, which offers similar ones.
+    """Return a data set by name.
 
+    Parameters
+    ----------
+    name : str
+        The name of the data set.
+
+    Returns
+    -------
+    Dataset
+        The data set.
+
+    Raises
+    ------
+    UnknownName
+        If no data set has this name. The message offers similar names.
+
+    Examples
+    --------
     >>> find_dataset("locomo").licence.means.partition(";")[0]
     'non-commercial use only'
     """
@@ -125,9 +168,18 @@ def find_dataset(name: str) -> Dataset:
 
 
 def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
-    """The folders to look in for data sets; one that is fetched goes into the first.
+    """Return the folders that are searched for data sets; downloads go into the first.
 
-    ``data_dir`` alone where it is given, else ``CTXLAB_DATA`` where it is set, and the cache.
+    Parameters
+    ----------
+    data_dir : str or Path, optional
+        Use only this folder. By default, the folder named by ``CTXLAB_DATA`` if it is set, and the
+        cache folder.
+
+    Returns
+    -------
+    tuple of Path
+        The folders.
     """
     if data_dir is not None:
         return (Path(data_dir).expanduser().absolute(),)
@@ -138,10 +190,22 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
 
 
 def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
-    """The folder that holds a data set, or None where it is not here or only half fetched.
+    """Return the folder of a data set on this machine.
 
-    A folder of its name with recordings under other names, such as a part of the published ones,
-    is taken as it is.
+    A folder of its name that holds only recordings under other names, such as a subset of the
+    published ones, is accepted.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+    data_dir : str or Path, optional
+        The folder to search, as in ``data_dirs``.
+
+    Returns
+    -------
+    Path or None
+        The folder, or None if the data set is missing or partly downloaded.
     """
     for home in data_dirs(data_dir):
         folder = home / dataset.name
@@ -154,41 +218,88 @@ def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> P
 
 
 def dataset_path(name: str) -> Path:
-    """What to load for ``dataset:NAME``, or ``dataset:NAME/FILE`` for one file of it.
+    """Return the path to load for ``dataset:NAME``, or for one file with ``dataset:NAME/FILE``.
 
-    Raises ``UnknownName``, and ``DataMissing`` that says how to fetch what is not here.
+    Parameters
+    ----------
+    name : str
+        The name of the data set, optionally followed by a slash and a file.
+
+    Returns
+    -------
+    Path
+        A file, or a glob for several files.
+
+    Raises
+    ------
+    UnknownName
+        If no data set has this name.
+    DataMissing
+        If the data set is not on this machine. The message says how to download it.
     """
     name, _, inside = name.partition("/")
     dataset = find_dataset(name)
     folder = local_dataset_dir(dataset)
     if folder is None:
         raise DataMissing(
-            f"the data set {name} is not on this machine; ctxlab datasets fetch {name} gets it "
+            f"the data set {name} is not on this machine; run: ctxlab datasets fetch {name} "
             f"({dataset.licence.name}: {dataset.licence.means})"
         )
     only = dataset.files[0].name
-    # A part of it that lies beside the whole would count twice.
+    # A file with a subset of the recordings beside the whole file would count them twice.
     whole = len(dataset.files) == 1 and (folder / only).is_file()
     return folder / (inside or (only if whole else dataset.glob))
 
 
 def bundled_path(name: str) -> Path:
-    """Where a file or folder that comes with ctxlab is: in the package, or in the clone around it.
+    """Return the path of a bundled file or folder, in the package or in the source tree around it.
 
-    Raises ``DataMissing`` where neither has it.
+    Parameters
+    ----------
+    name : str
+        The path of the file or folder, relative to the root of the repository.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    DataMissing
+        If the installation does not contain it.
     """
     package = Path(str(files("ctxlab")))
     for root in (package / "bundled", package.parent):
         if (root / name).exists():
             return root / name
-    raise DataMissing(f"{name} is not part of this installation of ctxlab; install it anew")
+    raise DataMissing(f"{name} is missing from this installation of ctxlab; reinstall it")
 
 
 def resolve_dataset_path(path: str) -> Path | None:
-    """What to load for ``bundled:NAME`` or ``dataset:NAME``; None for any other path.
+    """Return the path to load for ``bundled:NAME`` or ``dataset:NAME``.
 
-    A part of it is asked for by ``bundled:NAME/FILE``. Raises ``UnknownName`` and ``DataMissing``.
+    A single file is selected with ``bundled:NAME/FILE`` or ``dataset:NAME/FILE``.
 
+    Parameters
+    ----------
+    path : str
+        A path as the user wrote it.
+
+    Returns
+    -------
+    Path or None
+        A file or a glob, or None if the path does not name a data set.
+
+    Raises
+    ------
+    UnknownName
+        If no data set has this name.
+    DataMissing
+        If the data set is not on this machine.
+
+    Examples
+    --------
     >>> resolve_dataset_path("logs/a.jsonl") is None
     True
     """

@@ -1,7 +1,7 @@
-"""A data set is fetched once, from where it was left, and kept only if it is what was pinned.
+"""Download data sets and verify them against their pinned hashes.
 
-pooch fetches and checks; what it does not do is go on after a break. So each file grows as
-``NAME.part`` beside its place, and the next attempt asks the server for the rest alone.
+pooch downloads and verifies, but does not resume an interrupted download. Each file therefore grows
+as ``NAME.part`` beside its target, and the next attempt requests only the missing bytes.
 """
 
 from __future__ import annotations
@@ -25,39 +25,79 @@ __all__ = ["fetch_dataset", "files_to_fetch"]
 
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = (15, 60)
-"seconds to wait for a connection, and for the next bytes"
+"""seconds to wait for a connection, and for further bytes"""
 
 
 def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[DatasetFile, ...]:
-    """The files to fetch: those with a known hash, and the one that ``sha256`` vouches for.
+    """Return the files to download.
 
-    Raises ``SpecError`` where that hash belongs to no file, and ``DataMissing`` where nothing is
-    known of any file.
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+    sha256 : str, optional
+        The hash of the one file whose hash is not in the catalog. That file is then included.
+
+    Returns
+    -------
+    tuple of DatasetFile
+        The files with a known hash.
+
+    Raises
+    ------
+    SpecError
+        If ``sha256`` is not a hash, or the data set does not have exactly one file without a hash.
+    DataMissing
+        If no file has a known hash and ``sha256`` is not given.
     """
     unknown = [file for file in dataset.files if not file.sha256]
     if sha256 is None:
         if not dataset.pinned_files:
             raise DataMissing(
-                f"no sha256 is known of what {dataset.name} holds, so nothing tells whether it is "
-                "what was published; --sha256 HEX fetches it if that is its hash"
+                f"no sha256 is known for the files of {dataset.name}, so a download cannot be "
+                "verified; give the expected hash with --sha256 HEX"
             )
         return dataset.pinned_files
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
-        raise SpecError(f"{sha256!r} is no sha256; it has 64 hexadecimal digits")
+        raise SpecError(f"expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
     if len(unknown) != 1:
-        raise SpecError(f"{dataset.name} has {len(unknown)} files without a known sha256, not one")
+        raise SpecError(
+            f"a sha256 needs exactly one file without a known hash; {dataset.name} has {len(unknown)}"
+        )
     return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 
 def fetch_dataset(
     dataset: Dataset, data_dir: Path, *, sha256: str | None = None, progress: bool | None = None
 ) -> Path:
-    """Puts the files of a data set, its licence and its source into ``data_dir / NAME``; returns that.
+    """Download the files of a data set with its licence and source.
 
-    A file that is there already with the right hash is not fetched again. ``CTXLAB_MIRROR`` takes
-    the place of the scheme and host of every address. Raises ``DataMissing`` where a server cannot
-    be reached or refuses, breaks off, or sends something else than what was pinned, which is not
-    kept; ``SpecError`` as ``files_to_fetch`` does.
+    A file that exists already with the right hash is not downloaded again. The environment variable
+    ``CTXLAB_MIRROR`` replaces the scheme and host of every URL.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+    data_dir : Path
+        The folder for data sets.
+    sha256 : str, optional
+        The hash of the file without a known hash, as in ``files_to_fetch``.
+    progress : bool, optional
+        Show a progress bar. By default it is shown in a terminal.
+
+    Returns
+    -------
+    Path
+        The folder ``data_dir / NAME``.
+
+    Raises
+    ------
+    DataMissing
+        If a server cannot be reached, refuses the request or breaks off, or if a file does not
+        match its hash. Such a file is not kept.
+    SpecError
+        As in ``files_to_fetch``.
     """
     folder = data_dir / dataset.name
     files = files_to_fetch(dataset, sha256)
@@ -85,59 +125,59 @@ def _fetch_file(file: DatasetFile, target: Path, label: str, progress: bool | No
         _transfer(address, part, file.bytes, label, progress)
         os.replace(part, output)
 
-    pooch.get_logger().setLevel("ERROR")  # what it tells, the bar shows
+    pooch.get_logger().setLevel("ERROR")  # the progress bar shows the same information
     try:
         pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=resume)
     except RequestException as error:
-        kept = "; what has arrived is kept, and the same command goes on from there"
+        kept = "; the downloaded part is kept, run the same command again to resume"
         raise DataMissing(
             f"{address}: {_error_text(error)}{kept if part.exists() else ''}"
         ) from None
     except ValueError as error:
         raise DataMissing(
-            f"{address}: {error} Fetch it again; if it stays so, the server has another file"
+            f"{address}: {error} Fetch it again; if the error remains, the server has a different file"
         ) from None
     except OSError as error:
         raise DataMissing(f"{target}: {error.strerror or error}") from None
 
 
 def _transfer(address: str, part: Path, size: int, label: str, progress: bool | None) -> None:
-    """Fetches what a part lacks; all of it where the server cannot begin in the middle."""
+    """Download the missing bytes of a part, or all of it if the server cannot resume."""
     import requests
 
     done = part.stat().st_size if part.exists() else 0
-    if done == size:  # the last attempt ended between the last byte and the check
+    if done == size:  # the last attempt stopped before the hash was checked
         return
-    # Packed bytes would be counted by another measure than those that are kept.
+    # With compression, Content-Length would not match the size of the part.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with requests.get(address, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as answer:
         if done and answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # it is longer than the file, so it is no part of it
+            part.unlink()  # longer than the published file
         answer.raise_for_status()
         done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
         total = done + int(answer.headers.get("Content-Length", size - done))
         with part.open("ab" if done else "wb") as kept:
             for chunk in track_bytes(answer.iter_content(_CHUNK), label, total, done, progress):
                 kept.write(chunk)
-        if part.stat().st_size < total:  # which older versions of urllib3 do not notice
+        if part.stat().st_size < total:  # older versions of urllib3 do not report this
             raise requests.ConnectionError
 
 
 def _error_text(error: RequestException) -> str:
-    """What went wrong, without the stack of libraries that it went through."""
+    """Return the cause of a download error without the layers of libraries around it."""
     from requests import HTTPError, Timeout
 
     if isinstance(error, HTTPError) and error.response is not None:
         answer = error.response
         return f"the server answers {answer.status_code} {answer.reason}"
     if isinstance(error, Timeout):
-        return "the server does not answer"
+        return "the server does not respond"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
-    return "the connection broke off"
+    return "the connection was interrupted"
 
 
 def _apply_mirror(address: str) -> str:
@@ -150,13 +190,13 @@ def _verify_sha256(target: Path, file: DatasetFile) -> None:
 
     if (found := pooch.file_hash(str(target))) != file.sha256:
         raise DataMissing(
-            f"{target} is not what was published: its sha256 is {found} and should be "
-            f"{file.sha256}; move it away and fetch it again"
+            f"{target} differs from the published file: expected sha256 {file.sha256}, got "
+            f"{found}; move it away and fetch it again"
         )
 
 
 def _license_files(dataset: Dataset) -> dict[str, str]:
-    """The licence and the source of a data set, as files to lie beside it."""
+    """Return the licence and the source of a data set as names and texts of files."""
     licence = dataset.licence
     files = "\n".join(f"- `{f.name}`: {f.address}, {f.bytes} bytes" for f in dataset.files)
     return {

@@ -1,8 +1,8 @@
-"""Recordings are found and opened alike on this machine and at every address that fsspec knows.
+"""Find and open files on this machine and at URLs that fsspec supports.
 
-What is asked for is a file, a folder, a glob, or an address (``s3://``, ``gs://``, ``zip://``, with
-``::`` between an inner and an outer one). A file that is compressed (gzip, bzip2, xz, zstd) is known
-by its first bytes and read as what it holds. Whatever cannot be opened is a ``ReadError``.
+A path is a file, a folder, a glob or a URL (``s3://``, ``gs://``, ``zip://``, with ``::`` between
+inner and outer URLs). Compressed files (gzip, bzip2, xz, zstd) are recognised by their first bytes
+and decompressed. All failures to open a file are raised as ``ReadError``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ctxlab.formats.io.datasets import resolve_dataset_path
 __all__ = ["BOM", "FoundFile", "PathOrUrl", "find_files", "is_url", "open_file", "open_zstd"]
 
 PathOrUrl: TypeAlias = Path | str
-"""A file on this machine, or the address of one anywhere."""
+"""A path on this machine, or a URL."""
 
 BOM = b"\xef\xbb\xbf"
-"""What some programs write before the first character of UTF-8 text."""
+"""The byte order mark that some programs write before UTF-8 text."""
 
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
@@ -37,14 +37,15 @@ class FoundFile(NamedTuple):
     """A file to read."""
 
     path: PathOrUrl
+    "the path or URL"
     name: str
-    "what the ids of its recordings begin with: the path below what was asked for, less suffixes"
+    "prefix of the recording ids: the path relative to the requested folder, without suffixes"
     explicit: bool
-    "asked for by its own name, and not found by looking into a folder"
+    "the user named the file itself, and not a folder or glob that contains it"
 
     @property
     def folder(self) -> str:
-        """Where it lies; files in one folder share it."""
+        """The folder of the file; files in the same folder have the same value."""
         if is_url(self.path):
             inner, chained, outer = str(self.path).partition("::")
             return inner.rpartition("/")[0] + chained + outer
@@ -52,8 +53,20 @@ class FoundFile(NamedTuple):
 
 
 def is_url(path: PathOrUrl) -> bool:
-    """Whether a text is an address for fsspec and no path.
+    """Check whether a path is a URL for fsspec.
 
+    Parameters
+    ----------
+    path : str or Path
+        The path.
+
+    Returns
+    -------
+    bool
+        True for a URL, False for a path on this machine.
+
+    Examples
+    --------
     >>> is_url("s3://bucket/logs"), is_url("zip://*.json::logs.zip"), is_url("logs")
     (True, True, False)
     """
@@ -61,20 +74,54 @@ def is_url(path: PathOrUrl) -> bool:
 
 
 def find_files(path: PathOrUrl) -> list[FoundFile]:
-    """The files of what is asked for; those of a folder stand together.
+    """Find the files of a path; files of the same folder are adjacent.
 
-    ``bundled:NAME`` and ``dataset:NAME`` are data sets. Raises ``ReadError`` where there is no file,
-    ``UnknownName`` for an unknown data set, ``DataMissing`` for one that was not fetched.
+    Parameters
+    ----------
+    path : str or Path
+        A file, folder, glob or URL, or a data set: ``bundled:NAME`` or ``dataset:NAME``.
+
+    Returns
+    -------
+    list of FoundFile
+        The files.
+
+    Raises
+    ------
+    SpecError
+        If the path is empty.
+    ReadError
+        If there is no file.
+    UnknownName
+        If the data set is unknown.
+    DataMissing
+        If the data set has not been downloaded.
     """
     if path == "":
-        raise SpecError("a path is empty; the current folder is written as .")
+        raise SpecError("the path is empty; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
     return _find_remote(str(path)) if is_url(path) else _find_local(Path(path).expanduser())
 
 
 @contextmanager
 def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked where it is packed; what fails inside is a ``ReadError``."""
+    """Open a file for reading bytes and decompress it if needed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Yields
+    ------
+    BinaryIO
+        The file with decompressed content.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be opened, read or decompressed.
+    """
     with ExitStack() as stack:
         try:
             raw = stack.enter_context(_open_raw(path))
@@ -84,7 +131,7 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ReadError(path, None, reason) from None
         except Exception as error:
-            if type(error).__name__ != "ZstdError":  # loaded only where a file needs it
+            if type(error).__name__ != "ZstdError":  # not imported here, to load it only if needed
                 raise
             raise ReadError(path, None, str(error)) from None
 
@@ -120,7 +167,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _raise_read_error(error: OSError) -> None:
-    """A folder that cannot be listed is not left out in silence."""
+    """Raise an error for a folder that cannot be listed, which ``os.walk`` would ignore."""
     raise ReadError(error.filename, None, error.strerror or str(error)) from None
 
 
@@ -136,10 +183,10 @@ def _find_remote(address: str) -> list[FoundFile]:
             return [FoundFile(address, _strip_suffixes(PurePosixPath(path).name), explicit=True)]
         else:
             root, matches = path, fs.find(path)
-    except Exception as error:  # each file system raises errors of its own
+    except Exception as error:  # each file system raises its own errors
         raise ReadError(address, None, _error_text(error)) from None
     if not matches:
-        raise ReadError(address, None, "no file is there")
+        raise ReadError(address, None, "no file found")
     scheme = first.partition("://")[0]
     found = []
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
@@ -150,8 +197,8 @@ def _find_remote(address: str) -> list[FoundFile]:
 
 
 def _resolve_url(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it."""
-    from fsspec.core import url_to_fs  # only who asks for an address pays for it
+    """Return the file system of a URL, and the path in it."""
+    from fsspec.core import url_to_fs  # slow to import, so only if there is a URL
 
     try:
         fs, path = url_to_fs(address)
@@ -170,7 +217,7 @@ def _open_raw(path: PathOrUrl) -> AbstractContextManager[Any]:
     import fsspec
 
     try:
-        # Held open as a whole: an archive closes when nobody holds its file system any more.
+        # Keep the OpenFile: an archive is closed when its file system is no longer referenced.
         return cast(AbstractContextManager[Any], fsspec.open(str(path), "rb"))
     except OSError:
         raise
@@ -193,7 +240,20 @@ def _decompress(raw: BinaryIO) -> BinaryIO:
 
 
 def open_zstd(file: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
-    """What a file that is packed with Zstandard holds, all of its frames; or is to hold."""
+    """Open a file that is compressed with Zstandard, including all of its frames.
+
+    Parameters
+    ----------
+    file : BinaryIO
+        The compressed file.
+    mode : {"rb", "wb"}
+        Whether to read or to write.
+
+    Returns
+    -------
+    BinaryIO
+        The file with uncompressed content.
+    """
     if sys.version_info >= (3, 14):
         from compression.zstd import ZstdFile
     else:
@@ -208,7 +268,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _strip_suffixes(name: str) -> str:
-    """A name without its suffix, and without the one that says how it is packed.
+    """Return a name without its suffix and without the suffix of its compression.
 
     >>> _strip_suffixes("runs/a.traj.json.gz")
     'runs/a.traj'

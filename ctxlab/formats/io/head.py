@@ -1,8 +1,8 @@
-"""What a file begins with is read once, so that asking every format costs one read.
+"""The beginning of a file, read once and shared by all formats that try to recognise it.
 
-A format recognises a file by its content. ``FileHead`` gives it the JSON values that the file begins
-with, also where the first value is longer than what was read: it is cut at the last place where it
-can be closed. Every ``sniff`` is asked with one.
+``FileHead`` gives the JSON values at the beginning of a file. If the first value is longer than the
+head, it is cut at the last place where its brackets can be closed. Each ``sniff`` function takes a
+``FileHead``.
 """
 
 from __future__ import annotations
@@ -24,37 +24,55 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file, parsed when a format asks for it.
+    r"""The beginning of a file, parsed when a format asks for it.
 
-    >>> FileHead(b'{"a": 1}\\n{"b": 2}\\n').rows
+    Examples
+    --------
+    >>> FileHead(b'{"a": 1}\n{"b": 2}\n').rows
     ({'a': 1}, {'b': 2})
-    >>> FileHead(b'[{"a": 1,\\n "b": "cut he').rows
+    >>> FileHead(b'[{"a": 1,\n "b": "cut he').rows
     ([{'a': 1}],)
     """
 
     first_bytes: bytes
-    "the first 256 KiB at most"
+    "at most the first 256 KiB"
     is_complete: bool = False
-    "whether that is the whole file"
+    "True if that is the whole file"
 
     @classmethod
     def from_file(cls, path: PathOrUrl) -> FileHead:
-        """The head of a file; ``ReadError`` where it cannot be opened."""
+        """Read the beginning of a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        FileHead
+            The beginning.
+
+        Raises
+        ------
+        ReadError
+            If the file cannot be opened.
+        """
         with open_file(path) as file:
             start = file.read(_MAX_BYTES + 1)
         return cls(start[:_MAX_BYTES].removeprefix(BOM), is_complete=len(start) <= _MAX_BYTES)
 
     @cached_property
     def rows(self) -> tuple[Any, ...]:
-        """The first lines that are JSON (50 at most), or the one value that the file holds.
+        """The first lines that are JSON (at most 50), or the one value of the file.
 
-        Of a value that does not end within the head, the part that does.
+        A value that does not end within the head is truncated.
         """
         lines = [line for line in self.first_bytes.splitlines() if line.strip()]
         if self.is_complete and (value := parse_json_or_none(self.first_bytes)) is not None:
             return (value,)
         complete = lines if self.is_complete or self.first_bytes.endswith(b"\n") else lines[:-1]
-        # A line of a pretty-printed value is no row: it is indented or ends in a comma.
+        # Lines of a pretty-printed value are not rows: they are indented or end with a comma.
         flush = (line for line in complete[:_MAX_ROWS] if line[:1] in (b"{", b"["))
         rows = tuple(row for line in flush if (row := parse_json_or_none(line)) is not None)
         if rows:
@@ -66,13 +84,25 @@ class FileHead:
 
     @property
     def value(self) -> Any:
-        """The first of the rows; None where there is none."""
+        """The first of the rows; None if there are none."""
         return self.rows[0] if self.rows else None
 
 
 def close_truncated_json(text: str) -> str:
-    """The longest beginning of a cut-off JSON text that is JSON once its brackets are closed.
+    """Return the longest prefix of a truncated JSON text that can be closed, with brackets closed.
 
+    Parameters
+    ----------
+    text : str
+        A JSON text that was cut off.
+
+    Returns
+    -------
+    str
+        The prefix and the missing closing brackets.
+
+    Examples
+    --------
     >>> close_truncated_json('{"a": [1, {"b": 2, "c": "thr')
     '{"a": [1, {"b": 2}]}'
     """

@@ -1,9 +1,9 @@
-"""The elements of a JSON list are found one by one, so that a list of any length takes little memory.
+"""Stream the elements of a JSON list with little memory.
 
-Only brackets, commas and strings are looked at; each element is parsed by whoever takes it. So one that
-is broken costs itself alone, and of a list that is cut off what is whole can be read. (A streaming
-parser that keeps the path of every value takes memory with the square of the nesting: ijson takes
-25 GB for 200 kB of brackets.)
+Only brackets, commas and strings are scanned; the caller parses each element. A broken element
+therefore affects only itself, and the complete elements of a truncated list can be read. (A
+streaming parser that tracks the path of every value uses memory quadratic in the nesting depth:
+ijson takes 25 GB for 200 kB of brackets.)
 """
 
 from __future__ import annotations
@@ -19,21 +19,37 @@ _CHUNK = 1 << 20
 
 
 def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[bytes]:
-    r"""The JSON text of each element of the list that a file holds, in order.
+    r"""Yield the JSON text of each element of the list in a file.
 
-    Raises ``ValueError`` where there is no list, and after the last whole element where the list
-    does not end.
+    Parameters
+    ----------
+    file : BinaryIO
+        The file.
+    chunk_size : int
+        Number of bytes to read at once.
 
+    Yields
+    ------
+    bytes
+        The text of an element, without surrounding white space.
+
+    Raises
+    ------
+    ValueError
+        If the file is not a list, or, after the last complete element, if the list does not end.
+
+    Examples
+    --------
     >>> import io
     >>> list(iter_array_elements(io.BytesIO(b'[1, "a, b", {"c": [2, 3]}]')))
     [b'1', b'"a, b"', b'{"c": [2, 3]}']
     """
     buffer = b""
-    # buffer[start:] is the element that is being read, of which buffer[:done] was looked at.
+    # buffer[start:] is the current element; buffer[:done] has been scanned.
     start = depth = done = 0
     while more := file.read(
         max(chunk_size, len(buffer))
-    ):  # twice as much, where an element is large
+    ):  # doubles for large elements, to keep scanning linear
         buffer = buffer[start:] + more
         done -= start
         start = 0
@@ -41,11 +57,11 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
             kind = buffer[token.start()]
             if kind == 0x22:  # "
                 if not token[1]:
-                    done = token.start()  # cut off: the next chunk holds the rest of it
+                    done = token.start()  # truncated: the rest is in the next chunk
                     break
             elif depth == 0:
                 if kind != 0x5B or buffer[: token.start()].strip():  # [
-                    raise ValueError("the file is no list")
+                    raise ValueError("expected a JSON list")
                 depth, start = 1, token.end()
             elif kind in b"[{":
                 depth += 1
@@ -61,4 +77,4 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
             done = token.end()
         else:
             done = len(buffer)
-    raise ValueError("the list does not end" if depth else "the file is no list")
+    raise ValueError("the JSON list does not end" if depth else "expected a JSON list")

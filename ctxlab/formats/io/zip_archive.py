@@ -1,9 +1,9 @@
-"""A zip archive is read member by member, in memory, and nothing of it is ever written to disk.
+"""Read members of a zip archive in memory, without writing to disk.
 
-A member that claims to unpack to more than 256 MiB and more than 200 times its packed size is
-refused, and none is unpacked further than it claims. Zstandard (method 93), which ``zipfile`` reads
-from Python 3.14 on, is read here: the writer of such members may have put it in several frames, of
-which ``zipfile`` reads the first alone. Inspect packs its logs so.
+A member that claims to expand to more than 256 MiB and to more than 200 times its compressed size
+is refused, and no member is decompressed beyond its claimed size. Zstandard (method 93), which
+``zipfile`` supports from Python 3.14 on, is handled here, because such a member may consist of
+several frames and ``zipfile`` reads only the first. Inspect compresses its logs in this way.
 """
 
 from __future__ import annotations
@@ -29,9 +29,21 @@ _MAX_COMPRESSION_RATIO = 200
 
 
 def first_member_name(start: bytes) -> str | None:
-    """The name of the first member of a zip archive that begins so; None where it is none.
+    r"""Return the name of the first member of a zip archive.
 
-    >>> first_member_name(b"PK\\x03\\x04" + bytes(22) + b"\\x05\\x00\\x00\\x00a.txtwhat it holds")
+    Parameters
+    ----------
+    start : bytes
+        The beginning of the file.
+
+    Returns
+    -------
+    str or None
+        The name, or None if the file is not a zip archive.
+
+    Examples
+    --------
+    >>> first_member_name(b"PK\x03\x04" + bytes(22) + b"\x05\x00\x00\x00a.txtwhat it holds")
     'a.txt'
     """
     if not start.startswith(_MAGIC):
@@ -42,38 +54,72 @@ def first_member_name(start: bytes) -> str | None:
 
 @contextmanager
 def open_zip(path: PathOrUrl) -> Iterator[ZipFile]:
-    """The archive in a file; ``ReadError`` where it is none that can be read."""
+    """Open a zip archive.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Yields
+    ------
+    ZipFile
+        The archive.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read or is not a zip archive.
+    """
     with open_file(path) as file:
         try:
             archive = ZipFile(file)
         except Exception as error:  # a broken table of contents raises many types
-            raise ReadError(path, None, f"not a zip archive that can be read: {error}") from None
+            raise ReadError(path, None, f"not a readable zip archive: {error}") from None
         with archive:
             yield archive
 
 
 def read_member(archive: ZipFile, name: str) -> bytes:
-    """What a member holds; ``ValueError`` where it is missing, broken, locked or refused."""
+    """Read a member of an archive.
+
+    Parameters
+    ----------
+    archive : ZipFile
+        The archive.
+    name : str
+        The name of the member.
+
+    Returns
+    -------
+    bytes
+        The content.
+
+    Raises
+    ------
+    ValueError
+        If the member is missing, broken, encrypted or refused.
+    """
     try:
         info = archive.getinfo(name)
         if info.file_size > max(_MAX_MEMBER_BYTES, _MAX_COMPRESSION_RATIO * info.compress_size):
-            said = f"{info.compress_size} bytes are to become {info.file_size}"
+            said = f"{info.compress_size} compressed bytes would expand to {info.file_size}"
             raise ValueError(f"refused: {said}")
         if info.compress_type == _ZSTD_METHOD:
             return _read_zstd_member(archive, info)
         with archive.open(info) as file:
-            # With a limit, since a member may hold more than its entry says.
+            # Read at most the claimed size, because a member may hold more.
             return file.read(info.file_size)
-    except Exception as error:  # what a broken member raises depends on how it was packed
+    except Exception as error:  # the type depends on the compression method
         raise ValueError(f"member {name}: {error or type(error).__name__}") from None
 
 
 def _read_zstd_member(archive: ZipFile, info: ZipInfo) -> bytes:
     packed = copy.copy(info)
     packed.compress_type, packed.file_size = ZIP_STORED, info.compress_size
-    del packed.CRC  # it is that of the content
+    del packed.CRC  # the checksum is of the uncompressed content
     with archive.open(packed) as file, open_zstd(cast(BinaryIO, file)) as content:
         value = content.read(info.file_size)
     if len(value) != info.file_size or zlib.crc32(value) != info.CRC:
-        raise ValueError("its content is not what was packed")
+        raise ValueError("the content does not match its size and checksum")
     return value

@@ -1,1 +1,1 @@
-"""Logs of OpenHands."""
+"""Model call logs and saved events of OpenHands."""

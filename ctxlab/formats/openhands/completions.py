@@ -1,18 +1,20 @@
-"""OpenHands logs a file a model call; the calls of a folder are put together as one conversation.
+"""Read the model calls that OpenHands logs, one file per call.
 
-A file is ``{messages, response, args, kwargs, timestamp, cost}``, and a folder holds the calls of one
-instance, which its name says. They are put in the order of their ``timestamp`` and stitched: what a
-call says again is taken once, what a condenser dropped or replaced is a ``Compaction``, and the calls
-that a condenser made itself are conversations of their own in the same cluster. Where only the last
-call was kept, it holds all of them. Its answer stands in ``response``, with its usage.
+A file is ``{messages, response, args, kwargs, timestamp, cost}``. A folder holds the calls of one
+instance and is named after it. The calls are sorted by ``timestamp`` and joined into conversations.
+Repeated messages are taken once. A ``Compaction`` records what a condenser dropped or replaced.
+Calls made by a condenser itself become separate conversations in the same cluster. If only the last
+call was kept, it holds all messages. Its answer and usage are in ``response``.
 
-- A text in one part or more is one text: the parts are there for the marks of the prompt cache.
-- For a model without function calling, OpenHands turns tools, calls and results into text. Then
-  ``messages`` and ``response`` are what was sent and came back, and ``kwargs`` names no tools;
-  ``fncall_messages`` and ``fncall_response`` say the same in calls and are not read.
-- Some condensers leave out old messages at each request: each time is a ``Compaction``.
+- Text split into parts is joined, since the parts only mark prompt cache positions.
+- For a model without function calling, OpenHands converts tools, calls and results to text. Then
+  ``messages`` and ``response`` are the actual input and output, and ``kwargs`` has no tools.
+  ``fncall_messages`` and ``fncall_response`` repeat them as calls and are not read.
+- Some condensers omit old messages from every request. Each time becomes a ``Compaction``.
 
-Source: github.com/All-Hands-AI/OpenHands, ``openhands/llm/llm.py`` (``log_completions``) and
+References
+----------
+github.com/All-Hands-AI/OpenHands, ``openhands/llm/llm.py`` (``log_completions``) and
 ``llm/fn_call_converter.py``, as of 2025; logs of version 0.15.
 """
 
@@ -46,10 +48,20 @@ _FIRST_KEYS = frozenset({"messages", "response", "args"})
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file is one logged call.
+    """Return whether a file is one logged call.
 
-    Of a large one only ``messages`` is seen. OpenHands writes their content, in parts, before their
-    role, and its prompt says its name.
+    For a large file, only the beginning of ``messages`` is visible. OpenHands writes ``content``,
+    as a list of parts, before ``role``, and its prompt contains its name.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file is a logged call.
     """
     call = head.value
     if not isinstance(call, dict) or not isinstance(call.get("messages"), list):
@@ -61,7 +73,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The conversations of a folder, called after it; its main one comes first."""
+    """Read the conversations of a folder.
+
+    Parameters
+    ----------
+    source : Source
+        The files of the folder.
+
+    Yields
+    ------
+    Recording
+        The main conversation, named after the folder, then those of condensers.
+    """
     calls: list[tuple[float, LoggedRequest]] = []
     seen: dict[Any, Message] = {}
     for place, call in source.read_json_files():
@@ -73,7 +96,7 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 def _group_key(head: FileHead) -> str:
-    """All calls of a folder have the same key."""
+    """Return the same key for all calls of a folder."""
     return ""
 
 
@@ -140,7 +163,7 @@ def _sort_time(call: Any) -> float:
 
 
 def _folder_name(place: PathOrUrl) -> str | None:
-    """The name of the folder that a file lies in."""
+    """Return the name of the folder of a file."""
     return _to_path(place).parent.name or None
 
 

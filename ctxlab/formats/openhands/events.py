@@ -1,29 +1,30 @@
-"""OpenHands saves a run as its events, alone or as the ``history`` of a row of an evaluation.
+"""Read runs that OpenHands saved as events.
 
-An evaluation's ``output.jsonl`` has a row an instance, ``{instance_id, test_result, metadata,
-history, metrics, …}``; a saved trajectory is the JSON list of events alone. An event is an action or
-an observation; ``history`` of older versions holds ``[action, observation]`` pairs of them.
+An evaluation's ``output.jsonl`` has one row per instance, ``{instance_id, test_result, metadata,
+history, metrics, …}``. A saved trajectory is only the JSON list of events. An event is an action or
+an observation. In older versions, ``history`` holds ``[action, observation]`` pairs.
 
-- What the model saw is made of the events as OpenHands makes it: actions with
-  ``tool_call_metadata`` are what the model answered (its response stands again in every observation,
-  and is read once), observations are tool results with the working directory and the exit code
-  behind them. Results longer than ``max_message_chars`` were cut, and are cut here.
-- Runs without any ``tool_call_metadata`` (older versions, other agents) called no
-  functions: actions and observations are texts of assistant and user, which is what was sent.
-- A model that cannot call functions is sent the same calls as text; the log does not tell. Its
-  usage counts the tool descriptions and an example besides.
-- ``condensation`` is a ``Compaction``. ``finish`` is a call; where the user goes on after it,
-  OpenHands sends its words and no call. An answer that was no valid call is not logged, only the
-  ``error`` that the model was told of.
-- Recalled knowledge (``recall``) is a message of the user in a trajectory. Evaluations switch it off
-  (``enable_prompt_extensions``), which their usage confirms: there it is counted as skipped.
+- Messages are built from events in the way OpenHands builds them. An action with
+  ``tool_call_metadata`` holds the answer of the model, which is repeated in every observation and
+  read once. Observations are tool results, followed by the working directory and the exit code.
+  Results longer than ``max_message_chars`` were truncated, and are truncated here.
+- Runs without any ``tool_call_metadata`` (older versions, other agents) did not use function
+  calling: actions and observations are texts of assistant and user, as they were sent.
+- A model without function calling is sent the same calls as text; the log does not show this. Its
+  usage then includes the tool descriptions and an example.
+- ``condensation`` becomes a ``Compaction``. ``finish`` is a call; if the user continues after it,
+  OpenHands sends its text and no call. An answer that was not a valid call is not logged, only the
+  ``error`` that the model received.
+- Recalled knowledge (``recall``) is a user message in a trajectory. Evaluations disable it
+  (``enable_prompt_extensions``), which their usage confirms, so there it is counted as skipped.
 
 Events of other types are counted by type. Older versions do not log the system prompt. Trajectories
 of the newer Agent SDK (events with ``kind``) are another format.
 
-Source: github.com/All-Hands-AI/OpenHands, ``openhands/memory/conversation_memory.py``,
-``memory/view.py``, ``events/serialization``, ``evaluation/utils/shared.py``, as of 2025; logs of
-version 0.35.
+References
+----------
+github.com/All-Hands-AI/OpenHands, ``openhands/memory/conversation_memory.py``, ``memory/view.py``,
+``events/serialization``, ``evaluation/utils/shared.py``, as of 2025; logs of version 0.35.
 """
 
 from __future__ import annotations
@@ -50,14 +51,36 @@ _MAX_ERROR_CHARS = 200
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file has rows with a history of events, or is a list of events."""
+    """Return whether a file is a list of events, or has rows with a history of events.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the file holds events.
+    """
     if isinstance(head.value, list):
         return _is_events(head.value)
     return any(_is_events(get_nested(row, "history")) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """One recording a row, clustered by instance; a trajectory is one recording."""
+    """Read the runs of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        One recording per row, with one cluster per instance; a trajectory is one recording.
+    """
     if FileHead.from_file(source.path).first_bytes.lstrip()[:1] == b"[":
         events = [event for _, event in source.read_json_array()]
         history = EventHistory(source.skip, _uses_function_calling(events), shows_recalls=True)
@@ -99,10 +122,10 @@ def _is_events(value: Any) -> bool:
 
 
 def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
-    """The run of a row; none where no event became a message."""
+    """Yield the run of a row, if it has messages."""
     listed = get_nested(row, "history")
     if not isinstance(listed, list):
-        raise ValueError("a row has its events in history, which is a list")
+        raise ValueError("expected a list of events in history of the row")
     events = list(_flatten(listed))
     config = get_nested(row, "metadata", "llm_config")
     history = EventHistory(
@@ -148,7 +171,7 @@ def _uses_function_calling(events: Iterable[Any]) -> bool:
 
 
 def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a run in a word or a number: its result, its cost, its error."""
+    """Return the short values about a run: its result, its cost, its error."""
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
     for part in (result, get_nested(result, "report"), row.get("report")):

@@ -1,8 +1,9 @@
-"""The events of one OpenHands run become the messages that its agent saw, in their order.
+"""Build the messages that an OpenHands agent saw from the events of its run.
 
-Observations join the call that they answer (by the model's response and the id of the call in
-``tool_call_metadata``, else by ``cause``), so that calls and results stay paired whatever came in
-between. The actions of one response of the model are one message. ``events`` reads the file.
+Observations follow the call that they answer, so that calls and results stay together whatever
+comes in between. The call is found by the model's response and the call id in
+``tool_call_metadata``, or else by ``cause``. Actions of one response form one message. ``events``
+reads the files.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ _HIDDEN_OBSERVATIONS = (
 
 @dataclass
 class _Unit:
-    """A message with the results of its calls, and the events that they come from."""
+    """A message with the results of its calls, and the ids of its events."""
 
     messages: list[Message]
     events: set[int]
     is_finish: bool = False
     calls: frozenset[str] = frozenset()
     started_calls: set[str] = field(default_factory=set)
-    "of its calls, those whose action was seen"
+    "calls whose action was read"
     answered_calls: set[str] = field(default_factory=set)
-    "of its calls, those whose result was seen"
+    "calls whose result was read"
 
 
 @dataclass
 class _Condensation:
-    """What a condenser forgot: events by id, or from one id to another."""
+    """Events that a condenser forgot: single ids, and a range from ``first`` to ``last``."""
 
     ids: frozenset[int]
     first: int
@@ -69,41 +70,61 @@ class _Condensation:
     summary: str | None
 
     def keeps(self, unit: _Unit) -> bool:
-        """Whether all of a unit stays; OpenHands sends no call without its result."""
+        """Return whether all events of a unit are kept; a call is never sent without its result."""
         return not any(e in self.ids or self.first <= e <= self.last for e in unit.events)
 
 
 @dataclass
 class EventHistory:
-    """A run while its events are read."""
+    """Builder of the messages of one run."""
 
     skip: SkipCallback
-    "told of each event that becomes no message"
+    "called with a reason for each event that becomes no message"
     function_calling: bool = True
-    "whether the agent called functions; else its actions are text"
+    "whether the agent used function calling; otherwise its actions are text"
     shows_recalls: bool = False
-    "whether what was recalled was shown to the model"
+    "whether recalled knowledge was shown to the model"
     max_observation_chars: int = 0
-    "characters of an observation that were shown at most; 0: all"
+    "maximum length of an observation in characters; 0: unlimited"
     tools: tuple[dict[str, Any], ...] = ()
+    "tool definitions of the run"
     model: str | None = None
-    "the model that answered first"
+    "model of the first answer"
     _items: list[_Unit | _Condensation] = field(default_factory=list, init=False)
     _units_by_response: dict[str, _Unit] = field(default_factory=dict, init=False)
     _calls_by_event: dict[int, tuple[_Unit, str]] = field(default_factory=dict, init=False)
 
     def add(self, event: Any) -> None:
-        """Takes one event; ``ValueError`` says what is wrong with it."""
+        """Add one event.
+
+        Parameters
+        ----------
+        event : Any
+            JSON value of the next event.
+
+        Raises
+        ------
+        ValueError
+            If the event is invalid.
+        """
         event = require_object(event, "an event")
         if text_or_none(event.get("action")):
             self._add_action(event, event["action"], require_object(event.get("args"), "args"))
         elif text_or_none(event.get("observation")):
             self._add_observation(event, event["observation"])
         else:
-            raise ValueError("neither action nor observation")
+            raise ValueError("expected an action or an observation, got an event with neither")
 
     def build_messages(self) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
-        """The messages so far, and where the history was condensed."""
+        """Return the conversation.
+
+        Returns
+        -------
+        messages : tuple of Message
+            The messages.
+        compactions : tuple of Compaction
+            The condensations of the history.
+        """
         messages: list[Message] = []
         compactions: list[Compaction] = []
         kept: list[tuple[int, _Unit]] = []
@@ -207,7 +228,7 @@ class EventHistory:
         unit.events |= _event_ids(event)
 
     def _find_caller(self, event: dict[str, Any]) -> tuple[_Unit | None, str]:
-        """The message whose call an observation answers, and the id of the call."""
+        """Return the unit whose call an observation answers, and the id of the call."""
         metadata = event.get("tool_call_metadata")
         id = text_or_none(get_nested(metadata, "tool_call_id")) or ""
         unit = self._units_by_response.get(
@@ -231,7 +252,7 @@ class EventHistory:
 
 
 def _finish_as_text(unit: _Unit) -> Message:
-    """A call of ``finish`` after which the user went on: OpenHands sends its words and no call."""
+    """Return the message of a ``finish`` as text, if the user continued after it."""
     message = unit.messages[0]
     calls = tuple(call for call in message.tool_calls if call.id in unit.answered_calls)
     ends = (call for call in message.tool_calls if call.id not in unit.answered_calls)

@@ -1,9 +1,9 @@
-"""What one event of OpenHands says is put as the model saw it, or as it said it.
+"""Convert single OpenHands events to the text that the model saw or wrote.
 
-Actions of agents that call no functions, commands of the user, observations and recalls become the
-text that OpenHands makes of them before each request (``ConversationMemory``, in older versions the
-``CodeActAgent``). Only what the event itself says is put into it: of the sentences which a template
-puts around a recall, none. ``history`` puts the events in their order.
+Actions of agents without function calling, commands of the user, observations and recalls become
+the text that OpenHands makes of them before each request (``ConversationMemory``, in older versions
+the ``CodeActAgent``). Only the content of the event is used; the template sentences around a recall
+are not added. ``history`` puts the events in order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,24 @@ _TRUNCATION_NOTICE = "\n[... Observation truncated due to length ...]\n"
 
 
 def action_text(kind: str, args: dict[str, Any]) -> str:
-    """What an agent without function calling said: its thought, then the action in its tag.
+    """Return an action of an agent without function calling: its thought, then the tagged action.
 
-    An action that has no tag is said as JSON.
+    An action without a tag becomes JSON.
 
+    Parameters
+    ----------
+    kind : str
+        Type of the action.
+    args : dict
+        Arguments of the action.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
     >>> print(action_text("run", {"thought": "Look.", "command": "ls"}))
     Look.
     <execute_bash>
@@ -68,11 +82,28 @@ def action_text(kind: str, args: dict[str, Any]) -> str:
 
 
 def observation_text(kind: str, content: str, extras: Any, *, function_calling: bool) -> str:
-    """What the model reads of an observation; ``function_calling``: OpenHands called functions in
-    this run.
+    r"""Return an observation as the model received it.
 
+    Parameters
+    ----------
+    kind : str
+        Type of the observation.
+    content : str
+        Content of the observation.
+    extras : Any
+        Further data of the observation.
+    function_calling : bool
+        Whether the run used function calling.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
     >>> observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, function_calling=True)
-    'a.py\\n[Command finished with exit code 0]'
+    'a.py\n[Command finished with exit code 0]'
     """
     if kind == "run":
         content = _command_text(content, extras, function_calling=function_calling)
@@ -90,10 +121,22 @@ def observation_text(kind: str, content: str, extras: Any, *, function_calling: 
 
 
 def recall_text(extras: Any) -> str:
-    """What a recall holds: what is known of the workspace, then what microagents know.
+    r"""Return recalled knowledge: first about the workspace, then from microagents.
 
+    Parameters
+    ----------
+    extras : Any
+        Data of the recall observation.
+
+    Returns
+    -------
+    str
+        The text, empty if nothing was recalled.
+
+    Examples
+    --------
     >>> recall_text({"date": "2025-05-01", "microagent_knowledge": [{"content": "Use git."}]})
-    '2025-05-01\\n\\nUse git.'
+    '2025-05-01\n\nUse git.'
     """
     keys = ("repo_name", "repo_directory", "repo_branch", "repo_instructions", "working_dir")
     told = [get_nested(extras, key) for key in keys]
@@ -112,10 +155,24 @@ def recall_text(extras: Any) -> str:
 
 
 def truncate_middle(content: str, max_chars: int) -> str:
-    """The beginning and the end of a text that is longer than ``max_chars``; 0: as long as it is.
+    r"""Cut the middle out of a long text.
 
+    Parameters
+    ----------
+    content : str
+        The text.
+    max_chars : int
+        Number of characters to keep; 0 keeps all.
+
+    Returns
+    -------
+    str
+        The beginning and the end of the text, with a notice between them.
+
+    Examples
+    --------
     >>> truncate_middle("abcdef", 4)
-    'ab\\n[... Observation truncated due to length ...]\\nef'
+    'ab\n[... Observation truncated due to length ...]\nef'
     """
     if not max_chars or len(content) <= max_chars:
         return content
@@ -124,7 +181,22 @@ def truncate_middle(content: str, max_chars: int) -> str:
 
 
 def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
-    """The message with call ``id`` as the model answered; made of the action where it is not logged."""
+    """Return the message of the model with a certain call.
+
+    Parameters
+    ----------
+    args : dict
+        Arguments of the action. They become the call if the model's response is not logged.
+    metadata : dict
+        ``tool_call_metadata`` of the event.
+    id : str
+        Id of the call.
+
+    Returns
+    -------
+    Message
+        The assistant message.
+    """
     response = metadata.get("model_response")
     said = first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
@@ -139,7 +211,20 @@ def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Mes
 
 
 def with_images(content: str, urls: Any) -> Content:
-    """A text, with the images behind it where there are any."""
+    """Return a text followed by images.
+
+    Parameters
+    ----------
+    content : str
+        The text.
+    urls : Any
+        A list of image URLs. Other values count as no images.
+
+    Returns
+    -------
+    str or tuple of dict
+        The text alone, or content parts if there are images.
+    """
     shown = [image_part(url) for url in list_or_empty(urls) if text_or_none(url)]
     return (text_part(content), *shown) if shown else content
 

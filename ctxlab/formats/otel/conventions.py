@@ -1,21 +1,25 @@
-"""What a span says of a model call is found in the conventions of every generation, the newest first.
+"""Read messages and tools of a model call from a span, in all generations of conventions.
+
+Newer conventions are tried first:
 
 - ``gen_ai.input.messages``, ``gen_ai.output.messages`` and ``gen_ai.system_instructions``: JSON, as
   attributes of the span or of its event ``gen_ai.client.inference.operation.details``.
 - OpenLLMetry's ``gen_ai.prompt.0.role``, ``gen_ai.completion.0.tool_calls.0.name``, and
   ``llm.request.functions.0.name``.
 - OpenInference's ``llm.input_messages.0.message.role``, ``llm.output_messages…``, ``llm.tools.0…``;
-  ``llm.prompts`` and ``llm.choices`` of models that are no chat models.
-- An event a message: ``gen_ai.user.message`` and so on, ``gen_ai.choice``. The message is JSON under
-  ``gen_ai.event.content`` (Azure), or stands in the event's attributes.
-- ``gen_ai.content.prompt`` and ``gen_ai.content.completion``: events with JSON of OpenAI's messages.
+  ``llm.prompts`` and ``llm.choices`` for models that are not chat models.
+- One event per message: ``gen_ai.user.message`` and so on, ``gen_ai.choice``. The message is JSON
+  under ``gen_ai.event.content`` (Azure), or consists of the attributes of the event.
+- ``gen_ai.content.prompt`` and ``gen_ai.content.completion``: events with OpenAI messages in JSON.
 
-A span that says the same in two of them is read in one. What is found here is in the shapes that
-``api_calls`` reads. ``input.value`` of OpenInference, of any shape, is not read.
+If a span uses several conventions, only one is read. The results have shapes that ``api_calls``
+accepts. ``input.value`` of OpenInference, which has no fixed shape, is not read.
 
-Source: as in ``otel/reader``; github.com/strands-agents/sdk-python ``telemetry.tracer``,
+References
+----------
+As in ``otel/reader``. For events: github.com/strands-agents/sdk-python ``telemetry.tracer``,
 github.com/Azure/azure-sdk-for-python ``azure-ai-inference``, docs.langchain.com/langsmith
-(``trace-with-opentelemetry``) for events, 2026.
+(``trace-with-opentelemetry``), 2026.
 """
 
 from __future__ import annotations
@@ -39,7 +43,18 @@ _BODY_KEY = "gen_ai.event.content"
 
 
 def input_messages(span: Span) -> Any:
-    """The messages that went to the model; None where the span holds none."""
+    """Return the input messages of a span.
+
+    Parameters
+    ----------
+    span : Span
+        The span of a model call.
+
+    Returns
+    -------
+    Any
+        The messages as recorded, or None if the span holds none.
+    """
     a = span.attributes
     messages = parse_if_json(_span_or_event_attribute(span, "gen_ai.input.messages"))
     system = parse_if_json(_span_or_event_attribute(span, "gen_ai.system_instructions"))
@@ -64,7 +79,18 @@ def input_messages(span: Span) -> Any:
 
 
 def output_messages(span: Span) -> Any:
-    """What came back from the model; None where the span does not say."""
+    """Return the output messages of a span.
+
+    Parameters
+    ----------
+    span : Span
+        The span of a model call.
+
+    Returns
+    -------
+    Any
+        The messages as recorded, or None if the span holds none.
+    """
     a = span.attributes
     return _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.output.messages")),
@@ -89,7 +115,20 @@ def output_messages(span: Span) -> Any:
 
 
 def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
-    """The definitions of tools."""
+    """Return the tool definitions of a span.
+
+    Parameters
+    ----------
+    span : Span
+        The span of a model call.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    tuple of dict
+        The definitions in OpenAI's format.
+    """
     a = span.attributes
     found = _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.tool.definitions")),
@@ -100,8 +139,22 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
 
 
 def numbered_entries(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The entries of a list that is spread over numbered attributes, in the order of the numbers.
+    """Return the entries of a list that is stored in numbered attributes.
 
+    Parameters
+    ----------
+    attributes : dict
+        Attributes of a span or of an entry.
+    prefix : str
+        Name of the list.
+
+    Returns
+    -------
+    list of dict
+        The entries in the order of their numbers.
+
+    Examples
+    --------
     >>> numbered_entries({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
     [{'b': 1, 'c.0.d': 3}, {'b': 2}]
     """
@@ -119,13 +172,13 @@ def _first_found(*ways: Callable[[], Any]) -> Any:
 
 
 def _span_or_event_attribute(span: Span, name: str) -> Any:
-    """An attribute of the span, or of the event that may hold it in its place."""
+    """Return an attribute of the span, or else of its details event."""
     held = (event.attributes for event in span.events if event.name == _DETAILS_EVENT)
     return next((each[name] for each in (span.attributes, *held) if each.get(name)), None)
 
 
 def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, Any]:
-    prompt = entry.get("user")  # of a model that is no chat model
+    prompt = entry.get("user")  # models that are not chat models
     return {
         "role": entry.get("role") or entry.get("message.role") or role,
         "content": entry.get("content") or entry.get("message.content") or prompt,
@@ -142,7 +195,7 @@ def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
         calls = [{"name": name, "arguments": said.get("function_call_arguments_json")}]
     return {
         "role": said.get("role"),
-        # A block of type tool_use says where among the texts a call stands.
+        # A tool_use block only marks the position of a call among the texts.
         "content": [b for b in blocks if b["type"] != "tool_use"] or said.get("content"),
         "tool_calls": calls,
         "tool_call_id": said.get("tool_call_id"),
@@ -160,7 +213,7 @@ def _parse_openinference_block(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
-    """The calls of a message, which are numbered, or JSON in one attribute."""
+    """Return the calls of a message from numbered attributes, or from JSON in one attribute."""
     calls = []
     for each in numbered_entries(entry, key):
         said = {
@@ -172,7 +225,7 @@ def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
 
 
 def _parse_openinference_tool(entry: dict[str, Any]) -> Any:
-    """A whole definition, or, with its name beside it, the schema of the parameters."""
+    """Return the definition, or build it from a name and a schema of the parameters."""
     schema, name = parse_if_json(entry.get("tool.json_schema")), entry.get("tool.name")
     whole = isinstance(schema, dict) and schema.keys() & {"name", "function", "toolSpec"}
     if whole or not name:
@@ -208,7 +261,7 @@ def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_content_events(span: Span, name: str, key: str) -> Any:
-    """What the events of a name hold: all of the messages, or each of them one."""
+    """Return messages from one event that holds all of them, or from one event each."""
     held = [event.attributes for event in span.events if event.name == name]
     found = [
         parse_if_json(each.get(key) or each.get(_BODY_KEY) or each.get("content")) for each in held

@@ -1,13 +1,15 @@
-"""Spans are read from OpenTelemetry's JSON, whether a collector wrote it or an SDK.
+"""Read OpenTelemetry spans from JSON files of a collector or of an SDK.
 
-A collector's file exporter writes ``{"resourceSpans": [{"scopeSpans": [{"spans"}]}]}`` in
-lines, and the HTTP endpoint takes one such object; there an attribute is ``{"key", "value":
-{"stringValue"}}`` and a time a number of nanoseconds, as text. Python's SDK prints
-``span.to_json()``, an indented object a span one behind the other, with plain ``attributes``, ISO
-times and its ids under ``context``; such objects in lines or in a list are read too. What the
-attributes mean is left to ``otel/reader``.
+A collector's file exporter writes lines of ``{"resourceSpans": [{"scopeSpans": [{"spans"}]}]}``,
+and the HTTP endpoint receives one such object. There, an attribute is ``{"key", "value":
+{"stringValue"}}`` and a time is text with a number of nanoseconds. Python's SDK prints
+``span.to_json()``, one indented object per span, with plain ``attributes``, ISO times and ids under
+``context``. Such objects are also read from lines and lists. ``otel/reader`` interprets the
+attributes.
 
-Source: opentelemetry.io/docs/specs/otel/protocol/file-exporter, opentelemetry-proto 1.x
+References
+----------
+opentelemetry.io/docs/specs/otel/protocol/file-exporter, opentelemetry-proto 1.x
 (``common.proto``, ``trace.proto``), opentelemetry-sdk 1.x ``ReadableSpan.to_json``.
 """
 
@@ -36,33 +38,62 @@ _NANOSECONDS = 1e9
 
 
 class SpanEvent(NamedTuple):
-    """Something that happened within a span."""
+    """An event within a span."""
 
     name: str
+    "name of the event"
     attributes: dict[str, Any]
+    "plain attributes of the event"
 
 
 class Span(NamedTuple):
-    """What is read of a span."""
+    """The parts of a span that are read."""
 
     name: str
+    "name of the span"
     trace_id: str
+    "id of its trace"
     start: float | None
     "seconds since 1970"
     end: float | None
+    "seconds since 1970"
     attributes: dict[str, Any]
+    "plain attributes of the span"
     events: list[SpanEvent]
+    "events within the span, in order"
 
 
 def read_spans(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Every span of a file as it is written, with its place."""
+    """Read the spans of a file as recorded.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    (Location, Any)
+        The position in the file and the JSON value of each span.
+    """
     for where, value in _read_values(source):
         for number, each in enumerate(iter_spans(value)):
             yield where or (number, "span"), each
 
 
 def iter_spans(value: Any) -> Iterator[Any]:
-    """The spans of one JSON value: what a collector sent, a list of spans, or a span."""
+    """Yield the spans of one JSON value.
+
+    Parameters
+    ----------
+    value : Any
+        A collector's export, a list of spans, or one span.
+
+    Yields
+    ------
+    Any
+        The JSON value of each span.
+    """
     groups = get_nested(value, "resourceSpans")
     if not isinstance(groups, list):
         yield from value if isinstance(value, list) else [value]
@@ -75,7 +106,18 @@ def iter_spans(value: Any) -> Iterator[Any]:
 
 
 def is_span(value: Any) -> bool:
-    """Whether a value is a span in one of the two forms."""
+    """Return whether a JSON value is a span of a collector or of an SDK.
+
+    Parameters
+    ----------
+    value : Any
+        The JSON value.
+
+    Returns
+    -------
+    bool
+        True if the value has a trace id and attributes.
+    """
     here = get_nested(value, "traceId") or get_nested(value, "context", "trace_id")
     return text_or_none(here) is not None and isinstance(
         get_nested(value, "attributes"), (dict, list)
@@ -83,7 +125,23 @@ def is_span(value: Any) -> bool:
 
 
 def parse_span(value: Any) -> Span:
-    """A span with plain attributes; ``ValueError`` where it is none."""
+    """Parse a span.
+
+    Parameters
+    ----------
+    value : Any
+        JSON value of the span.
+
+    Returns
+    -------
+    Span
+        The span, with plain attributes.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is not an object.
+    """
     value = require_object(value, "a span")
     trace = text_or_none(value.get("traceId")) or text_or_none(
         get_nested(value, "context", "trace_id")
@@ -104,8 +162,20 @@ def parse_span(value: Any) -> Span:
 
 
 def unwrap_value(value: Any) -> Any:
-    """An attribute's value without the types around it; one that has none stays.
+    """Convert an attribute value without its type wrappers.
 
+    Parameters
+    ----------
+    value : Any
+        The value as recorded. A plain value is returned as it is.
+
+    Returns
+    -------
+    Any
+        The plain value.
+
+    Examples
+    --------
     >>> unwrap_value({"arrayValue": {"values": [{"intValue": "3"}, {"kvlistValue": {"values": [
     ...     {"key": "a", "value": {"stringValue": "b"}}]}}]}})
     [3, {'a': 'b'}]
@@ -161,13 +231,13 @@ def _parse_time(nanoseconds: Any, iso: Any) -> float | None:
 
 
 def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
-    """The JSON values of a file; objects that are indented may stand one behind the other."""
+    """Yield the JSON values of a file; a file may hold several indented objects."""
     first = FileHead.from_file(source.path).first_bytes.partition(b"\n")[0]
     yield from _read_indented(source) if first.strip() == b"{" else read_json_values(source)
 
 
 def _read_indented(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Each object ends with the line that is its bracket: within it, all lines are indented."""
+    """Yield indented objects; each ends at an unindented closing bracket."""
     with open_file(source.path) as file:
         lines: list[bytes] = []
         begun = 1

@@ -1,18 +1,21 @@
-"""OpenTelemetry's spans of model calls say the whole conversation again and again.
+"""Read model calls from OpenTelemetry spans.
 
-A span is one of a model call by ``gen_ai.operation.name`` (``chat``, ``text_completion``,
-``generate_content``), by ``openinference.span.kind`` (``LLM``), by ``llm.request.type``, or, where it
-has none of them, by holding messages. All others (tools, agents, embeddings, retrieval) are counted
-by what they are. The messages are read in the conventions of every generation (``conventions``).
+A span is a model call according to ``gen_ai.operation.name`` (``chat``, ``text_completion``,
+``generate_content``), ``openinference.span.kind`` (``LLM``) or ``llm.request.type``. If it has none
+of them, it is a model call if it holds messages. All other spans (tools, agents, embeddings,
+retrieval) are counted by kind. Messages are read in all generations of conventions
+(``conventions``). Calls repeat the conversation so far, so they are joined into conversations.
 
-- Calls belong together by ``gen_ai.conversation.id``, else ``session.id``, else by their trace.
-- ``gen_ai.usage.input_tokens`` holds the cached tokens, as the conventions say; where they are more
-  than it, the instrumentation counted them beside it.
-- What is logged as log records (``resourceLogs``) and not in spans is not read.
+- Calls are grouped by ``gen_ai.conversation.id``, else by ``session.id``, else by trace.
+- ``gen_ai.usage.input_tokens`` includes cached tokens, as the conventions say. If there are more
+  cached than input tokens, the instrumentation counted them separately.
+- Log records (``resourceLogs``) are not read, only spans.
 
-Source: OpenTelemetry semantic conventions 1.25 to 1.41, then ``semantic-conventions-genai`` (2026);
-OpenLLMetry (``opentelemetry-semantic-conventions-ai`` 0.5.1); OpenInference
-(``openinference-semantic-conventions`` 0.1.42).
+References
+----------
+OpenTelemetry semantic conventions 1.25 to 1.41, then ``semantic-conventions-genai`` (2026);
+OpenLLMetry (``opentelemetry-semantic-conventions-ai`` 0.5.1);
+OpenInference (``openinference-semantic-conventions`` 0.1.42).
 """
 
 from __future__ import annotations
@@ -53,12 +56,34 @@ _MODEL_KEYS = (
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file begins with spans of which one has an attribute of these conventions."""
+    """Return whether a file begins with spans that use one of the conventions.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if a span or an event has such an attribute.
+    """
     return any(_is_genai_span(span) for row in head.rows for span in iter_spans(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The conversations of each thread that the spans name, or else of each trace."""
+    """Read the conversations of each thread or, without thread ids, of each trace.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Returns
+    -------
+    iterator of Recording
+        The conversations.
+    """
     return recordings_from_calls(_read_calls(source), source)
 
 
@@ -85,7 +110,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _span_kind(span: Span) -> str:
-    """``chat`` for a call of a model, else what the span says that it is."""
+    """Return ``chat`` for a model call, else the kind of the span."""
     said = span.attributes.get
     if operation := text_or_none(said("gen_ai.operation.name")):
         return "chat" if operation.partition(".")[0] in _CHAT_OPERATIONS else operation

@@ -1,1 +1,1 @@
-"""Logs of pi."""
+"""Sessions of pi."""

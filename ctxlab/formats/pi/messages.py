@@ -1,12 +1,12 @@
-"""An entry of a pi session becomes the message that pi sends of it; ``pi`` says which are in view.
+"""Convert entries of a pi session to the messages that pi sends.
 
-- ``toolResult`` is a result, and ``bashExecution`` (a command that the user ran) a text of the user in
-  the words in which pi tells a model of it, unless the user kept it from the model. Messages that an
-  extension put in, and the summary of a branch that the user left, are the user's too.
-- An answer that was aborted or failed: pi since 0.49 sends nothing of it again, and nothing is kept.
-  Sessions of version 1 are of a pi that sent its text without its calls; what the provider billed for
-  the next requests of real ones shows it. Their text is kept.
-- ``details`` and ``partialJson`` say for people, or say again, what stands beside them.
+- ``toolResult`` becomes a tool message. ``bashExecution``, a command that the user ran, becomes a
+  user message with the wording that pi uses, unless the user hid it from the model. Messages
+  inserted by an extension and the summary of a branch that the user left also become user messages.
+- pi since 0.49 does not send an aborted or failed answer again, so it is left out. Sessions of
+  version 1 come from a pi that sent its text without its calls, as the billed usage of the next
+  requests of real sessions shows. Their text is kept.
+- ``details`` and ``partialJson`` are for display, or repeat other fields, and are not read.
 """
 
 from __future__ import annotations
@@ -35,18 +35,34 @@ _USER_ROLES = ("user", "custom", "hookMessage")
 
 @dataclass
 class EntryConverter:
-    """Turns the entries of one branch into messages, in their order."""
+    """Converter of the entries of one branch, in their order."""
 
     skip: SkipCallback
-    "told of each entry and block that becomes no message"
+    "called with a reason for each entry and block that becomes no message"
     keeps_interrupted_text: bool
-    "whether this pi sends the text of an answer that was broken off"
+    "whether this pi sends the text of an interrupted answer"
     models: Counter[str] = field(default_factory=Counter, init=False)
-    "model → how many of the messages it wrote"
+    "model → number of messages that it wrote"
     _interrupted_calls: set[str] = field(default_factory=set, init=False)
 
     def convert(self, row: dict[str, Any]) -> list[Message]:
-        """The message of an entry, or none; ``ValueError`` says what is wrong with it."""
+        """Convert one entry.
+
+        Parameters
+        ----------
+        row : dict
+            The next entry of the branch.
+
+        Returns
+        -------
+        list of Message
+            The message, or an empty list.
+
+        Raises
+        ------
+        ValueError
+            If the entry is invalid.
+        """
         kind = row.get("type")
         if kind == "message":
             return self._convert_message(row)
@@ -87,10 +103,10 @@ class EntryConverter:
         if body.get("stopReason") in ("error", "aborted"):
             self._interrupted_calls |= {call.id for call in said.calls}
             if not self.keeps_interrupted_text or not any(said.texts):
-                self.skip("answer that was broken off")
+                self.skip("interrupted answer")
                 return []
             for _ in said.calls:
-                self.skip("call of an answer that was broken off")
+                self.skip("call of an interrupted answer")
             said.calls.clear()
         if model := text_or_none(body.get("model")):
             self.models[model] += 1
@@ -100,7 +116,7 @@ class EntryConverter:
     def _convert_result(self, body: dict[str, Any], time: float | None) -> list[Message]:
         id = require_text(body.get("toolCallId"), "toolCallId")
         if id in self._interrupted_calls:
-            self.skip("result of a call that was broken off")
+            self.skip("result of an interrupted call")
             return []
         said = blocks.parse_content(_to_anthropic_blocks(body.get("content")), self.skip)
         extra = {"is_error": True} if body.get("isError") is True else {}
@@ -109,7 +125,7 @@ class EntryConverter:
 
 
 def _to_anthropic_blocks(content: Any) -> Iterator[dict[str, Any]]:
-    """The blocks, which are Anthropic's but for the names in calls and images."""
+    """Return blocks in Anthropic's format; only calls and images use other names in pi."""
     return map(_to_anthropic_block, blocks.to_blocks(content))
 
 
@@ -124,7 +140,10 @@ def _to_anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _command_text(body: dict[str, Any]) -> str:
-    """Source: ``bashExecutionToText`` in ``packages/coding-agent/src/core/messages.ts``."""
+    """Return the text of a command, as in pi's ``bashExecutionToText``.
+
+    It is defined in ``packages/coding-agent/src/core/messages.ts``.
+    """
     command, output = require_text(body.get("command"), "command"), body.get("output")
     shown = f"```\n{output}\n```" if text_or_none(output) else "(no output)"
     lines = [f"Ran `{command}`\n{shown}"]
@@ -138,7 +157,7 @@ def _command_text(body: dict[str, Any]) -> str:
 
 
 def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
-    """That of the message; an entry that was copied to another session has the time of the copy."""
+    """Return the time of the message; the entry may have the time at which it was copied."""
     milliseconds = number_or_none(body.get("timestamp")) if body else None
     return parse_iso_time(row.get("timestamp")) if milliseconds is None else milliseconds / 1000
 

@@ -1,19 +1,26 @@
-"""pi appends an entry a line; those from the newest one back to the root are the conversation.
+"""Read sessions of pi.
 
-The first entry is the header (``type: session``); then come ``message``, ``compaction``, and what the
-user changed (model, thinking level, labels). Since version 2 an entry names its parent, so that a
-session is a tree; before, the one above it is its parent. The active branch ends in the last entry of
-the file. Entries of other branches, and those that never reach a model, are counted.
+pi appends one entry per line. The conversation consists of the entries from the root to the newest
+one. The first entry is the header (``type: session``). Then come ``message``, ``compaction``, and
+changes by the user (model, thinking level, labels). Since version 2, an entry names its parent, so
+that a session is a tree. In version 1, the parent is the previous entry. The active branch ends at
+the last entry of the file. Entries of other branches, and entries that the model never receives,
+are counted.
 
-- A compaction takes effect before the next message. What it kept are the messages from its first kept
-  entry up to it: ``firstKeptEntryId``, or in version 1 ``firstKeptEntryIndex``, which counts the
-  entries of the file from 0 with the header. pi cannot parse a line that holds two objects and does
-  not count it, so neither does the index; its messages are read all the same.
-- Neither system prompt nor tool definitions are recorded.
-- A session that was branched or forked off another begins as a copy of it and is in its cluster.
-- ``meta`` names the session, its version and, where there were several, how often each model answered.
+- A compaction takes effect before the next message. It kept the messages from its first kept entry
+  up to the compaction. This is ``firstKeptEntryId``, or in version 1 ``firstKeptEntryIndex``, which
+  counts the entries of the file from 0, including the header. pi cannot parse a line that holds two
+  objects and does not count it, so the index is interpreted without such lines; their messages are
+  read nevertheless.
+- System prompt and tool definitions are not recorded.
+- A session that was branched or forked from another one begins as a copy of it and is in its
+  cluster.
+- ``meta`` holds the session id, its version and, if several models answered, their numbers of
+  answers.
 
-Source: github.com/badlogic/pi-mono, session files of versions 1 to 3
+References
+----------
+github.com/badlogic/pi-mono, session files of versions 1 to 3
 (``packages/coding-agent/src/core/session-manager.ts`` and ``docs/session.md``).
 """
 
@@ -37,7 +44,18 @@ _Rows: TypeAlias = list[tuple[int, Any]]
 
 
 def sniff(head: FileHead) -> bool:
-    """Whether a file has the header of a session."""
+    """Return whether a file has the header of a pi session.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if there is a header.
+    """
     return any(
         get_nested(row, "type") == "session" and text_or_none(row.get("id")) and "cwd" in row
         for row in head.rows
@@ -45,7 +63,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """The one conversation of the file: its active branch."""
+    """Read the active branch of a session.
+
+    Parameters
+    ----------
+    source : Source
+        The file to read.
+
+    Yields
+    ------
+    Recording
+        The conversation, if it has messages.
+    """
     rows = list(source.read_jsonl())
     header: dict[str, Any] = next(
         (row for _, row in rows if get_nested(row, "type") == "session"), {}
@@ -77,7 +106,7 @@ FORMAT = Format("pi", "pi sessions (~/.pi/agent/sessions)", sniff, read)
 def _read_branch(
     source: Source, rows: _Rows, path: Sequence[int], converter: EntryConverter
 ) -> tuple[list[Message], list[Compaction]]:
-    """The messages of a branch, and where it was compacted."""
+    """Return the messages and compactions of a branch."""
     messages: list[Message] = []
     compactions: list[Compaction] = []
     starts: dict[int, int] = {}
@@ -101,10 +130,11 @@ def _read_branch(
 
 
 def _active_path(rows: Sequence[Any]) -> list[int]:
-    """Indices of the entries from the root to the last.
+    """Return the indices of the entries from the root to the last entry.
 
-    A parent stands above its child, so the way up ends. Where a line was lost, the entry below it
-    goes on from the one above, since a conversation without its beginning would be the worse guess.
+    A parent comes before its child, so the path always ends. If the parent is missing because a
+    line was lost, the previous entry is used: dropping the beginning of the conversation would be
+    worse.
 
     >>> parents = {"a": None, "b": "a", "c": "a"}
     >>> _active_path([{"id": id, "parentId": parent} for id, parent in parents.items()])
@@ -128,7 +158,7 @@ def _active_path(rows: Sequence[Any]) -> list[int]:
 
 
 def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
-    """Index of the row from which on a compaction kept everything; -1 where it names none."""
+    """Return the index of the first row that a compaction kept, or -1 if it names none."""
     if id := text_or_none(row.get("firstKeptEntryId")):
         return places.get(id, -1)
     number = row.get("firstKeptEntryIndex")
@@ -145,7 +175,7 @@ def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...])
 
 
 def _parent_session_id(header: dict[str, Any]) -> str | None:
-    """The session that this one was branched off, by the file that held it (``<time>_<id>.jsonl``)."""
+    """Return the id of the session this one was forked from (file ``<time>_<id>.jsonl``)."""
     file = text_or_none(header.get("branchedFrom")) or text_or_none(header.get("parentSession"))
     return PurePosixPath(file.replace("\\", "/")).stem.rpartition("_")[2] or None if file else None
 

@@ -1,4 +1,4 @@
-"""The HTTP API: chat with an agent, list and resume sessions, read what was said."""
+"""HTTP API: chat with an agent, list and resume sessions, read turns."""
 
 from ctxlab.serve.http.server import DEFAULT_HOST, DEFAULT_PORT, make_app, serve
 

@@ -1,4 +1,4 @@
-"""The app is put together: the routes, how failures are answered, and who may ask at all."""
+"""Assemble the FastAPI application: routes, error handlers and authentication."""
 
 from __future__ import annotations
 
@@ -22,14 +22,31 @@ from ctxlab.serve.http.sse import TurnEvent
 __all__ = ["build_fastapi_app"]
 
 _DESCRIPTION = """\
-Sessions of an agent, workspace by workspace. Failures are problem details (RFC 9457), whatever the \
-address. One turn at a time is at work in a workspace."""
+Sessions of an agent, grouped by workspace. All errors are problem details (RFC 9457). A workspace \
+runs one turn at a time."""
 
 
 def build_fastapi_app(
     service: ChatService, *, token: str, max_body: int, body_timeout: float
 ) -> FastAPI:
-    """The app of a service."""
+    """Build the FastAPI application of a service.
+
+    Parameters
+    ----------
+    service : ChatService
+        Service behind the routes.
+    token : str
+        Token that requests must send.
+    max_body : int
+        Maximum size of a body in bytes.
+    body_timeout : float
+        Time limit for receiving a body, in seconds.
+
+    Returns
+    -------
+    FastAPI
+        The application.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -43,7 +60,7 @@ def build_fastapi_app(
                 await sweeping
             await asyncio.to_thread(service.close)
 
-    # The pages that show the document load code from elsewhere.
+    # No docs pages: they load scripts from another site.
     app = FastAPI(
         title="ctxlab sessions",
         version=__version__,
@@ -67,7 +84,7 @@ def build_fastapi_app(
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the shapes that no route names, and the token."""
+    """Return the OpenAPI document, with the token and the schemas that no route references."""
     schema = get_openapi(
         title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
     )
@@ -82,7 +99,7 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 async def _close_idle_agents(service: ChatService) -> None:
-    """Lets go of agents that have waited too long, for as long as the server runs."""
+    """Close idle agents periodically while the server runs."""
     while True:
         await asyncio.sleep(max(1.0, min(60.0, service.agent_pool.idle_timeout / 4)))
         await asyncio.to_thread(service.agent_pool.close_idle)

@@ -1,7 +1,7 @@
-"""What goes wrong is answered as problem details (RFC 9457), and tells nothing of the inside.
+"""Convert errors to problem details (RFC 9457) that reveal no internals.
 
-A failure of ours is a sentence for the user and is told; an exception that nobody expected is logged
-by the server and answered with 500 and no more.
+The message of a ``CtxlabError`` is written for users and is sent to the client. Any other exception
+is logged and answered with status 500 only.
 """
 
 from __future__ import annotations
@@ -50,41 +50,41 @@ _STATUS_BY_ERROR: Sequence[tuple[type[Exception], int]] = (
     (ModelUnavailable, 503),
     (ModelRequestRejected, 502),
 )
-INTERNAL_ERROR_DETAIL = "the server failed; its log says why"
-"""What is said of a failure that nobody expected."""
+INTERNAL_ERROR_DETAIL = "internal error; see the log of the server"
+"""Detail of an unexpected error."""
 
 _DETAIL_BY_STATUS = {
-    400: "the body cannot be read: send JSON in UTF-8",
-    404: "nothing is at this address; /openapi.json lists what there is",
-    405: "this address does not take this method",
+    400: "the body cannot be read; send JSON in UTF-8",
+    404: "no such URL; see /openapi.json for all routes",
+    405: "this URL does not support this method",
 }
 _STATUS_DESCRIPTIONS = {
     400: "The body cannot be read.",
     401: "The token is missing or wrong.",
-    403: "The workspace is none of this server, or the page is of another site.",
-    404: "There is no such session, turn or address.",
-    405: "The address does not take this method.",
-    408: "The body did not come in time.",
-    409: "A session of the workspace is at work, has gone on elsewhere, or the id is taken.",
+    403: "The server does not serve this workspace, or the request comes from a page of another site.",
+    404: "There is no such session, turn or URL.",
+    405: "The URL does not support this method.",
+    408: "The body was not received in time.",
+    409: "A turn is running in the workspace, the session changed elsewhere, or the id is taken.",
     413: "The body is too large.",
-    415: "The body is no JSON.",
-    422: "A value is missing or wrong.",
-    500: "The server failed.",
-    502: "The model refused the request.",
-    503: "The server has no model, the model gave no answer, or the server is about to end.",
+    415: "The body is not JSON.",
+    422: "A value is missing or invalid.",
+    500: "Internal server error.",
+    502: "The model rejected the request.",
+    503: "No model is available, the model did not answer, or the server is shutting down.",
 }
 
 
 class WrongValue(BaseModel):
-    """A value that is missing or wrong."""
+    """A value that is missing or invalid."""
 
     detail: str = Field(description="What is wrong with it.")
-    where: str = Field(description="body, query or path.")
-    pointer: str = Field(description="The value, as a JSON pointer into that.")
+    where: str = Field(description="Part of the request: body, query or path.")
+    pointer: str = Field(description="JSON pointer to the value within that part.")
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """Details of an error (RFC 9457)."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -93,21 +93,29 @@ class Problem(BaseModel):
                     "type": "about:blank",
                     "title": "Conflict",
                     "status": 409,
-                    "detail": "session '6f9a…' of this workspace is at work: wait for its turn to end",
+                    "detail": "session '6f9a…' of this workspace is running a turn; wait for its end",
                 }
             ]
         }
     )
 
-    type: str = Field(description="about:blank: the status says what kind of problem it is.")
-    title: str = Field(description="The name of the status.")
+    type: str = Field(description="Always about:blank: the status is the kind of problem.")
+    title: str = Field(description="Name of the status.")
     status: int
     detail: str = Field(description="What went wrong and what to do about it.")
-    errors: list[WrongValue] | None = Field(None, description="With 422: each wrong value.")
+    errors: list[WrongValue] | None = Field(None, description="With 422: each invalid value.")
 
 
 class HTTPProblem(Exception):
-    """A request that is answered with a problem."""
+    """Exception that is answered with problem details.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status code.
+    detail : str
+        Explanation for the client.
+    """
 
     def __init__(self, status: int, detail: str) -> None:
         self.status, self.detail = status, detail
@@ -115,12 +123,24 @@ class HTTPProblem(Exception):
 
 
 def exception_to_problem(error: BaseException) -> dict[str, Any]:
-    """The problem that an exception is told as.
+    """Convert an exception to problem details.
 
+    Parameters
+    ----------
+    error : BaseException
+        Exception of a request.
+
+    Returns
+    -------
+    dict
+        The problem details; an unexpected exception reveals nothing.
+
+    Examples
+    --------
     >>> exception_to_problem(UnknownSession("a"))["status"]
     404
     >>> exception_to_problem(ValueError("secret"))["detail"]
-    'the server failed; its log says why'
+    'internal error; see the log of the server'
     """
     if isinstance(error, HTTPProblem):
         return problem_details(error.status, error.detail)
@@ -135,13 +155,19 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Every failure of an app is answered as a problem from now on."""
+    """Answer all errors of an application with problem details.
+
+    Parameters
+    ----------
+    app : FastAPI
+        Application to change.
+    """
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         return _problem_response(exception_to_problem(error))
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        # The server logs it and closes the connection.
+        # uvicorn logs the exception and closes the connection.
         return _problem_response(exception_to_problem(error), {"connection": "close"})
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
@@ -166,10 +192,22 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route answers with, as OpenAPI describes them.
+    """Describe the problems of a route for OpenAPI.
 
+    Parameters
+    ----------
+    *statuses : int
+        HTTP status codes that the route may return.
+
+    Returns
+    -------
+    dict
+        OpenAPI response by status.
+
+    Examples
+    --------
     >>> problem_responses(404)[404]["description"]
-    'There is no such session, turn or address.'
+    'There is no such session, turn or URL.'
     """
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
@@ -184,7 +222,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _problem_response(
     details: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    # What was sent may come back in a sentence, and need not be good Unicode.
+    # A message may quote the request, which may contain lone surrogates.
     clean = {
         key: repair_surrogates(value) if isinstance(value, str) else value
         for key, value in details.items()
@@ -198,7 +236,7 @@ def _problem_response(
 
 
 def _invalid_value(error: Mapping[str, Any]) -> dict[str, str]:
-    """One error of pydantic's, without what was sent: it may be long, and no JSON."""
+    """Convert one pydantic error, without the input, which may be long or not JSON."""
     where, *keys = [str(each) for each in error["loc"]] or ["body"]
     pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
     detail = str(error["msg"])

@@ -1,7 +1,9 @@
-"""The addresses of the HTTP server; what they do is done by the service and by ``ctxlab.sessions``.
+"""Routes of the HTTP server; ``ChatService`` and ``ctxlab.sessions`` do the work.
 
-Source: seed designs "Hybrid Session Management" (``POST /chat``), "Workspace-Scoped Sessions" (sessions
-of a workspace) and "Session Table of Contents" (``/api/v1``).
+References
+----------
+Seed designs "Hybrid Session Management" (``POST /chat``), "Workspace-Scoped Sessions" (sessions of a
+workspace) and "Session Table of Contents" (``/api/v1``).
 """
 
 from __future__ import annotations
@@ -47,37 +49,48 @@ __all__ = ["make_router"]
 
 _COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 500)
 _TOTAL_COUNT_HEADER = {
-    "X-Total-Count": {"description": "How many there are.", "schema": {"type": "integer"}}
+    "X-Total-Count": {"description": "Number of sessions.", "schema": {"type": "integer"}}
 }
 
 
 async def _require_json(request: Request) -> None:
-    """Refuses a body that says it is something else; a form of a web page is one."""
+    """Reject a body with another content type, such as a form of a web page."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not (
         kind.startswith("application/") and kind.endswith("+json")
     ):
-        raise HTTPProblem(415, "send JSON, as application/json")
+        raise HTTPProblem(415, "send JSON with content type application/json")
 
 
 def _prefix_active_file(message: str, file: str | None) -> str:
-    """A message with the file in front that the user has open, on its first line."""
+    """Put the open file in front of a message, on its first line."""
     return message if file is None else f"[file: {' '.join(file.split())}] {message}"
 
 
 def make_router(service: ChatService) -> APIRouter:
-    """The routes of a service."""
+    """Create the routes of a service.
+
+    Parameters
+    ----------
+    service : ChatService
+        Service behind the routes.
+
+    Returns
+    -------
+    APIRouter
+        The routes.
+    """
     router = APIRouter(responses=problem_responses(*_COMMON_STATUSES))
     json_body = [Depends(_require_json)]
 
-    @router.get("/health", tags=["server"], summary="Whether the server answers")
+    @router.get("/health", tags=["server"], summary="Check that the server is running")
     async def health() -> Health:
         return Health()
 
     @router.post(
         "/chat",
         tags=["chat"],
-        summary="Say something; the open file decides which session goes on",
+        summary="Send a message to the session of the open file",
         dependencies=json_body,
         responses=problem_responses(409, 415, 502, 503),
     )
@@ -101,23 +114,24 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/workspaces/{path:path}/sessions",
         tags=["sessions"],
-        summary="The sessions of a workspace, the one that was updated last first",
+        summary="List the sessions of a workspace, most recently updated first",
         responses={
             200: {"headers": _TOTAL_COUNT_HEADER},
-            **problem_responses(404),
-        },  # a line break is no address
+            **problem_responses(404),  # a path with a line break matches no route
+        },
     )
     async def workspace_sessions(
         path: Annotated[
             str,
             Path(
-                description="Of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject.",
+                description="Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject.",
                 max_length=4096,
             ),
         ],
         response: Response,
         status: Annotated[
-            SessionStatus | None, Query(description="Only these; archived ones are not told else.")
+            SessionStatus | None,
+            Query(description="Only sessions with this status. Default: all but archived ones."),
         ] = None,
         limit: Limit = 1000,
         offset: Offset = 0,
@@ -131,12 +145,12 @@ def make_router(service: ChatService) -> APIRouter:
     @router.post(
         "/sessions",
         tags=["sessions"],
-        summary="Create a session, or resume one",
+        summary="Create or resume a session",
         status_code=201,
         dependencies=json_body,
         responses={
-            200: {"model": SessionAnswer, "description": "The session is resumed."},
-            201: {"description": "A new session."},
+            200: {"model": SessionAnswer, "description": "The session was resumed."},
+            201: {"description": "A session was created."},
             **problem_responses(404, 409, 415, 503),
         },
     )
@@ -150,7 +164,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.post(
         "/sessions/{id}/messages",
         tags=["chat"],
-        summary="Say something to a session, and be told what happens",
+        summary="Send a message to a session and stream the events of the turn",
         dependencies=json_body,
         response_class=StreamingResponse,
         responses={200: EVENT_STREAM_RESPONSE, **problem_responses(404, 409, 415, 503)},
@@ -167,7 +181,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.delete(
         "/sessions/{id}",
         tags=["sessions"],
-        summary="End a session: it is closed, and can be resumed",
+        summary="Close a session; it can be resumed later",
         responses=problem_responses(404),
     )
     async def end(id: SessionId) -> SessionAnswer:
@@ -177,12 +191,12 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/toc",
         tags=["contents"],
-        summary="The table of contents of a session: a numbered line for each turn",
+        summary="Get the table of contents of a session, one numbered line per turn",
         responses=problem_responses(404),
     )
     async def toc(
         id: SessionId,
-        start: Annotated[int, Query(description="The first turn.", ge=1, le=2**31 - 1)] = 1,
+        start: Annotated[int, Query(description="First turn.", ge=1, le=2**31 - 1)] = 1,
         limit: Limit = 1000,
     ) -> Contents:
         store = (await asyncio.to_thread(service.find_workspace, id)).store
@@ -191,7 +205,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",
         tags=["contents"],
-        summary="A turn in full, and the ones beside it in a line",
+        summary="Get a turn in full, with one line for the turns before and after it",
         response_model_exclude_none=True,
         responses=problem_responses(404),
     )
@@ -199,7 +213,7 @@ def make_router(service: ChatService) -> APIRouter:
         id: SessionId,
         number: TurnNumber,
         start: Annotated[
-            int, Query(description="Messages of the turn that are left out.", ge=0, le=2**31 - 1)
+            int, Query(description="Number of messages to skip.", ge=0, le=2**31 - 1)
         ] = 0,
         limit: Limit = 200,
     ) -> InteractionWithContext:
@@ -209,7 +223,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/search",
         tags=["contents"],
-        summary="The messages of a session that hold all the words",
+        summary="Search a session for messages that contain all words of a query",
         responses=problem_responses(404),
     )
     async def search(

@@ -1,6 +1,8 @@
-"""The shapes of requests and answers, with the names that the seeds give them.
+"""Schemas of requests and responses, with the names of the seed designs.
 
-Source: seed designs "Hybrid Session Management" (``POST /chat``: ``session_id``, ``active_file``) and
+References
+----------
+Seed designs "Hybrid Session Management" (``POST /chat``: ``session_id``, ``active_file``) and
 "Workspace-Scoped Sessions" (sessions: ``sessionId``, ``workspacePath``, ``updatedAt``).
 """
 
@@ -43,24 +45,38 @@ _MessageText = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
 SessionId = Annotated[
-    str, Path(description="Of a session.", min_length=1, max_length=100, pattern=_ID_PATTERN)
+    str, Path(description="Session id.", min_length=1, max_length=100, pattern=_ID_PATTERN)
 ]
-TurnNumber = Annotated[int, Path(alias="turn", description="Counted from 1.", ge=1, le=2**31 - 1)]
+TurnNumber = Annotated[
+    int, Path(alias="turn", description="Turn number, from 1.", ge=1, le=2**31 - 1)
+]
 SearchQuery = Annotated[
     str,
     Query(
-        description="Words that all must occur. Words and nothing else: no syntax is known.",
+        description="Words that a message must all contain. There is no query syntax.",
         min_length=1,
         max_length=1000,
     ),
 ]
-Limit = Annotated[int, Query(description="Entries at most.", ge=1, le=1000)]
-Offset = Annotated[int, Query(description="Entries that are left out before.", ge=0, le=2**31 - 1)]
+Limit = Annotated[int, Query(description="Maximum number of entries.", ge=1, le=1000)]
+Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=2**31 - 1)]
 
 
 def utc_datetime(seconds: float) -> datetime:
-    """A time as an answer has it.
+    """Convert a time to the form of responses.
 
+    Parameters
+    ----------
+    seconds : float
+        Time in seconds since 1970.
+
+    Returns
+    -------
+    datetime
+        The time in UTC.
+
+    Examples
+    --------
     >>> utc_datetime(0.0).isoformat()
     '1970-01-01T00:00:00+00:00'
     """
@@ -68,13 +84,13 @@ def utc_datetime(seconds: float) -> datetime:
 
 
 class Health(BaseModel):
-    """The server answers."""
+    """Sign that the server is running."""
 
     status: Literal["ok"] = "ok"
 
 
 class ChatRequest(BaseModel):
-    """A message, and the file that the user has open."""
+    """A message and the file that the user has open."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -91,31 +107,31 @@ class ChatRequest(BaseModel):
     message: _MessageText
     session_id: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None,
-        description="As the last answer gave it. The file decides which session goes on; of several "
-        "workspaces the one that holds this session is taken.",
+        description="Session id of the last response. The open file decides which session continues; "
+        "this id only selects the workspace, if several are served.",
     )
     active_file: _FilePath | None = Field(
-        None, description="The file that the user has open; it decides which session goes on."
+        None, description="File that the user has open; it decides which session continues."
     )
     workspace: _FilePath | None = Field(
-        None, description="Path of the workspace; may be left out where only one is served."
+        None, description="Path of the workspace; optional if only one is served."
     )
 
 
 class ChatAnswer(BaseModel):
-    """What the agent said."""
+    """The reply of the agent."""
 
-    response: str = Field(description="The agent's text.")
-    session_id: str = Field(description="Of the session that the message went to.")
-    active_file: str | None = Field(description="The file that the session is about.")
+    response: str = Field(description="Text of the reply.")
+    session_id: str = Field(description="Id of the session that received the message.")
+    active_file: str | None = Field(description="File that the session is about.")
     finish: Literal["answered", "limit"] = Field(
-        description="limit: the agent was stopped after too many steps, and the text is partial."
+        description="limit: the agent was stopped after too many steps; the text is partial."
     )
-    iterations: int = Field(description="Requests that the agent made of the model.")
+    iterations: int = Field(description="Number of requests that the agent sent to the model.")
 
 
 class SessionRequest(BaseModel):
-    """A workspace, and the session to resume; a new one where none is named."""
+    """A workspace and the session to resume; without a session id, a new session is created."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -129,11 +145,11 @@ class SessionRequest(BaseModel):
     )
 
     workspace_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    session_id: _SessionIdText | None = Field(None, description="Resumes this session.")
+    session_id: _SessionIdText | None = Field(None, description="Session to resume.")
 
 
 class SessionAnswer(BaseModel):
-    """A session, without its messages."""
+    """A session without its messages."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -160,12 +176,23 @@ class SessionAnswer(BaseModel):
     status: SessionStatus
     updated_at: datetime
     created_at: datetime
-    messages: int = Field(description="How many are stored.")
-    active_file: str | None = Field(description="The file that it is about.")
+    messages: int = Field(description="Number of stored messages.")
+    active_file: str | None = Field(description="File that the session is about.")
 
     @classmethod
     def from_session(cls, session: Session) -> SessionAnswer:
-        """A stored session as it is told."""
+        """Convert a stored session.
+
+        Parameters
+        ----------
+        session : Session
+            Stored session.
+
+        Returns
+        -------
+        SessionAnswer
+            The response.
+        """
         return cls(
             session_id=session.id,
             title=session.title,
@@ -184,21 +211,21 @@ class MessageRequest(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Run the tests."}]})
 
     message: _MessageText
-    active_file: _FilePath | None = Field(None, description="The file that the user has open.")
+    active_file: _FilePath | None = Field(None, description="File that the user has open.")
 
 
 class Found(BaseModel):
     """A message that a search found."""
 
-    turn: int = Field(description="The number of its turn, from 1.")
+    turn: int = Field(description="Turn number, from 1.")
     role: str
-    snippet: str = Field(description="The words around what was found.")
-    score: float = Field(description="Higher is better; of this search only.")
+    snippet: str = Field(description="Text around the first match.")
+    score: float = Field(description="Higher is better; comparable within one search only.")
     created: datetime | None = None
 
 
 class SearchAnswer(BaseModel):
-    """The messages of a session that hold all the words, the best first."""
+    """The messages of a session that contain all words of a query, best first."""
 
     session_id: str
     query: str

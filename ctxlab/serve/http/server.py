@@ -1,7 +1,7 @@
-"""Sessions over HTTP: chat with an agent, list and resume sessions, read what was said.
+"""HTTP server: chat with an agent, list and resume sessions, read turns.
 
-It answers those who have its token, and serves no folder that it was not given.
-It needs fastapi and uvicorn: ``pip install '.[serve]'`` in a clone of ctxlab.
+It answers only clients with its token, and serves only the folders that it was given. It needs
+fastapi and uvicorn: ``pip install '.[serve]'`` in a clone of ctxlab.
 """
 
 from __future__ import annotations
@@ -38,21 +38,50 @@ def make_app(
     idle_timeout: float = 600.0,
     max_agents: int = 16,
 ) -> FastAPI:
-    """The server as an ASGI app, to be given to ``serve``.
+    """Create the server as an ASGI application, to be passed to ``serve``.
 
-    ``workspaces``: the folders whose sessions it serves; links are followed, and any other folder is
-    refused (403). ``agent_for``: makes the agent of a session in a workspace; what it raises as
-    ``CtxlabError``, say that no model is named, is told with 503. Where its tools run commands, so may
-    whoever can use the server. ``summary_model``: writes lines of contents and titles, asked by
-    ``client``; None: they are extracted. ``store_for``: the store of a workspace; None:
-    ``SqliteStore``. ``token``: what each request must bring as ``Authorization: Bearer TOKEN``;
-    None: a random one; either way it is ``app.state.token``. ``max_body``: bytes of a request at most
-    (413), which must have come after ``body_timeout`` (408). ``max_agents``: how many are kept in memory
-    between turns, each for ``idle_timeout`` seconds; what is not in memory is resumed from the store.
+    A workspace runs one turn at a time (otherwise status 409); different workspaces run in
+    parallel.
 
-    One turn at a time is at work in a workspace (else 409); those of several workspaces run side by
-    side. Raises ``SpecError`` for a workspace that is no folder and for a token that no header
-    carries, and ``DataMissing`` where fastapi is not installed.
+    Parameters
+    ----------
+    workspaces : sequence of Path or str
+        Folders whose sessions are served. Symbolic links are followed. Any other folder is refused
+        (status 403).
+    agent_for : callable
+        Function that creates the agent of a session in a workspace. A ``CtxlabError`` that it
+        raises, for example because no model is named, is answered with status 503. If the agent's
+        tools run commands, everybody who can use the server can run commands.
+    client : Client, optional
+        Client that calls ``summary_model``. By default, a ``LiteLLMClient``.
+    summary_model : str, optional
+        Model that writes turn summaries and titles. By default, they are extracted.
+    store_for : callable, optional
+        Function that returns the store of a workspace. By default, ``SqliteStore``.
+    token : str, optional
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
+        It is available as ``app.state.token``.
+    max_body : int, default 1_000_000
+        Maximum size of a request body in bytes (otherwise status 413).
+    body_timeout : float, default 30.0
+        Time limit for receiving a body, in seconds (otherwise status 408).
+    idle_timeout : float, default 600.0
+        Time that an idle agent is kept in memory, in seconds. Later its session is resumed from the
+        store.
+    max_agents : int, default 16
+        Maximum number of idle agents in memory.
+
+    Returns
+    -------
+    FastAPI
+        The application.
+
+    Raises
+    ------
+    SpecError
+        If a workspace is not a folder, or if a header cannot carry the token.
+    DataMissing
+        If fastapi or uvicorn is not installed.
     """
     token = check_or_generate_token(token)
     try:
@@ -87,11 +116,26 @@ def serve(
     *,
     on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
-    """Serves an app of ``make_app`` until SIGINT or SIGTERM, which raise ``KeyboardInterrupt`` after it.
+    """Serve an application of ``make_app`` until SIGINT or SIGTERM, then raise ``KeyboardInterrupt``.
 
-    Turns at work have two seconds to end and are cancelled then; their sessions are consistent, and
-    nothing that they began runs on. ``on_listening`` is told the address and the token once
-    connections are taken. Raises ``SpecError`` where the address cannot be had.
+    Running turns have two seconds to finish and are then cancelled. Their sessions stay consistent,
+    and no process that they started keeps running.
+
+    Parameters
+    ----------
+    app : FastAPI
+        Application of ``make_app``.
+    host : str, default '127.0.0.1'
+        Address to listen on.
+    port : int, default 9879
+        Port to listen on; 0 chooses a free one.
+    on_listening : callable, optional
+        Function that is called with the URL and the token when the server accepts connections.
+
+    Raises
+    ------
+    SpecError
+        If the server cannot listen on the address.
     """
     from ctxlab.serve.runner import run_uvicorn
 

@@ -1,7 +1,7 @@
-"""What stands behind the routes: workspaces that are served, turns at work, agents in memory.
+"""Service behind the routes: served workspaces, running turns and agents in memory.
 
-An agent is in memory during a turn and for a while after it; then its session is resumed from the
-store. So memory is bounded however many sessions there are.
+An agent is in memory during a turn and for a while after it. Later its session is resumed from the
+store. So memory use is bounded for any number of sessions.
 """
 
 from __future__ import annotations
@@ -28,11 +28,21 @@ if TYPE_CHECKING:
 __all__ = ["AgentPool", "ChatService", "Workspace"]
 
 _CANCEL_TIMEOUT = 5.0
-"seconds that cancelled turns are waited for"
+"seconds to wait for cancelled turns"
 
 
 class Workspace:
-    """A workspace that is served: its store, its sessions by file, and the turn at work in it."""
+    """Served workspace: its store, its sessions by file and its running turn.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the workspace.
+    store_for : callable
+        Function that returns the store of a workspace.
+    summaries_for : callable
+        Function that returns the summarizer of a store.
+    """
 
     def __init__(
         self,
@@ -44,41 +54,53 @@ class Workspace:
         self.store = store_for(path)
         self.file_router = FileRouter(self.store)
         self.active_turn: TurnRunner | None = None
-        "one at a time, since one session of a workspace is active at a time"
+        "the running turn; one at a time, since one session of a workspace is active at a time"
         self._make_summaries = summaries_for
         self.start()
 
     def start(self) -> None:
-        """Ready for a server that starts, perhaps once more."""
+        """Prepare for a server start, which may be a restart."""
         self.lock = asyncio.Lock()
-        "held while a session of it is opened or a turn begun"
+        "held while a session is opened or a turn is started"
         self.summaries = self._make_summaries(self.store)
 
     def close(self) -> None:
-        """Lets go of its files, unless a turn that has not ended holds them."""
+        """Close the store, unless an unfinished turn uses it."""
         self.summaries.close(1.0)
         if self.active_turn is None:
             self.store.close()
 
     def raise_if_busy(self) -> None:
-        """Raises ``HTTPProblem`` (409) while a turn is at work."""
+        """Raise ``HTTPProblem`` (409) if a turn is running.
+
+        Raises
+        ------
+        HTTPProblem
+            If a turn is running.
+        """
         if (turn := self.active_turn) is not None:
             session = turn.agent_session and turn.agent_session.id
             which = f"session {session!r}" if session else "a session"
-            raise HTTPProblem(
-                409, f"{which} of this workspace is at work: wait for its turn to end"
-            )
+            raise HTTPProblem(409, f"{which} of this workspace is running a turn; wait for its end")
 
 
 class _PooledAgent(NamedTuple):
     agent_session: AgentSession
     message_count: int
-    "stored when it was put here; more: another process has written"
+    "number of stored messages at that time; a larger one means that another process has written"
     idle_since: float
 
 
 class AgentPool:
-    """Agents that wait for their next turn: at most so many, and each for at most so many seconds."""
+    """Idle agents in memory, limited in number and time.
+
+    Parameters
+    ----------
+    max_agents : int
+        Maximum number of agents.
+    idle_timeout : float
+        Maximum time that an agent is kept, in seconds.
+    """
 
     def __init__(self, max_agents: int, idle_timeout: float) -> None:
         self.max_agents, self.idle_timeout = max_agents, idle_timeout
@@ -89,7 +111,15 @@ class AgentPool:
         return len(self._agents)
 
     def put(self, agent_session: AgentSession, message_count: int) -> None:
-        """Keeps an agent, which may cost the one that has waited longest its place."""
+        """Add an idle agent; if the pool is full, the agent that has been idle longest is removed.
+
+        Parameters
+        ----------
+        agent_session : AgentSession
+            Live session of the agent.
+        message_count : int
+            Number of stored messages of the session.
+        """
         with self._lock:
             replaced = self._agents.pop(agent_session.id, None)
             self._agents[agent_session.id] = _PooledAgent(
@@ -105,7 +135,20 @@ class AgentPool:
             _kill_processes(pooled.agent_session)
 
     def take(self, session_id: str, message_count: int) -> AgentSession | None:
-        """The agent of a session, if it knows all messages that are stored; it is no longer kept."""
+        """Remove and return the agent of a session, if it knows all stored messages.
+
+        Parameters
+        ----------
+        session_id : str
+            Session id.
+        message_count : int
+            Number of stored messages of the session.
+
+        Returns
+        -------
+        AgentSession or None
+            The live session; None if the pool has none or it is out of date.
+        """
         with self._lock:
             pooled = self._agents.pop(session_id, None)
         if pooled is None or pooled.message_count == message_count:
@@ -114,14 +157,26 @@ class AgentPool:
         return None
 
     def discard(self, session_id: str) -> None:
-        """Lets go of the agent of a session, where there is one."""
+        """Remove the agent of a session, if there is one.
+
+        Parameters
+        ----------
+        session_id : str
+            Session id.
+        """
         with self._lock:
             pooled = self._agents.pop(session_id, None)
         if pooled is not None:
             _kill_processes(pooled.agent_session)
 
     def close_idle(self, idle_timeout: float | None = None) -> None:
-        """Lets go of those that have waited too long."""
+        """Remove agents that have been idle for too long.
+
+        Parameters
+        ----------
+        idle_timeout : float, optional
+            Time in seconds. By default, that of the pool.
+        """
         latest = time.monotonic() - (self.idle_timeout if idle_timeout is None else idle_timeout)
         with self._lock:
             late = [id for id, seat in self._agents.items() if seat.idle_since <= latest]
@@ -131,7 +186,28 @@ class AgentPool:
 
 
 class ChatService:
-    """Everything behind the routes. Raises ``SpecError`` for a workspace that is no folder."""
+    """Service behind the routes of the HTTP server.
+
+    Parameters
+    ----------
+    workspaces : sequence of Path
+        Folders that are served.
+    agent_for : callable
+        Function that creates the agent of a session in a workspace.
+    store_for : callable
+        Function that returns the store of a workspace.
+    summaries_for : callable
+        Function that returns the summarizer of a store.
+    idle_timeout : float, default 600.0
+        Time that an idle agent is kept in memory, in seconds.
+    max_agents : int, default 16
+        Maximum number of idle agents in memory.
+
+    Raises
+    ------
+    SpecError
+        If no workspace is given, or if one is not a folder.
+    """
 
     def __init__(
         self,
@@ -144,36 +220,68 @@ class ChatService:
         max_agents: int = 16,
     ) -> None:
         if not workspaces:
-            raise SpecError("no workspace is given: name the folders that are to be served")
+            raise SpecError("expected at least one workspace, got none; name the folders to serve")
         self.workspaces: dict[Path, Workspace] = {}
         for path in workspaces:
             root = Path(path).expanduser().resolve()
             if not root.is_dir():
-                raise SpecError(f"workspace {str(path)!r} is no folder")
+                raise SpecError(f"workspace {str(path)!r} is not a folder")
             self.workspaces[root] = Workspace(root, store_for, summaries_for)
         self.agent_pool = AgentPool(max_agents, idle_timeout)
         self._agent_for = agent_for
         self._closed = False
 
     def start(self) -> None:
-        """The server starts, perhaps once more, on the event loop that runs now."""
+        """Prepare for a server start on the running event loop; it may be a restart."""
         self._closed = False
         for workspace in self.workspaces.values():
             workspace.start()
 
     def get_workspace(self, path: str) -> Workspace:
-        """The workspace at a path, links followed; ``HTTPProblem`` (403) for one that is not served."""
+        """Return the workspace at a path, following symbolic links.
+
+        Parameters
+        ----------
+        path : str
+            Path of the workspace.
+
+        Returns
+        -------
+        Workspace
+            The workspace.
+
+        Raises
+        ------
+        HTTPProblem
+            With status 403, if the workspace is not served.
+        """
         try:
-            # A slash at the beginning is lost where a client or proxy tidies addresses up.
+            # Clients and proxies that normalize URLs drop a leading slash.
             workspace = self.workspaces.get(Path("/", path).resolve())
-        except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
+        except (OSError, ValueError, RuntimeError):  # too long, a null byte, a link loop
             workspace = None
         if workspace is None:
-            raise HTTPProblem(403, f"{path[:200]!r} is no workspace of this server")
+            raise HTTPProblem(403, f"{path[:200]!r} is not a workspace of this server")
         return workspace
 
     def find_workspace(self, session_id: str) -> Workspace:
-        """The workspace that holds a session; ``UnknownSession`` where none does."""
+        """Return the workspace that holds a session.
+
+        Parameters
+        ----------
+        session_id : str
+            Session id.
+
+        Returns
+        -------
+        Workspace
+            The workspace.
+
+        Raises
+        ------
+        UnknownSession
+            If no workspace holds the session.
+        """
         for workspace in self.workspaces.values():
             try:
                 workspace.store.get(session_id)
@@ -183,7 +291,26 @@ class ChatService:
         raise UnknownSession(session_id)
 
     def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
-        """Where a message belongs that may name a workspace or a session, or neither."""
+        """Return the workspace for a message, by its path, by a session, or the only one.
+
+        Parameters
+        ----------
+        workspace_path : str or None
+            Path of the workspace.
+        session_id : str or None
+            Session whose workspace is chosen if no path is given.
+
+        Returns
+        -------
+        Workspace
+            The workspace.
+
+        Raises
+        ------
+        HTTPProblem
+            With status 403, if the path is not served; with 422, if several workspaces are served
+            and neither argument selects one.
+        """
         if workspace_path is not None:
             return self.get_workspace(workspace_path)
         if len(self.workspaces) == 1:
@@ -193,12 +320,34 @@ class ChatService:
                 return self.find_workspace(session_id)
             except UnknownSession:
                 pass
-        raise HTTPProblem(422, "several workspaces are served: say which one in workspace")
+        raise HTTPProblem(422, "several workspaces are served; choose one with workspace")
 
     async def start_turn(
         self, workspace: Workspace, text: str, file: str | None, session_id: str | None = None
     ) -> TurnRunner:
-        """Begins a turn of a session, or of the one that belongs to the file."""
+        """Start a turn of a session, or of the session that belongs to a file.
+
+        Parameters
+        ----------
+        workspace : Workspace
+            Workspace of the session.
+        text : str
+            Message of the user.
+        file : str or None
+            File that the user has open.
+        session_id : str, optional
+            Session id. By default, the session of ``file``.
+
+        Returns
+        -------
+        TurnRunner
+            The running turn.
+
+        Raises
+        ------
+        HTTPProblem
+            With status 409, if a turn is running; with 503, if the server is shutting down.
+        """
         async with workspace.lock:
             self._raise_if_closed()
             workspace.raise_if_busy()
@@ -218,27 +367,66 @@ class ChatService:
             workspace.active_turn = turn
             try:
                 turn.start()
-            except BaseException:  # there is no thread for it
+            except BaseException:  # no thread could be started
                 workspace.active_turn = None
                 raise
             return turn
 
     async def open_session(self, workspace: Workspace, session_id: str | None) -> Session:
-        """A new session, or one that is resumed; it is active from now on."""
+        """Create a session or resume one, and make it active.
+
+        Parameters
+        ----------
+        workspace : Workspace
+            Workspace of the session.
+        session_id : str or None
+            Session to resume; None creates one.
+
+        Returns
+        -------
+        Session
+            The session.
+
+        Raises
+        ------
+        HTTPProblem
+            With status 409, if a turn is running; with 503, if the server is shutting down or the
+            agent cannot be created.
+        UnknownSession
+            If the workspace has no such session.
+        """
         async with workspace.lock:
             self._raise_if_closed()
             workspace.raise_if_busy()
             return await asyncio.to_thread(self._open_session_blocking, workspace, session_id)
 
     async def close_session(self, workspace: Workspace, session_id: str) -> Session:
-        """Closes a session; a turn at work in it is cancelled first."""
+        """Close a session; a running turn of the session is cancelled first.
+
+        Parameters
+        ----------
+        workspace : Workspace
+            Workspace of the session.
+        session_id : str
+            Session id.
+
+        Returns
+        -------
+        Session
+            The closed session.
+
+        Raises
+        ------
+        UnknownSession
+            If the workspace has no such session.
+        """
         turn = workspace.active_turn
         if (
             turn is not None
             and turn.agent_session is not None
             and turn.agent_session.id == session_id
         ):
-            turn.cancel(HTTPProblem(409, "the session was closed, and with it the turn cancelled"))
+            turn.cancel(HTTPProblem(409, "the turn was cancelled because the session was closed"))
             await asyncio.to_thread(turn.wait, _CANCEL_TIMEOUT)
         async with workspace.lock:
             self.agent_pool.discard(session_id)
@@ -248,11 +436,11 @@ class ChatService:
             return await asyncio.to_thread(workspace.store.set_status, session_id, "closed")
 
     def close(self) -> None:
-        """Cancels what is at work, waits a few seconds for it, and lets go of everything."""
+        """Cancel running turns, wait a few seconds for them, and close all stores."""
         self._closed = True
         turns = list(self._active_turns())
         for turn in turns:
-            turn.cancel(HTTPProblem(503, "the server is about to end"))
+            turn.cancel(HTTPProblem(503, "the server is shutting down"))
         latest = time.monotonic() + _CANCEL_TIMEOUT
         for turn in turns:
             turn.wait(max(0.0, latest - time.monotonic()))
@@ -267,7 +455,7 @@ class ChatService:
 
     def _raise_if_closed(self) -> None:
         if self._closed:
-            raise HTTPProblem(503, "the server is about to end")
+            raise HTTPProblem(503, "the server is shutting down")
 
     def _open_session_blocking(self, workspace: Workspace, session_id: str | None) -> Session:
         from ctxlab.agent.session import AgentSession
@@ -284,7 +472,7 @@ class ChatService:
     def _open_agent_session(
         self, workspace: Workspace, session_id: str | None, file: str | None
     ) -> AgentSession:
-        """The live session of an id or else of a file, from memory or from the store."""
+        """Return the live session of an id or of a file, from memory or from the store."""
         from ctxlab.agent.session import AgentSession
 
         store, summaries = workspace.store, workspace.summaries

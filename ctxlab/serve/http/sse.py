@@ -1,8 +1,8 @@
-"""A turn is told as server-sent events, and ends when nobody reads them any more.
+"""Server-sent events of a turn; when the client disconnects, the turn is cancelled.
 
-Each event is ``event: TYPE`` and ``data: {"type": TYPE, …}`` in one line of JSON: ``text``,
-``tool_call``, ``tool_result``, and at last ``done`` or ``error``; their shapes are for the OpenAPI
-document.
+Each event is ``event: TYPE`` and ``data: {"type": TYPE, …}`` on one line of JSON. The types are
+``text``, ``tool_call`` and ``tool_result``, and at the end ``done`` or ``error``. The models of the
+events serve the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 _PING_INTERVAL = 10.0
-"seconds of silence after which a comment is sent, so that nothing on the way hangs up"
+"seconds of silence after which a comment is sent, so that no proxy closes the connection"
 
 
 class TurnEvent(BaseModel):
-    """Something that happens in a turn."""
+    """An event of a turn."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class TextEvent(TurnEvent):
-    """A piece of what the agent says."""
+    """A piece of the agent's text."""
 
     type: Literal["text"]
     text: str
@@ -59,14 +59,14 @@ class ToolCallEvent(TurnEvent):
     type: Literal["tool_call"]
     id: str
     name: str
-    arguments: str = Field(description="As the model wrote them: JSON, unless it erred.")
+    arguments: str = Field(description="Arguments as the model wrote them; JSON unless malformed.")
 
 
 class ToolResultEvent(TurnEvent):
-    """A tool has answered, or its call was refused."""
+    """The result of a tool call, or its refusal."""
 
     type: Literal["tool_result"]
-    id: str = Field(description="Of the call.")
+    id: str = Field(description="Id of the tool call.")
     name: str
     ok: bool
     data: Any = None
@@ -78,30 +78,30 @@ class ToolResultEvent(TurnEvent):
 
 
 class DoneEvent(TurnEvent):
-    """The turn is over; nothing comes after this."""
+    """The turn has ended. This is the last event."""
 
     type: Literal["done"]
-    text: str = Field(description="The whole answer; a partial one after too many steps.")
+    text: str = Field(description="The whole reply; partial if finish is limit.")
     finish: Literal["answered", "limit"]
-    iterations: int = Field(description="Requests that the agent made of the model.")
-    usage: dict[str, int] = Field(description="Tokens as they were billed.")
-    usd: float | None = Field(description="What it cost; null where no price is known.")
+    iterations: int = Field(description="Number of requests that the agent sent to the model.")
+    usage: dict[str, int] = Field(description="Billed tokens.")
+    usd: float | None = Field(description="Cost in US dollars; null if no price is known.")
 
 
 class ErrorEvent(TurnEvent):
-    """The turn failed, or was cancelled; nothing comes after this."""
+    """The turn failed or was cancelled. This is the last event."""
 
     type: Literal["error"]
     title: str
-    status: int = Field(description="The status that a plain answer would have had.")
+    status: int = Field(description="Status that a response without streaming would have.")
     detail: str
 
 
 _EVENT_TYPES = (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
 
 EVENT_STREAM_RESPONSE: dict[str, Any] = {
-    "description": "What happens, as server-sent events, each of this shape; after done or error "
-    "nothing comes.",
+    "description": "Server-sent events of the turn, each with this schema; done or error is the "
+    "last one.",
     "content": {
         "text/event-stream": {
             "schema": {
@@ -124,11 +124,17 @@ EVENT_STREAM_RESPONSE: dict[str, Any] = {
         }
     },
 }
-"""The response as OpenAPI describes it."""
+"""The response, as described in the OpenAPI document."""
 
 
 class EventStreamResponse(StreamingResponse):
-    """The events of a turn; where it ends early, so does the turn."""
+    """Response that streams the events of a turn; if it ends early, the turn is cancelled.
+
+    Parameters
+    ----------
+    turn : TurnRunner
+        Running turn.
+    """
 
     media_type = "text/event-stream"
 
@@ -138,7 +144,7 @@ class EventStreamResponse(StreamingResponse):
         super().__init__(_stream_events(turn), headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the response, as ASGI has it."""
+        """Send the response as an ASGI application."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -146,7 +152,25 @@ class EventStreamResponse(StreamingResponse):
 
 
 async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> TurnResult:
-    """How a turn ends; it is cancelled where the client goes away before."""
+    """Wait for the end of a turn; if the client disconnects first, cancel the turn.
+
+    Parameters
+    ----------
+    turn : TurnRunner
+        Running turn.
+    request : Request
+        Request of the client.
+
+    Returns
+    -------
+    TurnResult
+        Result of the turn.
+
+    Raises
+    ------
+    HTTPProblem
+        With status 503, if the client disconnected.
+    """
     outcome = asyncio.ensure_future(turn.wait_for_outcome())
     gone = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
@@ -176,12 +200,12 @@ async def _stream_events(turn: TurnRunner) -> AsyncIterator[bytes]:
 
 
 def _encode_event(event: dict[str, Any]) -> bytes:
-    # Letters beyond ASCII are escaped: many clients take some of them for the end of a line.
+    # json.dumps escapes non-ASCII characters: many clients treat some of them as line ends.
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
 def _client_gone_problem() -> HTTPProblem:
-    return HTTPProblem(503, "the client went away")
+    return HTTPProblem(503, "the client disconnected")
 
 
 async def _wait_for_disconnect(request: Request) -> None:

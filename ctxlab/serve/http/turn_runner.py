@@ -1,8 +1,8 @@
-"""A turn of an agent runs in a thread of its own, and what happens in it is read from the event loop.
+"""Run a turn of an agent in a thread and read its events from the event loop.
 
-A turn that is cancelled ends with the next thing that happens in it; the processes that it began are
-killed until then, and the agent closes what it left open, so that the session is consistent. A model
-that does not answer is not waited for: what it says later is not stored.
+A cancelled turn ends at its next event. Until then, processes that it starts are killed, and the
+agent closes what it left open, so that the session stays consistent. A model that does not answer
+is not waited for; a later reply is not stored.
 """
 
 from __future__ import annotations
@@ -28,17 +28,27 @@ __all__ = ["TurnRunner"]
 _LOGGER = logging.getLogger("ctxlab.serve")
 
 _CANCEL_POLL_INTERVAL = 0.05
-"seconds between looks at a cancelled turn: a process may have begun just then"
+"seconds between checks of a cancelled turn for new processes"
 _ABANDON_TIMEOUT = 3.0
-"seconds after which a cancelled turn in which nothing happens is left to itself"
+"seconds without an event after which a cancelled turn is abandoned"
 
 
 class TurnRunner:
-    """One message to a session, and what comes of it.
+    """A message to a session and the turn that answers it.
 
-    ``open_session`` gives the live session; it runs in the thread as well, since it reads the disk.
-    ``on_end`` is told once of the end, from some thread: of the live session if it can go on, of
-    None if it cannot. Made on the event loop on which it is read.
+    Create it on the event loop that reads its events.
+
+    Parameters
+    ----------
+    open_session : callable
+        Function that returns the live session. It runs in the thread, since it reads the disk.
+    on_end : callable
+        Function that is called once at the end, from any thread, with the live session if it can
+        continue, else with None.
+    text : str
+        Message of the user.
+    file : str or None
+        File that the user has open.
     """
 
     def __init__(
@@ -57,23 +67,49 @@ class TurnRunner:
         self._cancel_reason: Exception | None = None
         self._cancel_lock, self._end_lock = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
-        # A daemon: a model that does not answer must not keep the server from ending.
+        # A daemon thread, so that a model that does not answer cannot block the exit.
         self._thread = threading.Thread(target=self._run, name="ctxlab-turn", daemon=True)
 
     def start(self) -> None:
-        """Sets to work."""
+        """Start the thread of the turn."""
         self._thread.start()
 
     async def wait_until_open(self) -> AgentSession:
-        """The session, once it is open; raises what it cannot be opened for."""
+        """Wait until the session is open.
+
+        Returns
+        -------
+        AgentSession
+            The live session.
+
+        Raises
+        ------
+        Exception
+            The error with which the session could not be opened.
+        """
         await asyncio.shield(self._session_opened)
         assert self.agent_session is not None
         return self.agent_session
 
     async def next_event(self, timeout: float | None = None) -> AgentEvent | None:
-        """What happens next, None after the end; raises what the turn failed or was cancelled with.
+        """Wait for the next event of the turn.
 
-        ``TimeoutError`` after so many seconds in which nothing happens.
+        Parameters
+        ----------
+        timeout : float, optional
+            Maximum time to wait, in seconds. By default, no limit.
+
+        Returns
+        -------
+        AgentEvent or None
+            The event; None after the end of the turn.
+
+        Raises
+        ------
+        TimeoutError
+            If there was no event in time.
+        Exception
+            The error that ended the turn, or the reason for which it was cancelled.
         """
         async with asyncio.timeout(timeout):
             item = await self._events.get()
@@ -82,19 +118,44 @@ class TurnRunner:
         return item
 
     async def wait_for_outcome(self) -> TurnResult:
-        """How it ended."""
+        """Wait for the end of the turn.
+
+        Returns
+        -------
+        TurnResult
+            Result of the turn.
+        """
         while not isinstance(event := await self.next_event(), TurnFinished):
             pass
         return event.result
 
     def cancel(self, reason: Exception) -> None:
-        """Ends the turn as soon as may be, with ``reason``; returns at once, from any thread."""
+        """End the turn as soon as possible; return at once.
+
+        Can be called from any thread.
+
+        Parameters
+        ----------
+        reason : Exception
+            Error that readers of the turn receive.
+        """
         if not self._ended.is_set() and self._cancel_lock.acquire(blocking=False):
             self._cancel_reason = reason
             threading.Thread(target=self._run_cancel, name="ctxlab-cancel", daemon=True).start()
 
     def wait(self, timeout: float) -> bool:
-        """Waits for the end; whether it has come."""
+        """Wait for the end of the turn.
+
+        Parameters
+        ----------
+        timeout : float
+            Maximum time to wait, in seconds.
+
+        Returns
+        -------
+        bool
+            True if the turn has ended.
+        """
         return self._ended.wait(timeout)
 
     def _run_cancel(self) -> None:
@@ -102,7 +163,7 @@ class TurnRunner:
         while not self._ended.wait(_CANCEL_POLL_INTERVAL):
             self._stop_agent()
             if self.agent_session is not None and time.monotonic() > latest:
-                self.agent_session.closed = True  # so that nothing more of this turn is stored
+                self.agent_session.closed = True  # a late reply must not be stored
                 self._finish(self._cancel_reason, None)
 
     def _stop_agent(self) -> None:
@@ -118,7 +179,7 @@ class TurnRunner:
             with closing(agent_session.stream(self._text, file=self._file)) as stream:
                 for event in stream:
                     if isinstance(event, TurnFinished):
-                        end = event  # told once the session is free for the next turn
+                        end = event  # sent when the session is free for the next turn
                     else:
                         self._call_in_loop(self._events.put_nowait, event)
                         if self._cancel_reason is not None:
@@ -127,10 +188,10 @@ class TurnRunner:
         except BaseException as error:
             end = self._cancel_reason or error
         if not self._finish(end, whole):
-            self._stop_agent()  # given up before; what came of it is thrown away
+            self._stop_agent()  # the turn was abandoned: discard its result
 
     def _finish(self, end: AgentEvent | BaseException | None, whole: AgentSession | None) -> bool:
-        """The end is told once: whether it was by this call."""
+        """Report the end of the turn once; return True if this call did it."""
         if not self._end_lock.acquire(blocking=False):
             return False
         try:
@@ -154,8 +215,8 @@ class TurnRunner:
             self._session_opened.set_result(None)
         else:
             self._session_opened.set_exception(error)
-            self._session_opened.exception()  # nobody need ask
+            self._session_opened.exception()  # avoid asyncio's warning if nobody awaits it
 
     def _call_in_loop(self, hear: Callable[..., None], what: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(hear, what)

@@ -1,4 +1,4 @@
-"""The session MCP server: contents, turns and search for any MCP client, read-only."""
+"""MCP server for sessions: contents, turns and search for any MCP client, read-only."""
 
 from ctxlab.serve.mcp.server import (
     DEFAULT_PORT,

@@ -1,4 +1,4 @@
-"""A call of a tool is checked against its schema and always answered: by data, or by one sentence."""
+"""Validate tool calls and run them; errors are returned as one sentence."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from ctxlab.serve.mcp.tools import TOOL_NAMES, SessionTools
 __all__ = ["ToolDispatcher"]
 
 _MAX_ECHO_CHARACTERS = 60
-"""Characters of what was given that a refusal repeats."""
+"""Maximum number of characters of the input that an error repeats."""
 
 
 class ToolDispatcher:
-    """Names, schemas and functions of the tools."""
+    """Names, schemas and functions of the tools.
+
+    Parameters
+    ----------
+    tools : SessionTools
+        The tools.
+    """
 
     def __init__(self, tools: SessionTools) -> None:
         self._functions = tools.type_adapters()
@@ -30,12 +36,25 @@ class ToolDispatcher:
             _tool_definition(name, getattr(SessionTools, name), adapter)
             for name, adapter in self._functions.items()
         ]
-        "as a client is told of them"
+        "definitions that are sent to clients"
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """What a tool answers; never raises.
+        """Call a tool and return its result; never raise.
 
-        An unexpected failure is logged here, for its text may name files of this machine.
+        Unexpected errors are logged and not sent, since their text may contain file names of this
+        machine.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+        arguments : mapping
+            Arguments of the call.
+
+        Returns
+        -------
+        CallToolResult
+            The result as data and as text, or an error.
         """
         try:
             answer = self._run_tool(name, arguments)
@@ -50,7 +69,7 @@ class ToolDispatcher:
     def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         if name not in self._functions:
             raise SpecError(
-                f"there is no tool {_clip_repr(name)}; there are {', '.join(TOOL_NAMES)}"
+                f"unknown tool {_clip_repr(name)}; the tools are {', '.join(TOOL_NAMES)}"
             )
         provided = {key: value for key, value in arguments.items() if value is not None}
         return self._functions[name].validate_python(ArgsKwargs((), provided))
@@ -76,29 +95,33 @@ def _tool_definition(name: str, function: Any, adapter: TypeAdapter[Any]) -> Too
 
 
 def _error_message(name: str, error: Exception) -> str:
-    """One sentence that says what is wrong and what to do, and names no file of this machine."""
+    """Describe an error and its remedy in one sentence, without file names of this machine."""
     if isinstance(error, UnknownSession):
-        return f"{name}: no session {_clip_repr(error.id)} is stored; list_sessions shows those that are"
+        return f"{name}: no session {_clip_repr(error.id)}; use list_sessions to see all sessions"
     if isinstance(error, UnknownTurn):
-        there = f"they count from 1 to {error.turns:,}" if error.turns else "it has none yet"
+        there = (
+            f"its turns are numbered from 1 to {error.turns:,}"
+            if error.turns
+            else "it has no turns yet"
+        )
         return f"{name}: session {_clip_repr(error.id)} has no turn {error.turn}: {there}"
     if isinstance(error, ValidationError):
         return f"{name}: {'; '.join(_validation_message(each) for each in error.errors())}"
     if isinstance(error, SpecError):
         return f"{name}: {' '.join(str(error).split())}"
     logging.getLogger(__name__).error("%s failed", name, exc_info=error)
-    what = "cannot be read" if isinstance(error, CtxlabError) else "was not answered"
-    return f"{name}: this {what} ({type(error).__name__}); the log of the server says why"
+    what = "the session cannot be read" if isinstance(error, CtxlabError) else "internal error"
+    return f"{name}: {what} ({type(error).__name__}); see the log of the server"
 
 
 def _validation_message(error: Mapping[str, Any]) -> str:
     where = ".".join(str(each) for each in error["loc"])[:_MAX_ECHO_CHARACTERS]
     if error["type"] == "unexpected_keyword_argument":
-        return f"it takes no argument {_clip_repr(where)}"
+        return f"unknown argument {_clip_repr(where)}"
     if error["type"].startswith("missing"):
-        return f"the argument {where} is missing"
+        return f"missing argument {where}"
     message = str(error["msg"])
-    return f"{where}: {message[:1].lower()}{message[1:]}, not {_clip_repr(error['input'])}"
+    return f"{where}: {message[:1].lower()}{message[1:]}, got {_clip_repr(error['input'])}"
 
 
 def _clip_repr(value: object) -> str:
@@ -107,9 +130,9 @@ def _clip_repr(value: object) -> str:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Plain data whose texts can be sent as UTF-8: halves of characters, which logs hold, are marked.
+    r"""Replace lone surrogates in plain data, which may occur in logs, so that it can be sent as UTF-8.
 
-    >>> _replace_surrogates({"a": ["\\ud83d!"]})
+    >>> _replace_surrogates({"a": ["\ud83d!"]})
     {'a': ['�!']}
     """
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A turn of any length is shown in pages of characters: none is sent whole, and all is in reach."""
+"""Split turns of any length into pages of a limited number of characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxlab.sessions.table_of_contents import Interaction
 __all__ = ["MAX_MESSAGES_PER_PAGE", "message_text", "paginate_interaction"]
 
 MAX_MESSAGES_PER_PAGE = 100
-"""Messages of a page at most."""
+"""Maximum number of messages of a page."""
 
 _MAX_NAME_CHARACTERS = 200
 
@@ -19,11 +19,25 @@ _MAX_NAME_CHARACTERS = 200
 def paginate_interaction(
     interaction: Interaction, offset: int, limit: int
 ) -> tuple[RecordedTurn, int | None]:
-    """The messages of an interaction from one character on, and where the page after it begins.
+    """Return a page of an interaction and the offset of the next page.
 
-    ``interaction`` holds all its messages. They are counted as one text, a line break after each; the
-    page has at most ``limit`` characters of it and ``MAX_MESSAGES_PER_PAGE`` messages. None: it
-    reaches the end.
+    The messages are counted as one text, with a line break after each.
+
+    Parameters
+    ----------
+    interaction : Interaction
+        Interaction with all its messages.
+    offset : int
+        First character of the page.
+    limit : int
+        Maximum number of characters. A page has at most ``MAX_MESSAGES_PER_PAGE`` messages.
+
+    Returns
+    -------
+    page : RecordedTurn
+        The messages of the page.
+    next_offset : int or None
+        First character of the next page; None if this is the last one.
     """
     called = {
         call.get("id"): _str_or_empty(call.get("function", {}).get("name"))
@@ -73,11 +87,23 @@ def paginate_interaction(
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """What a message says as text; of pictures and the like, only how large they are.
+    r"""Return a message as text; parts other than text are replaced by their type and size.
 
+    Parameters
+    ----------
+    message : mapping
+        Message in OpenAI's format.
+
+    Returns
+    -------
+    str
+        The text. A tool call is written as ``→ NAME(ARGUMENTS)``.
+
+    Examples
+    --------
     >>> parts = [{"type": "text", "text": "see"}, {"type": "image_url"}]
     >>> message_text({"role": "user", "content": parts})
-    'see\\n[image_url, 21 characters, not shown]'
+    'see\n[image_url, 21 characters, not shown]'
     >>> call = {"id": "c", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
     >>> message_text({"role": "assistant", "content": None, "tool_calls": [call]})
     '→ read({"path": "a.py"})'

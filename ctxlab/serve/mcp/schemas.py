@@ -1,7 +1,10 @@
-"""What the session tools answer: plain data under the seed's names, and the same as text to read.
+"""Results of the session tools, as plain data with the seed's names and as text.
 
-Source: seed design "Session Table of Contents and Interaction Summaries". No answer is longer than its
-limit: what was left out is counted, and ``next…`` says where to go on.
+A result never exceeds its limit: left out parts are counted, and ``next…`` tells where to continue.
+
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries".
 """
 
 from __future__ import annotations
@@ -36,15 +39,28 @@ class SessionLine:
     """A session in a list."""
 
     session_id: str
+    "session id"
     session_name: str
+    "title of the session"
     status: str
+    "``active``, ``closed`` or ``archived``"
     model: str | None
+    "name of the model"
     created: str | None
+    "ISO 8601 time in UTC"
     updated: str | None
+    "ISO 8601 time in UTC of the last change"
     total_messages: int
+    "number of messages"
 
     def text(self) -> str:
-        """On one line."""
+        """Return the session on one line.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         when = (self.updated or "")[:16].replace("T", " ")
         known = [when, self.status, pluralize(self.total_messages, "message"), self.model or ""]
         return f"{self.session_id}  {_quote_name(self.session_name)}  ({', '.join(filter(None, known))})"
@@ -52,17 +68,24 @@ class SessionLine:
 
 @dataclass(frozen=True)
 class SessionsPage:
-    """Sessions, the one that was updated last first."""
+    """A page of sessions, most recently updated first."""
 
     sessions: list[SessionLine]
+    "the sessions of this page"
     total: int
-    "how many there are on all pages"
+    "number of sessions on all pages"
     next_offset: int | None
-    "where the next page begins; None: this was the last"
+    "offset of the next page; None if this is the last one"
 
     def text(self) -> str:
-        """One line a session."""
-        head = f"{pluralize(self.total, 'session')}, the one that was updated last first."
+        """Return the sessions, one per line.
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        head = f"{pluralize(self.total, 'session')}, most recently updated first."
         return _join_lines(
             head, *[each.text() for each in self.sessions], _next_page_hint(self.next_offset)
         )
@@ -70,14 +93,21 @@ class SessionsPage:
 
 @dataclass(frozen=True)
 class Overview(SessionLine):
-    """A session at a glance, with its newest turns."""
+    """Overview of a session, with its newest turns."""
 
     total_turns: int
+    "number of turns"
     recent: list[ContentsEntry]
-    "the newest turns, oldest of them first"
+    "the newest turns, in order"
 
     def text(self) -> str:
-        """A head and a line for each of the newest turns."""
+        """Return a heading and one line per recent turn.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         when = (self.updated or "an unknown time")[:16].replace("T", " ")
         head = _session_heading(self.session_name, self.session_id, self.total_turns)
         state = f"{self.status}, {pluralize(self.total_messages, 'message')}, updated {when}"
@@ -87,28 +117,36 @@ class Overview(SessionLine):
 
 @dataclass(frozen=True)
 class ContentsPage(Contents):
-    """The contents of a session, or a page of them."""
+    """Table of contents of a session, or a page of it."""
 
     next: int | None = None
-    "the turn that the next page starts with; None: this was the last"
+    "first turn of the next page; None if this is the last one"
 
     def text(self) -> str:
-        """The numbered list."""
-        more = f"Go on with start={self.next}." if self.next else ""
+        """Return the numbered list.
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        more = f"Continue with start={self.next}." if self.next else ""
         head = _session_heading(self.session_name, self.session_id, self.total_turns)
         return _join_lines(head, self.formatted or "No turns here.", more)
 
 
 @dataclass(frozen=True)
 class TitleHistoryEntry:
-    """A title that a session had, and the turn that it came with."""
+    """A former or current title of a session."""
 
     title: str
+    "the title"
     changed_at: str | None
+    "ISO 8601 time in UTC of the change"
     turn: int
-    "0: it was given by hand"
+    "turn that the title comes from; 0 if a user set it"
     interaction_id: str
-    "of that turn, for get_interaction; empty where there is none"
+    "id of that turn, for get_interaction; empty if there is none"
 
 
 @dataclass(frozen=True)
@@ -116,11 +154,20 @@ class TitleHistory:
     """The titles of a session, newest first."""
 
     session_id: str
+    "session id"
     session_name: str
+    "current title"
     entries: list[TitleHistoryEntry]
+    "the titles, newest first"
 
     def text(self) -> str:
-        """One line a title."""
+        """Return the titles, one per line.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         lines = [
             f"{_quote_name(each.title)}"
             + (f" (since turn {each.turn})" if each.turn else "")
@@ -128,9 +175,7 @@ class TitleHistory:
             for each in self.entries
         ]
         head = f"Titles of session {self.session_id}, newest first:"
-        return _join_lines(
-            head, *(lines or [f"{_quote_name(self.session_name)} (it had no other)"])
-        )
+        return _join_lines(head, *(lines or [f"{_quote_name(self.session_name)} (the only title)"]))
 
 
 @dataclass(frozen=True)
@@ -138,54 +183,78 @@ class Found:
     """A message that a search found."""
 
     session_id: str
+    "session id"
     session_name: str
+    "title of the session"
     turn: int
+    "turn number, from 1"
     interaction_id: str
-    "for get_interaction; empty where the message stands before the first turn"
+    "id for get_interaction; empty if the message precedes the first turn"
     position: int
+    "position of the message in its session, from 0"
     role: str
+    "role of the message"
     snippet: str
+    "text around the first match, on one line"
     score: float
+    "higher is better; comparable within one search only"
     created: str | None
+    "ISO 8601 time in UTC"
 
 
 @dataclass(frozen=True)
 class FoundPage:
-    """What a search found, the best first."""
+    """A page of search results, best first."""
 
     query: str
+    "the query"
     results: list[Found]
+    "the results of this page"
     next_offset: int | None
+    "offset of the next page; None if this is the last one"
 
     def text(self) -> str:
-        """A head and a quoted line for each."""
+        """Return a heading and a quoted line per result.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         shown = []
         for each in self.results:
             where = f"{each.session_id} {_quote_name(each.session_name)}, turn {each.turn} ({each.role})"
             shown += [where, f"> {each.snippet}"]
         if not shown:
-            return "Nothing holds all of these words."
+            return "No message contains all of these words."
         return _join_lines(_RECORDED_DATA_NOTICE, *shown, _next_page_hint(self.next_offset))
 
 
 @dataclass(frozen=True)
 class RecordedMessage:
-    """A message of a session, or the piece of it that is on this page."""
+    """A message of a session, or the piece of it on this page."""
 
     position: int
-    "in its session, from 0"
+    "position in its session, from 0"
     role: str
+    "role of the message"
     tool: str | None
-    "the tool that it is a result of"
+    "for a tool result, the name of the tool"
     text: str
-    "what was said; a tool call reads → NAME(ARGUMENTS)"
+    "text of the message; a tool call is written as → NAME(ARGUMENTS)"
     starts: int
-    "characters of the message that stand before ``text``"
+    "number of characters of the message before ``text``"
     characters: int
-    "of the whole message"
+    "number of characters of the whole message"
 
     def to_quoted_text(self) -> str:
-        """A head and the text, each line of it behind ``>``, so that no text can pass for a head."""
+        """Return a heading and the text, quoted with ``>`` so that it cannot imitate a heading.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         cut = ""
         if len(self.text) < self.characters:
             end = self.starts + len(self.text)
@@ -197,21 +266,35 @@ class RecordedMessage:
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """A turn, or a whole interaction of several, as far as its messages are on this page."""
+    """The messages on this page of a turn, or of an interaction with several turns."""
 
     id: str
+    "interaction id, ``SESSION:TURN``"
     session_id: str
+    "session id"
     turn: int
+    "number of its first turn"
     last_turn: int
+    "number of its last turn"
     created: str | None
+    "ISO 8601 time in UTC"
     summary: str
+    "one line of at most 100 characters"
     total_messages: int
+    "number of messages, on all pages"
     total_characters: int
-    "of all its messages"
+    "number of characters of all messages"
     messages: list[RecordedMessage]
+    "the messages of this page"
 
     def to_quoted_text(self) -> str:
-        """A head and the messages."""
+        """Return a heading and the quoted messages.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         several = f"Turns {self.turn} to {self.last_turn}" if self.last_turn > self.turn else ""
         when = f", {self.created[:16].replace('T', ' ')}" if self.created else ""
         messages = pluralize(self.total_messages, "message")
@@ -222,19 +305,31 @@ class RecordedTurn:
 
 @dataclass(frozen=True)
 class TurnAnswer:
-    """A turn or an interaction, and in brief what stands before and after it."""
+    """A turn or an interaction, with brief descriptions of its neighbors."""
 
     turn: int
+    "number of its first turn"
     session_name: str
+    "title of the session"
     total_turns: int
+    "number of turns of the session"
     interaction: RecordedTurn
+    "the turn or interaction"
     previous: InteractionBrief | None
+    "the turn or interaction before it"
     next: InteractionBrief | None
+    "the turn or interaction after it"
     next_offset: int | None
-    "where the rest of its text begins; None: nothing was left out"
+    "offset of the rest of the text; None if nothing was left out"
 
     def text(self) -> str:
-        """Quoted, with what stands around it."""
+        """Return the quoted turn and its neighbors.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         beside = [
             f"{word}: turn {brief.turn}, {brief.summary}"
             for word, brief in (("Before", self.previous), ("After", self.next))
@@ -247,30 +342,41 @@ class TurnAnswer:
             _RECORDED_DATA_NOTICE,
             quoted,
             *beside,
-            _next_page_hint(self.next_offset, "This was cut. "),
+            _next_page_hint(self.next_offset, "The text was cut. "),
         )
 
 
 @dataclass(frozen=True)
 class TurnsAnswer:
-    """Several turns, one after the other, as many as one answer holds."""
+    """Several turns in order, as many as fit into one answer."""
 
     session_id: str
+    "session id"
     session_name: str
+    "title of the session"
     total_turns: int
+    "number of turns of the session"
     turns: list[RecordedTurn]
+    "the turns"
     next_turn: int | None
-    "where to go on with get_turns; None: all that was asked for is here"
+    "turn with which to continue get_turns; None if all requested turns are here"
     cut: int | None
-    "the turn whose text was too long to be here whole"
+    "number of the turn whose text was cut, if any"
     next_offset: int | None
-    "where the rest of that text begins, for get_turn"
+    "offset of the rest of that text, for get_turn"
 
     def text(self) -> str:
-        """Quoted, one after the other."""
-        more = f"Go on with get_turns(start={self.next_turn})." if self.next_turn else ""
+        """Return the quoted turns in order.
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        more = f"Continue with get_turns(start={self.next_turn})." if self.next_turn else ""
         rest = (
-            f"Turn {self.cut} was cut: get_turn(turn={self.cut}, offset={self.next_offset}) goes on."
+            f"Turn {self.cut} was cut: continue with get_turn(turn={self.cut}, "
+            f"offset={self.next_offset})."
             if self.cut
             else ""
         )
@@ -285,12 +391,12 @@ def _session_heading(name: str, id: str, turns: int) -> str:
 
 
 def _quote_name(title: str) -> str:
-    """A title or a tool's name on one line, in quotes."""
+    """Return a title or a tool name on one line, in quotes."""
     return '"' + " ".join(title.split()).replace('"', "'")[:200] + '"'
 
 
 def _next_page_hint(offset: int | None, why: str = "") -> str:
-    return "" if offset is None else f"{why}Go on with offset={offset}."
+    return "" if offset is None else f"{why}Continue with offset={offset}."
 
 
 def _join_lines(*parts: str) -> str:

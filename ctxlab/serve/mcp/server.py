@@ -1,9 +1,11 @@
-"""An MCP server gives any agent its way around recorded sessions, and nothing else.
+"""MCP server that lets any agent read and search recorded sessions.
 
-It serves whatever is a ``SessionLibrary``: both stores, and imported logs. Standard output or the HTTP
-connection belongs to the protocol; what is said about it goes to standard error.
+It serves any ``SessionLibrary``: both stores and imported logs. Standard output and the HTTP
+connection are reserved for the protocol; messages to the user go to standard error.
 
-Source: seed design "Session Table of Contents and Interaction Summaries", "MCP Server Separation".
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries", "MCP Server Separation".
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ __all__ = [
 ]
 
 SESSION_ENV_VAR = "CTXLAB_SESSION"
-"""The environment variable that names the current session."""
+"""Environment variable with the id of the current session."""
 
 DEFAULT_PORT = 9878
-"""Where the server is found, unless another is given."""
+"""Default port of the server."""
 
 ENDPOINT_PATH = "/mcp"
 
 _MAX_CONCURRENT_CALLS = 4
-"""Calls of tools that read a library at one time."""
+"""Maximum number of concurrent tool calls that read a library."""
 
 _INSTRUCTIONS = (
     "Recorded sessions of an agent: look up what was said and done before instead of doing it again. "
@@ -52,11 +54,25 @@ _INSTRUCTIONS = (
 
 
 def make_server(library: SessionLibrary, *, current_session_id: str | None = None) -> Server[Any]:
-    """The SDK's server with the tools of ``ctxlab.serve.mcp.tools`` over a library.
+    """Create the SDK's server with the tools of ``ctxlab.serve.mcp.tools``.
 
-    ``current_session_id``: the id of the current session; None: what ``CTXLAB_SESSION`` says, else
-    the active one, else the one updated last. Raises ``DataMissing`` where the SDK is not
-    installed.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Sessions to serve.
+    current_session_id : str, optional
+        Id of the current session. By default, the value of ``CTXLAB_SESSION``, else the active
+        session, else the most recently updated one.
+
+    Returns
+    -------
+    Server
+        The server.
+
+    Raises
+    ------
+    DataMissing
+        If the MCP SDK is not installed.
     """
     try:
         from mcp.server import Server
@@ -96,9 +112,16 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
 
 
 def serve_stdio(library: SessionLibrary, *, current_session_id: str | None = None) -> None:
-    """Serves one client over standard input and output, until it goes.
+    """Serve one client over standard input and output until it disconnects.
 
-    SIGINT and SIGTERM end it with ``KeyboardInterrupt``.
+    SIGINT and SIGTERM stop the server and raise ``KeyboardInterrupt``.
+
+    Parameters
+    ----------
+    library : SessionLibrary
+        Sessions to serve.
+    current_session_id : str, optional
+        Id of the current session; see ``make_server``.
     """
     server = make_server(library, current_session_id=current_session_id)
     from ctxlab.serve.mcp.stdio import run_stdio
@@ -116,12 +139,29 @@ def serve_http(
     current_session_id: str | None = None,
     on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
-    """Serves clients over streamable HTTP at ``/mcp``, until SIGINT or SIGTERM: ``KeyboardInterrupt``.
+    """Serve clients over streamable HTTP at ``/mcp``.
 
-    ``token``: what each request must bring as ``Authorization: Bearer TOKEN``; None: a random one.
-    ``on_listening`` is told the address and the token once connections are taken; port 0 takes a
-    free one. Raises ``SpecError`` for an address that cannot be had, and for a token that no header
-    carries.
+    SIGINT and SIGTERM stop the server and raise ``KeyboardInterrupt``.
+
+    Parameters
+    ----------
+    library : SessionLibrary
+        Sessions to serve.
+    host : str, default '127.0.0.1'
+        Address to listen on.
+    port : int, default 9878
+        Port to listen on; 0 chooses a free one.
+    token : str, optional
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
+    current_session_id : str, optional
+        Id of the current session; see ``make_server``.
+    on_listening : callable, optional
+        Function that is called with the URL and the token when the server accepts connections.
+
+    Raises
+    ------
+    SpecError
+        If the server cannot listen on the address, or if a header cannot carry the token.
     """
     app = make_http_app(make_server(library, current_session_id=current_session_id), token)
     run_uvicorn(
@@ -133,14 +173,25 @@ def serve_http(
 
 
 def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:
-    """A server as an ASGI app, behind an ``AuthMiddleware``.
+    """Wrap a server as an ASGI application behind an ``AuthMiddleware``.
 
-    Each request stands for itself, so that a server that was started again goes on with its clients.
-    ``token``: None makes a random one; either way it is the ``token`` of the result.
+    Requests are stateless, so that clients can continue after a restart of the server.
+
+    Parameters
+    ----------
+    server : Server
+        Server of ``make_server``.
+    token : str, optional
+        Token that requests must send. By default, a random one. It is the ``token`` of the result.
+
+    Returns
+    -------
+    AuthMiddleware
+        The application.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # ``AuthMiddleware`` asks for the token and looks at Origin.
+    # ``AuthMiddleware`` checks the token and Origin instead.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app: Starlette = server.streamable_http_app(
         streamable_http_path=ENDPOINT_PATH,

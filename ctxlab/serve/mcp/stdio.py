@@ -1,7 +1,7 @@
-"""Standard input is read so that a server can stop while it waits for a line.
+"""Run an MCP server on standard input and output so that signals can stop it.
 
-The SDK reads it in a thread that nothing can end: a server that was told to stop would go on waiting
-until its client closes the pipe.
+The SDK reads standard input in a thread that cannot be stopped: after a signal, the server would
+wait until its client closes the pipe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ __all__ = ["run_stdio"]
 
 
 def run_stdio(server: Server[Any]) -> bool:
-    """Serves standard input and output until its end; True where SIGINT or SIGTERM ended it."""
+    """Serve standard input and output until their end or a signal.
+
+    Parameters
+    ----------
+    server : Server
+        Server to run.
+
+    Returns
+    -------
+    bool
+        True if SIGINT or SIGTERM stopped it.
+    """
     return anyio.run(_serve_until_stopped, server)
 
 
@@ -40,7 +51,7 @@ async def _serve_until_stopped(server: Server[Any]) -> bool:
         async def listen_for_signals() -> None:
             nonlocal stopped
             if threading.current_thread() is not threading.main_thread():
-                return  # only the main thread hears signals
+                return  # only the main thread receives signals
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 async for _ in signals:
                     stopped = True
@@ -53,13 +64,13 @@ async def _serve_until_stopped(server: Server[Any]) -> bool:
 
 
 class _StdinLines:
-    """The lines of standard input, as the SDK goes through them."""
+    """Asynchronous iterator over the lines of standard input, as the SDK expects it."""
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self._read_lines()
 
     async def _read_lines(self) -> AsyncIterator[str]:
-        # A copy, of which no other reader knows, and no buffer that the end of Python would wait for.
+        # A duplicate that no other reader uses, without a buffer whose lock could block Python's exit.
         source = os.dup(sys.stdin.fileno())
         send, receive = anyio.create_memory_object_stream[bytes]()
         loop = asyncio.get_running_loop()
@@ -79,7 +90,7 @@ class _StdinLines:
 def _pump_stdin(
     source: int, send: MemoryObjectSendStream[bytes], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Hands on what comes, and waits until it was taken."""
+    """Send each piece of input to the event loop and wait until it is consumed."""
     with suppress(OSError, RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         while piece := os.read(source, 65_536):
             asyncio.run_coroutine_threadsafe(send.send(piece), loop).result()

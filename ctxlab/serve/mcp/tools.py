@@ -1,7 +1,10 @@
-"""Nine functions over a ``SessionLibrary`` are the tools by which a model looks into past sessions.
+"""MCP tools for reading past sessions: nine methods over a ``SessionLibrary``.
 
-Source: seed design "Session Table of Contents and Interaction Summaries", "Session MCP Server". Their
-docstrings are what a model reads of them. They read and change nothing.
+The docstrings of the tools are the descriptions that a model reads. The tools change nothing.
+
+References
+----------
+Seed design "Session Table of Contents and Interaction Summaries", "Session MCP Server".
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from ctxlab.sessions.text_search import query_words
 __all__ = ["DEFAULT_MAX_CHARACTERS", "TOOL_NAMES", "SessionTools"]
 
 DEFAULT_MAX_CHARACTERS = 20_000
-"""Characters of recorded text in an answer, where nothing else is asked for."""
+"""Default maximum number of characters of recorded text in a result."""
 
 TOOL_NAMES = (
     *("current_session", "session_toc", "session_title_history", "search_session"),
@@ -48,31 +51,40 @@ _N_RECENT_TURNS = 5
 
 _SessionId = Annotated[
     str | None,
-    Field(max_length=500, description="As list_sessions shows it. Left out: the current session."),
+    Field(max_length=500, description="Id from list_sessions. Default: the current session."),
 ]
-_TurnNumber = Annotated[
-    int, Field(ge=1, le=10**12, description="Number of the turn, counted from 1.")
-]
+_TurnNumber = Annotated[int, Field(ge=1, le=10**12, description="Turn number, from 1.")]
 _Offset = Annotated[
-    int, Field(ge=0, le=10**12, description="Where to go on: next_offset of the answer before.")
+    int, Field(ge=0, le=10**12, description="Where to continue: next_offset of the last result.")
 ]
-_Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
+_Limit = Annotated[int, Field(ge=1, le=100, description="Maximum number of entries.")]
 _MaxCharacters = Annotated[
-    int, Field(ge=100, le=100_000, description="Characters of recorded text in the answer.")
+    int,
+    Field(ge=100, le=100_000, description="Maximum characters of recorded text in the result."),
 ]
 _Query = Annotated[
-    str, Field(max_length=1_000, description="Words, all of which a message must hold. No syntax.")
+    str,
+    Field(
+        max_length=1_000,
+        description="Words that a message must all contain. There is no query syntax.",
+    ),
 ]
 _DateOrTime = Annotated[
-    str | None, Field(max_length=40, description="A date or time in ISO 8601; UTC if it says none.")
+    str | None,
+    Field(max_length=40, description="ISO 8601 date or time; UTC unless it has a time zone."),
 ]
 
 
 class SessionTools:
-    """The tools over one library.
+    """The tools of the MCP server, over one library.
 
-    ``current_session_id``: the id of the current session; None: the active one, else the one
-    updated last.
+    Parameters
+    ----------
+    library : SessionLibrary
+        Sessions to read.
+    current_session_id : str, optional
+        Id of the current session. By default, the active session, else the most recently updated
+        one.
     """
 
     def __init__(self, library: SessionLibrary, current_session_id: str | None = None) -> None:
@@ -80,15 +92,21 @@ class SessionTools:
         self.current_session_id = current_session_id
 
     def type_adapters(self) -> dict[str, TypeAdapter[Any]]:
-        """Each tool by name, behind a check of its arguments."""
-        # Made here, where the names stand that annotations speak of.
+        """Return a validating wrapper of each tool.
+
+        Returns
+        -------
+        dict of str to TypeAdapter
+            Wrapper by tool name.
+        """
+        # In this module, which defines the names that the annotations use.
         return {name: TypeAdapter(getattr(self, name)) for name in TOOL_NAMES}
 
     def current_session(self) -> Overview:
-        """Gives an overview of the current session: title, size and its newest turns in a line each.
+        """Return an overview of the current session: title, size and newest turns, one line each.
 
-        Use it first, to learn what is worked on and how many turns there are. Then session_toc lists
-        all turns and get_turn gives one in full.
+        Use it first, to learn what is being worked on and how many turns there are. Then
+        session_toc lists all turns, and get_turn returns one in full.
         """
         session = self._resolve_session(None)
         total = self.library.count_turns(session.id)
@@ -106,12 +124,12 @@ class SessionTools:
         *,
         session_id: _SessionId = None,
         start: _TurnNumber = 1,
-        limit: Annotated[int, Field(ge=1, le=200, description="Turns at most.")] = 50,
+        limit: Annotated[int, Field(ge=1, le=200, description="Maximum number of turns.")] = 50,
     ) -> ContentsPage:
-        """Lists the turns of a session, one line each: its table of contents.
+        """List the turns of a session, one line each: its table of contents.
 
-        Use it to find where something was done, before get_turn or get_turns fetch it in full. To see
-        the newest turns of a long session, give a start near total_turns.
+        Use it to find where something was done, before get_turn or get_turns fetch it in full. To
+        see the newest turns of a long session, pass a start near total_turns.
         """
         session = self._resolve_session(session_id)
         page = contents.get_contents(self.library, session.id, start=start, limit=limit)
@@ -120,7 +138,7 @@ class SessionTools:
         return ContentsPage(**vars(page), next=more)
 
     def session_title_history(self, *, session_id: _SessionId = None) -> TitleHistory:
-        """Lists the titles that a session had, newest first, each with the turn that it came with.
+        """List the titles that a session has had, newest first, each with the turn it comes from.
 
         Use it to see how the topic of a long session changed, and to jump to where a topic began.
         """
@@ -141,20 +159,20 @@ class SessionTools:
         limit: _Limit = 20,
         offset: _Offset = 0,
     ) -> FoundPage:
-        """Finds the messages of one session that hold all words of a query, the best first.
+        """Find the messages of one session that contain all words of a query, best first.
 
-        Use it to recall a detail of this session: an error, a file, a decision. get_turn gives what
-        stands around a hit. Fewer words find more.
+        Use it to recall a detail of this session: an error, a file, a decision. get_turn returns
+        the context of a result. Fewer words find more.
         """
         return self._search(query, self._resolve_session(session_id).id, limit, offset)
 
     def search_all_sessions(
         self, *, query: _Query, limit: _Limit = 20, offset: _Offset = 0
     ) -> FoundPage:
-        """Finds the messages of all sessions that hold all words of a query, the best first.
+        """Find the messages of all sessions that contain all words of a query, best first.
 
-        Use it to learn whether something was done before, in whatever session. get_turn with the
-        session_id and turn of a hit gives what stands around it.
+        Use it to learn if something was done before, in any session. get_turn with the session_id
+        and turn of a result returns its context.
         """
         return self._search(query, None, limit, offset)
 
@@ -162,20 +180,21 @@ class SessionTools:
         self,
         *,
         query: Annotated[
-            str | None, Field(max_length=1_000, description="Words in the title.")
+            str | None, Field(max_length=1_000, description="Words that the title must contain.")
         ] = None,
         status: Annotated[
-            SessionStatus | None, Field(description="Left out: all that are not archived.")
+            SessionStatus | None,
+            Field(description="Only sessions with this status. Default: all but archived ones."),
         ] = None,
         since: _DateOrTime = None,
         before: _DateOrTime = None,
         limit: _Limit = 20,
         offset: _Offset = 0,
     ) -> SessionsPage:
-        """Lists sessions, the one that was updated last first.
+        """List sessions, most recently updated first.
 
-        Use it to find a session by its title or by when it was worked on; search_all_sessions finds
-        one by what was said in it.
+        Use it to find a session by its title or its time. search_all_sessions finds a session by
+        its messages.
         """
         found = [
             each
@@ -196,9 +215,9 @@ class SessionTools:
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Gives one turn in full: what was said, which tools were called and what they returned.
+        """Return one turn in full: messages, tool calls and tool results.
 
-        Use it after session_toc or a search. A long turn is cut: next_offset says where to go on.
+        Use it after session_toc or a search. A long turn is cut: continue at next_offset.
         """
         session = self._resolve_session(session_id)
         found = contents.get_turn(self.library, session.id, turn)
@@ -209,18 +228,18 @@ class SessionTools:
         *,
         start: _TurnNumber,
         end: Annotated[
-            int | None, Field(ge=1, le=10**12, description="The last turn. Left out: start + 9.")
+            int | None, Field(ge=1, le=10**12, description="Last turn. Default: start + 9.")
         ] = None,
         session_id: _SessionId = None,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnsAnswer:
-        """Gives several turns in full, one after the other, as many as one answer holds.
+        """Return several turns in full, in order, as many as fit into one result.
 
-        Use it to read a stretch of a session. next_turn says where to go on.
+        Use it to read a part of a session. Continue at next_turn.
         """
         last = start + 9 if end is None else end
         if last < start:
-            raise SpecError(f"end is {last}, which is before start, {start}")
+            raise SpecError(f"end must not be below start, {start}; got {last}")
         session = self._resolve_session(session_id)
         total = self.library.count_turns(session.id)
         shown, left, cut, rest = list[RecordedTurn](), max_characters, None, None
@@ -229,7 +248,7 @@ class SessionTools:
             whole = contents.get_turn(self.library, session.id, number).interaction
             page, rest = paginate_interaction(whole, 0, left)
             if rest is not None and shown:
-                rest = None  # it is whole on an answer of its own, or cut there
+                rest = None  # leave the whole turn to the next result
                 break
             shown.append(page)
             following, left = number + 1, left - page.total_characters
@@ -244,15 +263,16 @@ class SessionTools:
         self,
         *,
         interaction_id: Annotated[
-            str, Field(max_length=600, description="As contents, titles and searches show it.")
+            str,
+            Field(max_length=600, description="Id from session_toc, a title history or a search."),
         ],
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Gives a whole interaction by its id: a prompt of the user and all that was done about it.
+        """Return a whole interaction by its id: a user's prompt and all the steps that followed it.
 
-        Use it to follow an id from session_title_history, session_toc or a search. A long one is
-        cut: next_offset says where to go on.
+        Use it to follow an id from session_title_history, session_toc or a search. A long
+        interaction is cut: continue at next_offset.
         """
         if id := interaction_id.rpartition(":")[0]:
             self._resolve_session(id)
@@ -261,11 +281,11 @@ class SessionTools:
         return self._turn_result(session, found, offset, max_characters)
 
     def _resolve_session(self, session_id: str | None) -> Session:
-        """The session of that id; None or empty: the current one."""
+        """Return the session with an id; None or empty means the current session."""
         if chosen := session_id or self.current_session_id:
             try:
                 check_session_id(chosen)
-            except SessionError:  # what cannot be an id never comes near a file
+            except SessionError:  # an invalid id must not become part of a file name
                 raise UnknownSession(chosen) from None
             return self.library.get(chosen)
         statuses: tuple[SessionStatus | None, ...] = ("active", None)
@@ -277,13 +297,13 @@ class SessionTools:
 
     def _search(self, query: str, session_id: str | None, limit: int, offset: int) -> FoundPage:
         if not query_words(query):
-            raise SpecError("the query holds no word: give one or more words to search for")
+            raise SpecError("the query contains no word; pass one or more words to search for")
         hits = self.library.search(query, session_id, limit=limit + 1, offset=offset)
         names = dict[str, str]()
         for hit in hits[:limit]:
             if hit.session_id not in names:
                 names[hit.session_id] = ""
-                with suppress(SessionError):  # it was deleted since
+                with suppress(SessionError):  # it was deleted in the meantime
                     names[hit.session_id] = self.library.get(hit.session_id).title
         found = [_search_result(hit, names[hit.session_id]) for hit in hits[:limit]]
         return FoundPage(query, found, offset + limit if len(hits) > limit else None)
@@ -332,11 +352,13 @@ def _search_result(hit: SearchHit, name: str) -> Found:
 
 
 def _parse_time(text: str | None) -> float | None:
-    """Seconds since 1970."""
+    """Convert an ISO 8601 date or time to seconds since 1970."""
     if not text:
         return None
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise SpecError(f"{text!r} is no date: write 2026-11-22 or 2026-11-22T10:30Z") from None
+        raise SpecError(
+            f"invalid date {text!r}; use a form like 2026-11-22 or 2026-11-22T10:30Z"
+        ) from None

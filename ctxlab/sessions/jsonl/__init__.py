@@ -1,1 +1,1 @@
-"""Sessions as files of so many messages each, of which only the newest grows."""
+"""Session store of JSONL chunks: files of a limited number of messages, of which only the last grows."""

@@ -1,7 +1,8 @@
-"""A chunk is read batch by batch, and what stands behind its last finished batch is no part of it.
+"""Read and write chunks batch by batch, ignoring an unfinished batch at the end.
 
-A batch is what was appended together. Its rows say how many follow (``more``), so that one of which a
-killed process wrote only a part is known; so is a line that ends before its line break.
+A batch is a group of messages that were appended together. Each of its rows stores how many rows
+follow (``more``). So a reader detects a batch that a killed process wrote partly, and a last line
+without its line break.
 """
 
 from __future__ import annotations
@@ -35,18 +36,20 @@ _T = TypeVar("_T")
 
 
 class ChunkLine(NamedTuple, Generic[_T]):
-    """A line of a chunk, and what stands there."""
+    """Parsed line of a chunk."""
 
     value: _T
+    "parsed content of the line"
     end_offset: int
-    "bytes of the file up to its end"
+    "offset of the end of the line in the file, in bytes"
     number: int
+    "line number, from 1"
     has_newline: bool
-    "whether it is ended"
+    "the line ends with a line break"
 
 
 class _RowBrief(msgspec.Struct):
-    """What a writer wants to know of a row."""
+    """The fields of a row that a writer needs."""
 
     role: Role
     more: int = 0
@@ -56,16 +59,48 @@ _DECODE_BRIEF = msgspec.json.Decoder(_RowBrief).decode
 
 
 def read_chunk_header(path: Path) -> ChunkHeader:
-    """The header of a chunk; ``ReadError`` where its first line is none."""
+    """Read the header of a chunk.
+
+    Parameters
+    ----------
+    path : Path
+        File of the chunk.
+
+    Returns
+    -------
+    ChunkHeader
+        Header in its first line.
+
+    Raises
+    ------
+    ReadError
+        If the first line is not a header.
+    """
     row = read_first_row(path, "session")
     try:
         return msgspec.convert(row, ChunkHeader)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ReadError(path, 1, f"no header of a chunk: {error}") from None
+        raise ReadError(path, 1, f"invalid chunk header: {error}") from None
 
 
 def parse_row(text: bytes) -> Any:
-    """A line as JSON; ``ValueError`` says in two words that it is none."""
+    """Parse a line as JSON, with a short error message.
+
+    Parameters
+    ----------
+    text : bytes
+        The line.
+
+    Returns
+    -------
+    object
+        The parsed value.
+
+    Raises
+    ------
+    ValueError
+        If the line is not JSON.
+    """
     try:
         return parse_json(text)
     except ValueError:
@@ -73,8 +108,20 @@ def parse_row(text: bytes) -> Any:
 
 
 def encode_rows(messages: tuple[Message, ...]) -> str:
-    """Messages as the rows of one batch.
+    """Encode messages as the rows of one batch.
 
+    Parameters
+    ----------
+    messages : tuple of Message
+        Messages of the batch.
+
+    Returns
+    -------
+    str
+        The rows, one per line.
+
+    Examples
+    --------
     >>> print(encode_rows((Message("user", "hi"), Message("assistant", "hello"))), end="")
     {"more":1,"role":"user","content":"hi"}
     {"role":"assistant","content":"hello"}
@@ -93,7 +140,26 @@ def encode_chunk(
     messages: Sequence[Message] = (),
     batch: int = 0,
 ) -> bytes:
-    """A complete chunk, which begins with ``start``; each of its messages is finished by itself."""
+    """Encode a complete chunk, in which each message is a batch of its own.
+
+    Parameters
+    ----------
+    start : ChunkTail
+        State before the first message of the chunk.
+    id : str
+        Session id.
+    model : str, optional
+        Name of the model.
+    messages : sequence of Message, optional
+        Messages of the chunk.
+    batch : int, default 0
+        Number of the first chunk of a batch that spans several chunks; 0 if it does not.
+
+    Returns
+    -------
+    bytes
+        Content of the file.
+    """
     said = ChunkHeader(
         type="session",
         format="ctxlab",
@@ -111,30 +177,66 @@ def encode_chunk(
 
 
 def read_batches(path: Path, *, sealed: bool = False) -> Iterator[list[ChunkLine[Message]]]:
-    """The finished batches of a chunk, one after the other.
+    """Return an iterator over the finished batches of a chunk.
 
-    ``sealed``: another chunk follows, so that this one is finished. Raises ``ReadError`` for a line that
-    is broken, unless it is the last one of a chunk that is not sealed.
+    Parameters
+    ----------
+    path : Path
+        File of the chunk.
+    sealed : bool, default False
+        Another chunk follows, so this one must be complete.
+
+    Returns
+    -------
+    iterator of list of ChunkLine
+        The lines of each batch.
+
+    Raises
+    ------
+    ReadError
+        If a line is broken, unless it is the last line of a chunk that is not sealed.
     """
     return _iter_batches(path, 0, 0, _parse_message_row, sealed)
 
 
 @dataclass
 class ChunkTail:
-    """What a writer knows of the newest chunk: what has been finished there, up to which byte."""
+    """State of the newest chunk that a writer needs: the counts up to the last finished batch."""
 
     chunk: int
+    "number of the chunk, from 1"
     first_position: int
+    "position of the chunk's first message in the session"
     turn: int
+    "number of the current turn"
     replied: bool
+    "the assistant has replied in the current turn"
     message_count: int = 0
+    "number of messages in the chunk"
     end_offset: int = 0
+    "offset of the end of the last finished batch, in bytes"
     has_newline: bool = True
-    "whether the last line is ended"
+    "the last line ends with a line break"
 
     @classmethod
     def read(cls, path: Path) -> ChunkTail:
-        """As it is now."""
+        """Read the current state of a chunk.
+
+        Parameters
+        ----------
+        path : Path
+            File of the chunk.
+
+        Returns
+        -------
+        ChunkTail
+            The state.
+
+        Raises
+        ------
+        ReadError
+            If the chunk is broken.
+        """
         said = read_chunk_header(path)
         with path.open("rb") as file:
             end = len(file.readline())
@@ -146,7 +248,7 @@ class ChunkTail:
             tail.end_offset, line, tail.has_newline = batch[-1][1:]
         with path.open("rb") as file:
             file.seek(tail.end_offset)
-            if (rest := file.read()) and not rest.strip():  # blank lines, and no message begun
+            if (rest := file.read()) and not rest.strip():  # blank lines only
                 tail.end_offset, tail.has_newline = (
                     tail.end_offset + len(rest),
                     rest.endswith(b"\n"),
@@ -155,11 +257,17 @@ class ChunkTail:
 
     @property
     def next_position(self) -> int:
-        """Of the message that comes next."""
+        """Position of the next message."""
         return self.first_position + self.message_count
 
     def add_roles(self, *roles: Role) -> None:
-        """Messages more."""
+        """Count further messages.
+
+        Parameters
+        ----------
+        *roles : {'system', 'user', 'assistant', 'tool'}
+            Role of each message.
+        """
         turns = TurnCounter(self.turn, self.replied)
         for role in roles:
             turns.add(Message(role))
@@ -170,7 +278,7 @@ class ChunkTail:
 def _iter_batches(
     path: Path, start: int, line: int, parse: Callable[[bytes], tuple[_T, int]], sealed: bool
 ) -> Iterator[list[ChunkLine[_T]]]:
-    """The finished batches behind the first ``line`` lines, which are ``start`` bytes."""
+    """Yield the finished batches after the first ``line`` lines, which have ``start`` bytes."""
     batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None
     with path.open("rb") as file:
@@ -193,7 +301,7 @@ def _iter_batches(
     if sealed and broken is not None:
         raise ReadError(path, *broken)
     if sealed and batch:
-        raise ReadError(path, batch[-1].number, "rows of its batch are missing")
+        raise ReadError(path, batch[-1].number, "the rest of its batch is missing")
 
 
 def _parse_message_row(text: bytes) -> tuple[Message, int]:

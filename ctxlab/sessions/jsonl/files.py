@@ -1,8 +1,8 @@
-"""The files of a chunked session are written whole or to their end, and one writer at a time.
+"""Files of a chunked session: names, locks, atomic replacement and appends.
 
-A small file is replaced by a complete one; a chunk grows at its end by one write a batch, and what a
-killed process left there is put aside before the next one. Nobody who reads waits for a lock. All files
-are readable by their owner only.
+Small files are replaced as a whole. A chunk grows at its end, by one write per batch. Before the
+next write, an unfinished batch of a killed process is moved to a backup file. Writers take a lock;
+readers do not. All files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -29,30 +29,53 @@ __all__ = ["CHUNK_PATTERN", "SessionFiles", "encode_first_row", "read_first_row"
 CHUNK_PATTERN = re.compile(r"session-(?P<id>.+)\.(?P<number>[1-9][0-9]*)\.jsonl")
 
 _LOCK_COUNT = 64
-_LOCK_TIMEOUT = 60.0  # seconds for a lock, which is held for milliseconds
+_LOCK_TIMEOUT = 60.0  # seconds; a lock is normally held for milliseconds
 _LOG = logging.getLogger("ctxlab.sessions")
 
 
 def read_first_row(path: Path, kind: str) -> dict[str, Any]:
-    """The first line of a file of a session; ``ReadError`` where it is not of that kind."""
+    """Read the first line of a session file and check its type and version.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+    kind : str
+        Expected ``type`` of the row.
+
+    Returns
+    -------
+    dict
+        The row.
+
+    Raises
+    ------
+    ReadError
+        If the line has another type or version.
+    """
     try:
         with path.open("rb") as file:
             row = parse_json(file.readline())
     except ValueError:
         row = None
     if not isinstance(row, dict) or (row.get("type"), row.get("format")) != (kind, "ctxlab"):
-        known = "ctxlab sessions migrate takes files of other shapes"
-        raise ReadError(path, 1, f"does not begin with a line of type {kind!r}; {known}")
+        hint = "convert files of older formats with ctxlab sessions migrate"
+        raise ReadError(path, 1, f"expected a first line of type {kind!r}; {hint}")
     if row.get("version") != CHUNK_VERSION:
-        reason = f"version {row.get('version')!r} of a session; this ctxlab reads {CHUNK_VERSION}"
+        reason = f"expected session version {CHUNK_VERSION}, got {row.get('version')!r}"
         raise ReadError(path, 1, reason)
     return row
 
 
 class SessionFiles:
-    """The files of all sessions of a folder: how they are called, locked, replaced and cut.
+    """Names, locks and writes of the session files of a folder.
 
-    ``fsync``: whether each write is forced to the disk before it returns.
+    Parameters
+    ----------
+    folder : Path
+        Folder of the store.
+    fsync : {'always', 'never'}, default 'always'
+        ``always`` forces each write to the disk before it returns.
     """
 
     def __init__(self, folder: Path, fsync: Fsync = "always") -> None:
@@ -61,26 +84,92 @@ class SessionFiles:
         self._fsync = fsync == "always"
 
     def chunk_path(self, id: str, number: int) -> Path:
-        """A chunk."""
+        """Return the path of a chunk.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Chunk number, from 1.
+
+        Returns
+        -------
+        Path
+            Path of the chunk.
+        """
         return self.folder / f"session-{id}.{number}.jsonl"
 
     def sidecar_path(self, id: str, kind: str) -> Path:
-        """Another file of a session: ``meta``, ``tools``, ``window``."""
+        """Return the path of a JSON file beside the chunks.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        kind : {'meta', 'tools', 'window'}
+            Kind of the file.
+
+        Returns
+        -------
+        Path
+            Path of the file.
+        """
         return self.folder / f"session-{id}.{kind}.json"
 
     def summaries_path(self, id: str) -> Path:
-        """The summaries of its turns; no glob for chunks finds it."""
+        """Return the path of the turn summaries, which a glob for chunks does not match.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Path
+            Path of the file.
+        """
         return self.folder / f"lines-{id}.jsonl"
 
     def torn_path(self, id: str, number: int) -> Path:
-        """What was cut off the end of a chunk."""
+        """Return the path of the backup of data that was cut off a chunk.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Chunk number; 0 for other files.
+
+        Returns
+        -------
+        Path
+            Path of the backup.
+        """
         return self.folder / f"session-{id}.{number}.torn"
 
     @contextmanager
     def locked(self, id: str) -> Iterator[None]:
-        """Nobody else writes to this session meanwhile, in this process or another.
+        """Hold the write lock of a session, against threads and other processes.
 
-        The file of a lock stays: one that is removed while others wait for it would let two in.
+        Lock files are never removed: removing one while others wait for it would let two writers
+        in.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Yields
+        ------
+        None
+            The lock is held inside the ``with`` block.
+
+        Raises
+        ------
+        SessionError
+            If the lock cannot be taken, or if a file operation in the block fails.
         """
         which = int.from_bytes(blake2b(id.encode(), digest_size=2).digest()) % _LOCK_COUNT
         locks = self.folder / ".locks"
@@ -105,9 +194,18 @@ class SessionFiles:
             lock.release()
 
     def replace(self, path: Path, content: bytes, *, modified: float | None = None) -> None:
-        """Puts a complete file in the place of what is there; a kill leaves the one or the other.
+        """Replace a file atomically: after a kill, either the old or the new content is there.
 
-        Whoever calls it holds the lock. ``.new`` is all that a kill can leave behind.
+        The caller must hold the lock. A kill can leave only a ``.new`` file behind.
+
+        Parameters
+        ----------
+        path : Path
+            File to replace.
+        content : bytes
+            New content.
+        modified : float, optional
+            Modification time to set, in seconds since 1970.
         """
         beside = path.with_name(f"{path.name}.new")
         try:
@@ -126,7 +224,7 @@ class SessionFiles:
         self.sync_folder()
 
     def sync_folder(self) -> None:
-        """Names that were given and taken in the folder are on disk."""
+        """Force changed file names of the folder to the disk."""
         if self._fsync and os.name == "posix":
             handle = os.open(self.folder, os.O_RDONLY)
             try:
@@ -135,11 +233,24 @@ class SessionFiles:
                 os.close(handle)
 
     def append(self, path: Path, text: str) -> int:
-        """Adds to the end of a file that is there, in one write; the size of the file after it."""
+        """Append text to an existing file in one write.
+
+        Parameters
+        ----------
+        path : Path
+            File to extend.
+        text : str
+            Text to append.
+
+        Returns
+        -------
+        int
+            New size of the file in bytes.
+        """
         data = memoryview(text.encode())
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
-            while data:  # one write, unless the disk is full or the file system a slow one
+            while data:  # usually one write; a full disk or network file system may need more
                 data = data[os.write(handle, data) :]
             if self._fsync:
                 os.fsync(handle)
@@ -148,29 +259,72 @@ class SessionFiles:
             os.close(handle)
 
     def truncate(self, path: Path, end: int, backup: Path, id: str) -> None:
-        """Ends a file at ``end``; what stood behind it is kept in ``backup``, and that is logged.
+        """Cut a file at ``end``, keep the rest in a backup and log a warning.
 
-        The file is replaced by its beginning: whoever reads it meanwhile reads on in the old one.
+        The file is replaced rather than truncated, so that concurrent readers can finish the old
+        one.
+
+        Parameters
+        ----------
+        path : Path
+            File to cut.
+        end : int
+            New size in bytes.
+        backup : Path
+            File that receives the rest.
+        id : str
+            Session id.
         """
         whole, times = path.read_bytes(), path.stat()
         self._back_up(whole[end:], path, end, backup, id)
         self.replace(path, whole[:end], modified=times.st_mtime)
 
     def repair_last_line(self, path: Path, backup: Path, id: str) -> None:
-        """Cuts off a last line that was never finished."""
+        """Cut off an unfinished last line.
+
+        Parameters
+        ----------
+        path : Path
+            File to repair.
+        backup : Path
+            File that receives the line.
+        id : str
+            Session id.
+        """
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
                 self.truncate(path, path.read_bytes().rfind(b"\n") + 1, backup, id)
 
     def back_up_and_remove(self, path: Path, backup: Path, id: str) -> None:
-        """Takes away a chunk of a batch that was never finished; its content is kept in ``backup``."""
+        """Remove a chunk of an unfinished batch and keep its content in a backup.
+
+        Parameters
+        ----------
+        path : Path
+            Chunk to remove.
+        backup : Path
+            File that receives the content.
+        id : str
+            Session id.
+        """
         self._back_up(path.read_bytes(), path, 0, backup, id)
         path.unlink()
         self.sync_folder()
 
     def list_files(self, id: str) -> list[Path]:
-        """Every file that a session has, what kills left behind included."""
+        """Return all files of a session, including remains of killed processes.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        list of Path
+            The files, sorted by name.
+        """
         start, lines = f"session-{id}.", self.summaries_path(id).name
         own = re.compile(
             re.escape(start) + r"([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)(\.new)?"
@@ -190,12 +344,27 @@ class SessionFiles:
         )
         self.replace(backup, before + cut)
         _LOG.warning(
-            "%s: %d bytes of an append that was never finished are cut off; %s keeps them",
+            "%s: cut off %d bytes of an unfinished append; they are kept in %s",
             path, len(rest), backup.name,
         )  # fmt: skip
 
 
 def encode_first_row(kind: str, id: str, **fields: Any) -> bytes:
-    """The first line of a file of a session, which says what it is; for some, all of it."""
+    """Encode the first line of a session file, which states its type; some files have only this line.
+
+    Parameters
+    ----------
+    kind : str
+        Type of the file.
+    id : str
+        Session id.
+    **fields : object
+        Further JSON values of the row.
+
+    Returns
+    -------
+    bytes
+        The line.
+    """
     row = {"type": kind, "format": "ctxlab", "version": CHUNK_VERSION, "id": id, **fields}
     return f"{dump_json(row)}\n".encode()

@@ -1,7 +1,11 @@
-"""Session files of older shapes are read line by line: a meta line or none, then a message a line.
+"""Read session files of older formats: an optional meta line, then one message per line.
 
-A message has a ``role``, or its ``type`` says who spoke. Source: seed designs "Session Chunking" (files
-without an index) and "Robustness", 10.9 (a meta line, ``{"type": "user", "content": …}``).
+A message has a ``role``, or a ``type`` that implies it.
+
+References
+----------
+Seed designs "Session Chunking" (files without an index) and "Robustness", 10.9 (a meta line,
+``{"type": "user", "content": …}``).
 """
 
 from __future__ import annotations
@@ -23,19 +27,35 @@ _TIME_KEYS = ("time", "ts", "timestamp", "created_at")
 
 
 class LegacyRow(NamedTuple):
-    """A line of an old file: a message, or meta, or why it is neither."""
+    """Line of a legacy file: a message, meta or an error."""
 
     path: Path
+    "the file"
     line: int
+    "line number, from 1"
     message: Message | None = None
+    "the message, if the line holds one"
     meta: dict[str, Any] | None = None
+    "the meta row, if the line is one"
     broken: str | None = None
+    "why the line cannot be read"
     text: str = ""
-    "of a broken line"
+    "text of a broken line"
 
 
 def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
-    """The lines of an old file, none left out but blank ones."""
+    """Yield all lines of a legacy file except blank ones.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+
+    Yields
+    ------
+    LegacyRow
+        The next line.
+    """
     with path.open("rb") as file:
         for line, raw in enumerate(file, start=1):
             if not raw.strip():
@@ -51,12 +71,36 @@ def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
 
 
 def is_meta_row(row: Any) -> bool:
-    """Whether a line says what a session is and not what was said in it."""
+    """Return True if a row describes the session instead of holding a message.
+
+    Parameters
+    ----------
+    row : object
+        Parsed line.
+
+    Returns
+    -------
+    bool
+        True if the type of the row is ``meta`` or ``session_meta``.
+    """
     return isinstance(row, Mapping) and row.get("type") in ("meta", "session_meta")
 
 
 def first_timestamp(row: Mapping[str, Any], *keys: str) -> float | None:
-    """The first of some times that a row gives, in seconds since 1970."""
+    """Return the first readable time among some keys of a row.
+
+    Parameters
+    ----------
+    row : mapping
+        Parsed line.
+    *keys : str
+        Keys to try, in order.
+
+    Returns
+    -------
+    float or None
+        Time in seconds since 1970; None if no key holds a time.
+    """
     for key in keys:
         value = row.get(key)
         seconds = number_or_none(value) if not isinstance(value, str) else parse_iso_time(value)
@@ -67,7 +111,7 @@ def first_timestamp(row: Mapping[str, Any], *keys: str) -> float | None:
 
 def _parse_message(row: Any) -> Message:
     if not isinstance(row, Mapping):
-        raise ValueError(f"a message is an object, not {type(row).__name__}")
+        raise ValueError(f"expected a message object, got {type(row).__name__}")
     wire = dict(row)
     if "role" not in wire and (spoken := _ROLES_BY_TYPE.get(text_or_none(wire.get("type")) or "")):
         wire["role"] = spoken

@@ -1,7 +1,7 @@
-"""The sessions of a folder of chunks are read without a lock, from the chunk that holds what is sought.
+"""Read the sessions of a folder of chunks without locks.
 
-Headers of chunks say at which message and in which turn they begin, so that a message or a turn is found
-by halving, and a session's end by its newest chunk alone.
+The header of a chunk stores the position and the turn at which it begins. A message or a turn is
+found by binary search over the headers, and the end of a session by reading its newest chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ _LOG = logging.getLogger("ctxlab.sessions")
 
 
 class JsonlLibrary:
-    """The reading half of ``JsonlStore``."""
+    """The methods of ``JsonlStore`` that read.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the chunks.
+    fsync : {'always', 'never'}, default 'always'
+        Durability of writes; see ``JsonlStore``.
+    """
 
     def __init__(self, folder: str | Path, fsync: Fsync = "always") -> None:
         self.folder = Path(folder).expanduser()
@@ -50,9 +58,27 @@ class JsonlLibrary:
         status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
-        """The sessions, the one that was updated last first; see ``SessionLibrary.sessions``.
+        """Return the sessions, most recently updated first.
 
-        One whose files are broken is left out, and that is logged.
+        Sessions with broken files are left out and logged as warnings.
+
+        Parameters
+        ----------
+        query : str, optional
+            Words that the title must contain, in any case.
+        since : float, optional
+            Keep sessions that were updated at this time or later, in seconds since 1970.
+        before : float, optional
+            Keep sessions that were updated at this time or earlier, in seconds since 1970.
+        status : {'active', 'closed', 'archived'}, optional
+            Keep sessions with this status. By default, archived sessions are left out.
+        agent : str, optional
+            Keep sessions of this agent.
+
+        Returns
+        -------
+        list of Session
+            The sessions, most recently updated first.
         """
         all_of = filter_sessions(
             self._iter_sessions(), query, since=since, before=before, status=status, agent=agent
@@ -64,12 +90,28 @@ class JsonlLibrary:
             try:
                 yield self.get(id)
             except UnknownSession:
-                pass  # deleted meanwhile
+                pass  # deleted in the meantime
             except (ReadError, SessionError) as error:
-                _LOG.warning("session %r is left out: %s", id, error)
+                _LOG.warning("skipped session %r: %s", id, error)
 
     def get(self, id: str) -> Session:
-        """One of them; its meta and its newest chunk are read."""
+        """Return one session, reading only its meta file and its newest chunk.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Session
+            The session without its messages.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         meta = self._load_meta(id)
         with self._file_errors(id):
             path = self._files.chunk_path(id, self._newest_chunk(id, meta))
@@ -81,7 +123,29 @@ class JsonlLibrary:
             return session_from_meta(id, meta, known[1], stat.st_mtime, self._load_tools(id))
 
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """The messages at positions ``[start, stop)``; raises ``ReadError`` for a broken line."""
+        """Return an iterator over the messages at positions ``[start, stop)``.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        start : int, default 0
+            Position of the first message.
+        stop : int, optional
+            Position after the last message. By default, read to the end.
+
+        Returns
+        -------
+        iterator of Message
+            The messages in order.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        ReadError
+            If a line is broken.
+        """
         meta = self._load_meta(id)
         start = max(0, start)
         said = self._find_chunk(id, meta, lambda header: header.first <= start)
@@ -89,7 +153,28 @@ class JsonlLibrary:
         return islice(self._iter_messages_from(id, said.chunk, meta.born), start - said.first, end)
 
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """The position of a turn's first message, and its messages; see ``SessionLibrary.read_turn``."""
+        """Return the messages of a turn and the position of the first one.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Turn number, from 1; see ``ctxlab.context.turns``.
+
+        Returns
+        -------
+        position : int
+            Position of the turn's first message. If the turn does not exist, the number of
+            messages.
+        messages : tuple of Message
+            The turn's messages. Empty if the turn does not exist.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         said = self._find_chunk(id, self._load_meta(id), lambda header: header.turn < number)
         turns, position = TurnCounter(said.turn, said.replied), said.first
         found: list[Message] = []
@@ -104,13 +189,47 @@ class JsonlLibrary:
         return (position, tuple(found)) if found else (self.get(id).messages, ())
 
     def count_turns(self, id: str) -> int:
-        """How many turns there are."""
+        """Return the number of turns of a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        int
+            Number of turns.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         meta = self._load_meta(id)
         with self._file_errors(id):
             return ChunkTail.read(self._files.chunk_path(id, self._newest_chunk(id, meta))).turn
 
     def turn_summaries(self, id: str) -> dict[int, str]:
-        """The one-line summaries that were kept; of several for a turn the newest."""
+        """Return the stored one-line summaries of a session's turns.
+
+        If a turn has several, the newest one counts.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        dict of int to str
+            One-line summary by turn number.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         self._load_meta(id)
         found: dict[int, str] = {}
         path = self._files.summaries_path(id)
@@ -119,19 +238,41 @@ class JsonlLibrary:
         with self._file_errors(id), path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith(b"\n"):
-                    break  # not finished
+                    break  # an unfinished write
                 try:
                     row = parse_json(text)
                     if number > 1:
                         found[int(row["turn"])] = str(row["line"])
                 except (ValueError, TypeError, KeyError):
-                    raise ReadError(path, number, "is no line of a turn") from None
+                    raise ReadError(path, number, "invalid turn summary") from None
         return found
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[SearchHit]:
-        """Messages that hold all the words of a query, see ``SessionLibrary.search``."""
+        """Return the messages that contain all words of a query, best first.
+
+        Parameters
+        ----------
+        query : str
+            Words to find. Other characters separate words; there is no query syntax.
+        id : str, optional
+            Session to search. By default, search all sessions except archived and system sessions.
+        limit : int, default 20
+            Maximum number of hits.
+        offset : int, default 0
+            Number of hits to skip.
+
+        Returns
+        -------
+        list of SearchHit
+            The hits, best first.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has the id that was given.
+        """
         if id is not None:
             return search_messages([(id, self.read_messages(id))], query, limit, offset)
         ids = (session.id for session in self.sessions() if not session.system)
@@ -140,7 +281,23 @@ class JsonlLibrary:
         )
 
     def recording(self, id: str) -> Recording:
-        """All of a session, as ``ctxlab.load`` reads its folder."""
+        """Return a whole session as a recording, for replay.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Recording
+            The session as ``ctxlab.load`` reads it.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         return session_to_recording(self.get(id), self.read_messages(id), self.turn_summaries(id))
 
     def __repr__(self) -> str:
@@ -152,14 +309,14 @@ class JsonlLibrary:
             with os.scandir(self.folder) as entries:
                 names = {entry.name for entry in entries}
         except FileNotFoundError:
-            return []  # nothing was stored yet
+            return []  # nothing has been stored yet
         except OSError as error:
             raise SessionError(f"{self.folder}: {error.strerror or error}") from None
         ids = (name[len(start) : -len(end)] for name in names if name.endswith(end))
         return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
 
     def _load_meta(self, id: str) -> SessionMeta:
-        """The meta of a session that is there."""
+        """Return the meta of an existing session."""
         meta = self._find_meta(id)
         if meta is None or meta.deleted:
             raise UnknownSession(id, self.folder)
@@ -176,7 +333,7 @@ class JsonlLibrary:
             raise SessionError(f"{error.filename}: {error.strerror}") from None
 
     def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
-        """The number of the newest chunk."""
+        """Return the number of the newest chunk."""
         number = meta.chunk
         while self._files.chunk_path(id, number + 1).exists():
             number += 1
@@ -185,7 +342,7 @@ class JsonlLibrary:
     def _find_chunk(
         self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
     ) -> ChunkHeader:
-        """The header of the last chunk for which something holds that ceased to hold at some chunk."""
+        """Return the header of the last chunk for which ``holds`` is true, by binary search."""
         with self._file_errors(id):
             low, high = 1, self._newest_chunk(id, meta)
             while low < high:
@@ -197,9 +354,9 @@ class JsonlLibrary:
             return read_chunk_header(self._files.chunk_path(id, low))
 
     def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
-        """All messages from a chunk on, those included that are appended meanwhile.
+        """Yield all messages from a chunk on, including those appended in the meantime.
 
-        ``born``: of the session that is read; one of the same id may have come in its place.
+        ``born`` identifies the session, in case it is deleted and another one takes its id.
         """
         yielded = 0
         while True:
@@ -211,7 +368,7 @@ class JsonlLibrary:
             with self._file_errors(id):
                 if born and self._load_meta(id).born != born:
                     raise UnknownSession(id, self.folder)
-                read_chunk_header(path)  # else its first message would be taken for one
+                read_chunk_header(path)  # raises if the header is missing
                 place = 0
                 for batch in read_batches(path, sealed=sealed):
                     for line in batch:
@@ -225,13 +382,13 @@ class JsonlLibrary:
                 return
 
     def _iter_readable(self, id: str) -> Iterator[Message]:
-        """The messages of one of many sessions; where it is broken it ends, and that is logged."""
+        """Yield the messages of a session; if it is broken, log a warning and stop."""
         try:
             yield from self.read_messages(id)
         except UnknownSession:
             return
         except (ReadError, SessionError) as error:
-            _LOG.warning("session %r is searched up to where it is broken: %s", id, error)
+            _LOG.warning("searched session %r only up to a broken line: %s", id, error)
 
     def _load_tools(self, id: str) -> tuple[dict[str, Any], ...]:
         path = self._files.sidecar_path(id, "tools")
@@ -241,16 +398,16 @@ class JsonlLibrary:
             tools = read_first_row(path, "session-tools")["tools"]
             return msgspec.convert(tools, tuple[dict[str, Any], ...])
         except (KeyError, msgspec.ValidationError):
-            raise ReadError(path, 1, "holds no tools") from None
+            raise ReadError(path, 1, "expected tool definitions") from None
 
     @contextmanager
     def _file_errors(self, id: str) -> Iterator[None]:
-        """A file that is gone means that its session was deleted; another failure is told."""
+        """Convert file errors: a missing file means that the session was deleted."""
         try:
             yield
         except FileNotFoundError as error:
             if not self._files.sidecar_path(id, "meta").exists():
                 raise UnknownSession(id, self.folder) from None
-            raise ReadError(error.filename, None, "is missing: a file of a session") from None
+            raise ReadError(error.filename, None, "missing file of a session") from None
         except OSError as error:
             raise SessionError(f"{error.filename}: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""What is known of a chunked session stands in a small file of its own, which is replaced as a whole."""
+"""Metadata of a chunked session, in a small file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -15,48 +15,107 @@ __all__ = ["SessionMeta", "read_meta", "session_from_meta"]
 
 
 class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The meta file of a session."""
+    """Content of the meta file of a session."""
 
     born: str
-    "tells the session from one of the same id that was deleted before it"
+    "unique id of this creation; tells the session from a deleted one with the same id"
     created: float
+    "time of creation, in seconds since 1970"
     updated: float
-    "when meta was written last; an append touches its chunk alone"
+    "time at which the meta file was written last; an append changes only a chunk"
     title: str = ""
+    "the current title"
     model: str | None = None
+    "name of the model"
     status: SessionStatus = "active"
+    "``active``, ``closed`` or ``archived``"
     agent: str | None = None
+    "name of the agent that the session belongs to"
     file: str | None = None
+    "file that the session is about"
     strategy: str | None = None
+    "context strategy, as text"
     system: bool = False
+    "True for a system session"
     titles: tuple[TitleChange, ...] = ()
+    "title history, newest first"
     meta: dict[str, Any] = {}
+    "further JSON values"
     plan: AgentPlan | None = None
+    "the saved plan"
     chunk: int = 1
-    "a chunk that is there: the newest one is this one or later"
+    "number of an existing chunk; the newest chunk is this one or a later one"
     source: dict[str, Any] = {}
-    "the file that the session was migrated from"
+    "files that the session was migrated from"
     deleted: bool = False
-    "it is being removed"
+    "the session is being deleted"
 
     def replace(self, **changes: Any) -> SessionMeta:
-        """With some fields changed."""
+        """Return a copy with some fields changed.
+
+        Parameters
+        ----------
+        **changes : object
+            New values by field name.
+
+        Returns
+        -------
+        SessionMeta
+            The copy.
+        """
         return msgspec.structs.replace(self, **changes)
 
 
 def read_meta(path: Path) -> SessionMeta:
-    """A meta file; ``FileNotFoundError`` where there is none, ``ReadError`` where it is broken."""
+    """Read a meta file.
+
+    Parameters
+    ----------
+    path : Path
+        The meta file.
+
+    Returns
+    -------
+    SessionMeta
+        Its content.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file does not exist.
+    ReadError
+        If the file is broken.
+    """
     row = read_first_row(path, "session-meta")
     try:
         return msgspec.convert(row, SessionMeta)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ReadError(path, 1, f"no meta of a session: {error}") from None
+        raise ReadError(path, 1, f"invalid session meta: {error}") from None
 
 
 def session_from_meta(
     id: str, meta: SessionMeta, messages: int, updated: float, tools: tuple[dict[str, Any], ...]
 ) -> Session:
-    """A session as everybody sees it."""
+    """Build the description of a session from its meta file.
+
+    Parameters
+    ----------
+    id : str
+        Session id.
+    meta : SessionMeta
+        Content of the meta file.
+    messages : int
+        Number of messages.
+    updated : float
+        Modification time of the newest chunk, in seconds since 1970.
+    tools : tuple of dict
+        Tool definitions in OpenAI's format.
+
+    Returns
+    -------
+    Session
+        The session.
+    """
     return Session(
         id=id,
         title=meta.title,

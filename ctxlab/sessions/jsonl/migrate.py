@@ -1,9 +1,10 @@
-"""Session files of older shapes become chunks; an old file goes once the new ones hold all of it.
+"""Migrate session files of older formats to chunks.
 
-Taken are ``session-ID.jsonl`` (one file that grew), ``session-ID.N.jsonl`` without a header (chunks that
-were renamed by hand), and any ``*.jsonl`` that begins with a meta line and has rows like ``{"type":
-"user", "content": …}``. A session whose meta file was lost gets another. The session is there from the
-moment at which its meta file is; a run that was killed is done again by the next one.
+Input files are ``session-ID.jsonl`` (one growing file), ``session-ID.N.jsonl`` without a header
+(chunks that were renamed by hand), and any ``*.jsonl`` that begins with a meta line and has rows
+like ``{"type": "user", "content": …}``. An old file is removed once the new files hold all of its
+messages. A session that lost its meta file gets a new one. A session exists from the moment its
+meta file is written; the next run repeats a migration that was killed.
 """
 
 from __future__ import annotations
@@ -37,38 +38,50 @@ _KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "stat
 
 
 class MigratedSession(NamedTuple):
-    """Old files that are a session of the store now."""
+    """Session created from old files."""
 
     id: str
+    "session id"
     files: tuple[str, ...]
-    "none where the session was there and only lacked its meta file"
+    "names of the old files; empty if only the meta file was missing"
     messages: int
+    "number of messages"
     chunks: int
+    "number of chunks"
 
 
 class UnreadableLine(NamedTuple):
-    """A line that could not be read; its text is kept beside the session in ``kept_in``."""
+    """Line that could not be read; its text is kept beside the session."""
 
     file: str
+    "name of the old file"
     line: int
+    "line number, from 1"
     reason: str
+    "why the line could not be read"
     kept_in: str
+    "name of the file that keeps the text"
 
 
 class SkippedFile(NamedTuple):
-    """An old file that was left as it is."""
+    """Old file that was not migrated."""
 
     file: str
+    "name of the file"
     reason: str
+    "why it was not migrated"
 
 
 @dataclass(frozen=True)
 class MigrationReport:
-    """What a migration did, what it could not read, and what it left."""
+    """Result of a migration."""
 
     migrated: tuple[MigratedSession, ...] = ()
+    "new sessions"
     unreadable: tuple[UnreadableLine, ...] = ()
+    "lines that could not be read"
     skipped: tuple[SkippedFile, ...] = ()
+    "files that were not migrated"
 
     def __str__(self) -> str:
         return "\n".join(
@@ -79,7 +92,7 @@ class MigrationReport:
                     for m in self.migrated
                 ),
                 *(f"{b.file}:{b.line}: {b.reason}; kept in {b.kept_in}" for b in self.unreadable),
-                *(f"{each.file}: left as it is: {each.reason}" for each in self.skipped),
+                *(f"{each.file}: not migrated: {each.reason}" for each in self.skipped),
             ]
             or ["nothing to migrate"]
         )
@@ -88,13 +101,32 @@ class MigrationReport:
 def migrate_folder(
     folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
 ) -> MigrationReport:
-    """Makes chunks of at most ``max_history`` messages of the old session files right in a folder.
+    """Convert the old session files directly in a folder to chunks.
 
-    The id is that of the meta line, else of the name. The old file is removed when the new ones are on
-    disk and say the same, message for message; lines that could not be read are kept beside them and
-    told with file and line, and so is a file that is left because its id is taken or cannot be used, or
-    because what is there of its session is broken. What is neither is not touched. Running it again
-    changes nothing. Raises ``SessionError`` where there is no such folder.
+    The session id is that of the meta line, otherwise that of the file name. An old file is removed
+    only after the new files are on disk and hold the same messages. Lines that cannot be read are
+    kept beside the session and reported. Files whose id is taken or invalid, or whose session is
+    broken, are reported and kept. Other files are not touched. Running the migration again changes
+    nothing.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder with the session files.
+    max_history : int, default 200
+        Maximum number of messages of a chunk.
+    fsync : {'always', 'never'}, default 'always'
+        Durability of writes; see ``JsonlStore``.
+
+    Returns
+    -------
+    MigrationReport
+        New sessions, unreadable lines and skipped files.
+
+    Raises
+    ------
+    SessionError
+        If the folder does not exist.
     """
     store = JsonlStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
@@ -120,7 +152,7 @@ def migrate_folder(
 
 
 class _Migration:
-    """One session that is made of old files."""
+    """Migration of one session from its old files."""
 
     def __init__(self, store: JsonlStore, id: str, paths: list[Path]) -> None:
         self.store, self.id, self.paths = store, id, paths
@@ -135,8 +167,8 @@ class _Migration:
             known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
                 if known.source != source:
-                    raise SessionError(f"a session {self.id!r} is in the store already")
-                self._remove_legacy_files()  # a run was killed when all was done but this
+                    raise SessionError(f"session {self.id!r} exists in the store already")
+                self._remove_legacy_files()  # an earlier run was killed just before this step
                 return [], []
             times = [path.stat().st_mtime for path in self.paths]
             now = time.time()
@@ -158,7 +190,7 @@ class _Migration:
         ], broken
 
     def _rename_legacy_file(self, path: Path) -> Path:
-        """The old file, under a name that no chunk will have."""
+        """Rename an old file whose name collides with that of a chunk, and return its path."""
         if not CHUNK_PATTERN.fullmatch(path.name):
             return path
         apart = path.with_suffix(".old")
@@ -167,7 +199,7 @@ class _Migration:
         return apart
 
     def _remove_partial_files(self, paths: list[Path]) -> None:
-        """Removes what a run that was killed has written, and nothing old."""
+        """Remove files that a killed run wrote, but no old file."""
         keep = {*paths, self.files.sidecar_path(self.id, "meta")}
         for path in self.files.list_files(self.id):
             if path not in keep:
@@ -184,7 +216,7 @@ class _Migration:
                 self.unread.append((row.path, row.line, row.broken or "", row.text))
 
     def _write_chunks(self, modified: float) -> ChunkTail:
-        """The chunks; the last one's tail."""
+        """Write the chunks and return the tail of the last one."""
         begin, some = ChunkTail(1, 0, 0, True), list[Message]()
         model = None
 
@@ -207,11 +239,11 @@ class _Migration:
         return put()
 
     def _verify_chunks(self, tail: ChunkTail) -> None:
-        """Sees that the chunks say what the old files say."""
+        """Raise ``SessionError`` unless the chunks hold the same messages as the old files."""
         again = self.store._iter_messages_from(self.id, 1)
         same = all(message == next(again, None) for message in self._iter_messages())
         if not same or next(again, None) is not None:
-            raise SessionError("its chunks do not say the same as it; nothing was removed")
+            raise SessionError("the chunks differ from the old files; nothing was removed")
 
     def _store_unread(self) -> list[UnreadableLine]:
         if not self.unread:
@@ -263,7 +295,7 @@ class _Migration:
 
 
 def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
-    """The old files of each session, in their order."""
+    """Return the old files of each session, in order."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".jsonl", ".old") or not path.is_file():
@@ -284,7 +316,7 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
-    """The first chunk of each session of the store."""
+    """Return the first chunk of each session of the store."""
     found = ((CHUNK_PATTERN.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
     firsts = {chunk["id"]: path for chunk, path in found if chunk and chunk["number"] == "1"}
     return {
@@ -295,14 +327,14 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
 
 
 def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
-    """Gives a session another meta file, from what its chunks say, if they hold any message."""
+    """Rebuild the meta file of a session from its chunks, if they hold any message."""
     with store._files.locked(id):
         created, title = first.stat().st_mtime, ""
         meta = SessionMeta(
             born=uuid4().hex, created=created, updated=created, model=read_chunk_header(first).model
         )
         tail = ChunkTail.read(store._files.chunk_path(id, store._newest_chunk(id, meta)))
-        if not tail.next_position or store._find_meta(id) is not None:  # it is only being made
+        if not tail.next_position or store._find_meta(id) is not None:  # still being created
             return []
         for message in store._iter_messages_from(id, 1):
             if message.role == "user" and (title := title_from_prompt(message.text)):
@@ -313,7 +345,7 @@ def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSessi
 
 
 def _original_name(path: Path) -> str:
-    """What an old file was called at first."""
+    """Return the name that an old file had before it was renamed."""
     return path.with_suffix(".jsonl").name if path.suffix == ".old" else path.name
 
 

@@ -1,13 +1,21 @@
-"""A chunked store keeps a session as files of so many messages each, of which only the newest grows.
+"""Session store of JSONL chunks in a folder.
 
-``session-ID.1.jsonl``, ``session-ID.2.jsonl``, … hold the messages, one a line
-(``ctxlab.formats.ctxlab_sessions.chunks`` says how); ``session-ID.meta.json`` the title and what else
-may change, so that a title rewrites no message; ``session-ID.window.json`` what a resume begins with;
-``session-ID.tools.json`` the tool definitions; ``lines-ID.jsonl`` the summaries of turns. What an
-append, an open or a save costs does not grow with the session. ``ctxlab.load`` reads the folder, one
-recording a session.
+A session has these files:
 
-Source: seed designs "Session Chunking" and "Robustness", 10.9 and 10.10.
+- ``session-ID.1.jsonl``, ``session-ID.2.jsonl``, …: the messages, one per line, in the format of
+  ``ctxlab.formats.ctxlab_sessions.chunks``
+- ``session-ID.meta.json``: the title and other values that change, so that a new title rewrites no
+  message
+- ``session-ID.window.json``: the state to resume from
+- ``session-ID.tools.json``: the tool definitions
+- ``lines-ID.jsonl``: the turn summaries
+
+The cost of an append, an open or a save does not grow with the session. ``ctxlab.load`` reads the
+folder, one recording per session.
+
+References
+----------
+Seed designs "Session Chunking" and "Robustness", 10.9 and 10.10.
 """
 
 from __future__ import annotations
@@ -50,15 +58,32 @@ _LOG = logging.getLogger("ctxlab.sessions")
 
 
 class JsonlStore(JsonlLibrary):
-    """Sessions as chunks of JSONL in a folder, for any number of processes at once.
+    """Sessions as JSONL chunks in a folder, safe for several processes at once.
 
-    ``max_history``: messages of a chunk at most. Messages that are appended together are never parted:
-    where they do not fit into the newest chunk they begin another, and only more than ``max_history`` at
-    once take several. ``fsync``: ``"always"`` forces every write to the disk, so that a power
-    failure loses nothing that was acknowledged; ``"never"`` leaves it to the system, which keeps it
-    through a kill of the process all the same. ``caps``: of what a session is resumed from; None:
-    the usual ones, and never more than ``max_history`` messages.
+    Messages that are appended together stay in one chunk: if they do not fit into the newest chunk,
+    they start another. Only a batch of more than ``max_history`` messages spans several chunks.
 
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the store.
+    max_history : int, default 200
+        Maximum number of messages of a chunk.
+    fsync : {'always', 'never'}, default 'always'
+        ``always`` forces every write to the disk, so that acknowledged writes survive a power
+        failure. ``never`` leaves this to the operating system; writes still survive a kill of the
+        process.
+    caps : ResumeCaps, optional
+        Maximum size of the resume state. By default, ``ResumeCaps()`` with at most ``max_history``
+        messages.
+
+    Raises
+    ------
+    SpecError
+        If ``max_history`` or ``fsync`` is invalid.
+
+    Examples
+    --------
     >>> import tempfile
     >>> store = JsonlStore(tempfile.mkdtemp(), max_history=2, fsync="never")
     >>> id = store.create(model="gpt-5").id
@@ -79,7 +104,7 @@ class JsonlStore(JsonlLibrary):
         caps: ResumeCaps | None = None,
     ) -> None:
         if not isinstance(max_history, int) or max_history < 1:
-            raise SpecError(f"max_history is {max_history!r}; a chunk holds at least one message")
+            raise SpecError(f"max_history must be an integer of at least 1, got {max_history!r}")
         super().__init__(folder, fsync)
         self.max_history = max_history
         self.caps = caps or ResumeCaps(messages=min(ResumeCaps().messages, max_history))
@@ -98,7 +123,39 @@ class JsonlStore(JsonlLibrary):
         tools: tuple[dict[str, Any], ...] = (),
         meta: dict[str, Any] | None = None,
     ) -> Session:
-        """A new session, see ``SessionStore.create``; ``SessionError`` for an unfit id."""
+        """Create a session and make it active.
+
+        Parameters
+        ----------
+        id : str, optional
+            Session id. By default, a new UUID.
+        title : str, default ''
+            Title. If empty, the first user message sets it.
+        model : str, optional
+            Name of the model.
+        agent : str, optional
+            Name of the agent that the session belongs to.
+        file : str, optional
+            File that the session is about.
+        strategy : str, optional
+            Context strategy, as text.
+        system : bool, default False
+            Create a system session, which gets no summaries and no titles.
+        tools : tuple of dict, optional
+            Tool definitions in OpenAI's format.
+        meta : dict, optional
+            Further JSON values to store with the session.
+
+        Returns
+        -------
+        Session
+            The new session, with status ``active``.
+
+        Raises
+        ------
+        SessionError
+            If the id is invalid or taken, or if a value cannot be stored as JSON.
+        """
         id = str(uuid4()) if id is None else check_session_id(id)
         now, title = time.time(), single_line(title)
         made = SessionMeta(
@@ -126,7 +183,23 @@ class JsonlStore(JsonlLibrary):
         return session_from_meta(id, made, 0, now, tools)
 
     def open(self, id: str) -> ResumeState:
-        """What a session is resumed from, see ``SessionStore.open``: a summary and a bounded window."""
+        """Make a session active and return the state to resume it from.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        ResumeState
+            The summary, the newest messages and the plan.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._session_lock(id):
             meta = self._load_meta(id)
             window = self._update_window(id, meta, self._load_tail(id, meta))
@@ -134,7 +207,29 @@ class JsonlStore(JsonlLibrary):
             return window.resume_state(meta.plan)
 
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """Adds messages, all or none of them, see ``SessionStore.append``."""
+        """Add messages to the end of a session, as one atomic write.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        *messages : Message
+            Messages to add.
+        expected_position : int, optional
+            Position that the first message must get. By default, any position.
+
+        Returns
+        -------
+        int
+            Position of the first new message.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SessionConflict
+            If the next position is not ``expected_position``. Nothing is added then.
+        """
         text = self._encode_rows(messages)
         with self._session_lock(id):
             meta = self._load_meta(id)
@@ -158,7 +253,20 @@ class JsonlStore(JsonlLibrary):
         return position
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """A turn is over, see ``SessionStore.save``."""
+        """Update the stored resume state at the end of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        plan : AgentPlan, optional
+            Plan that replaces the stored one. By default, the stored plan is removed.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._session_lock(id):
             meta = self._load_meta(id)
             tail = self._load_tail(id, meta)
@@ -168,7 +276,31 @@ class JsonlStore(JsonlLibrary):
             )
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """Another title, see ``SessionStore.retitle``; the small meta file is all that is written."""
+        """Set the title of a session and add it to the title history.
+
+        Only the small meta file is written.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        title : str
+            New title.
+        turn : int, default 0
+            Turn that the title comes from; 0 if a user set the title.
+
+        Returns
+        -------
+        Session
+            The session with its new title.
+
+        Raises
+        ------
+        SessionError
+            If the title is empty.
+        UnknownSession
+            If no session has this id.
+        """
         title = check_title(id, title)
         with self._session_lock(id):
             now, meta = time.time(), self._load_meta(id)
@@ -180,14 +312,49 @@ class JsonlStore(JsonlLibrary):
         return self.get(id)
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
-        """Closes, archives, or makes active again."""
+        """Close, archive or reactivate a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        status : {'active', 'closed', 'archived'}
+            New status.
+
+        Returns
+        -------
+        Session
+            The session with its new status.
+
+        Raises
+        ------
+        UnknownName
+            If the status does not exist.
+        UnknownSession
+            If no session has this id.
+        """
         check_status(status)
         with self._session_lock(id):
             self._write_meta(id, self._load_meta(id).replace(status=status, updated=time.time()))
         return self.get(id)
 
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        """Keeps the one-line summary of a turn, at the end of a file of its own."""
+        """Store the one-line summary of a turn, at the end of a file of its own.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turn : int
+            Turn number, from 1.
+        summary : str
+            One-line summary.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._session_lock(id):
             self._load_meta(id)
             path = self._files.summaries_path(id)
@@ -197,7 +364,20 @@ class JsonlStore(JsonlLibrary):
             self._files.append(path, dump_json({"turn": turn, "line": clean_text(summary)}) + "\n")
 
     def delete(self, id: str) -> None:
-        """Removes a session and everything of it; a kill in the middle leaves none that can be read."""
+        """Delete a session with all its files.
+
+        If the process is killed in between, no readable session is left.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._session_lock(id):
             meta = self._find_meta(id)
             if meta is None or meta.deleted:
@@ -207,15 +387,15 @@ class JsonlStore(JsonlLibrary):
             self._remove_files(id)
 
     def close(self) -> None:
-        """Forgets what it knows of the sessions; no file is held open between two calls."""
+        """Clear the cached state of sessions; no file is kept open between calls."""
         self._tails.clear()
         self._end_positions.clear()
 
     @contextmanager
     def _session_lock(self, id: str, *, new: bool = False) -> Iterator[None]:
-        """Under the session's lock; whoever is interrupted looks at the disk again the next time."""
+        """Hold the lock of a session; after an error, its cached state is dropped."""
         if not (new or (is_session_id(id) and self.folder.is_dir())):
-            raise UnknownSession(id, self.folder)  # and no folder is made
+            raise UnknownSession(id, self.folder)  # before the lock creates a folder
         with self._files.locked(id):
             try:
                 yield
@@ -224,20 +404,21 @@ class JsonlStore(JsonlLibrary):
                 raise
 
     def _ensure_id_free(self, id: str) -> None:
-        """Sees that an id is not taken, and clears away what an unfinished creation or removal left."""
+        """Raise ``SessionError`` if an id is taken; remove the remains of a killed create or delete."""
         meta = self._find_meta(id)
         if meta is None and self._files.chunk_path(id, 1).exists():
             chunks = [self._files.chunk_path(id, number) for number in (1, 2)]
             if chunks[1].exists() or ChunkTail.read(chunks[0]).message_count:
                 raise SessionError(
-                    f"{chunks[0]}: a session without its meta file; ctxlab sessions migrate mends it"
+                    f"{chunks[0]}: the session has no meta file; run ctxlab sessions migrate to "
+                    "restore it"
                 )
         elif meta is not None and not meta.deleted:
-            raise SessionError(f"session {id!r} is in {self.folder} already; open it")
+            raise SessionError(f"session {id!r} exists in {self.folder} already; open it instead")
         self._remove_files(id)
 
     def _remove_files(self, id: str) -> None:
-        """Removes all files of a session, its meta last."""
+        """Remove all files of a session, its meta file last."""
         last = self._files.sidecar_path(id, "meta")
         for path in self._files.list_files(id):
             if path != last:
@@ -254,7 +435,7 @@ class JsonlStore(JsonlLibrary):
         )
 
     def _load_tail(self, id: str, meta: SessionMeta) -> ChunkTail:
-        """The newest chunk, whatever others have appended; what they left unfinished is cut off."""
+        """Return the state of the newest chunk on disk, after cutting off an unfinished batch."""
         born, tail = self._tails.get(id, ("", None))
         newest = self._newest_chunk(id, meta)
         path = self._files.chunk_path(id, newest)
@@ -269,7 +450,7 @@ class JsonlStore(JsonlLibrary):
     def _apply_first_title(
         self, id: str, meta: SessionMeta, tail: ChunkTail, messages: Sequence[Message]
     ) -> SessionMeta:
-        """With the title that the first user message gives; it is kept before the message is."""
+        """Set the title from the first user message, and store it before the message."""
         turns, now = TurnCounter(tail.turn, tail.replied), time.time()
         for message in messages:
             turn = turns.add(message)
@@ -283,10 +464,10 @@ class JsonlStore(JsonlLibrary):
     def _start_chunks(
         self, id: str, meta: SessionMeta, tail: ChunkTail, messages: Sequence[Message]
     ) -> None:
-        """Puts messages into a new chunk, or several.
+        """Write messages to one or more new chunks.
 
-        Each is complete before it has its name, and the last one gets its name first: until the first
-        one has its own, which is the moment at which all of them count, none is found.
+        Each chunk is renamed into place when it is complete, the last one first. Readers find none
+        of them until the first one is in place, so that all messages become visible at once.
         """
         files, first = self._files, tail.chunk + 1
         made: list[tuple[ChunkTail, bytes]] = []
@@ -307,11 +488,11 @@ class JsonlStore(JsonlLibrary):
         try:
             self._write_meta(id, meta.replace(chunk=tail.chunk, updated=time.time()))
             self._update_window(id, meta, tail)
-        except (OSError, ReadError, SessionError) as error:  # the messages are stored
-            _LOG.warning("session %r: %s; the next save tries again", id, error)
+        except (OSError, ReadError, SessionError) as error:  # the messages are stored already
+            _LOG.warning("session %r: %s; the next save will retry", id, error)
 
     def _update_window(self, id: str, meta: SessionMeta, tail: ChunkTail) -> ResumeWindow:
-        """The window at the end of the session, and kept so."""
+        """Bring the resume window up to the last message and store it."""
         path = self._files.sidecar_path(id, "window")
         window, position = ResumeWindow(self.caps), 0
         try:
@@ -323,7 +504,7 @@ class JsonlStore(JsonlLibrary):
         except FileNotFoundError:
             pass
         except (ReadError, KeyError, TypeError, ValueError):
-            _LOG.warning("%s: is broken and made anew from the messages", path)
+            _LOG.warning("%s: broken; rebuilding it from the messages", path)
         if position < tail.next_position or not path.exists():
             window.extend(self.read_messages(id, position, tail.next_position))
             said: dict[str, Any] = {"born": meta.born, "position": tail.next_position}
@@ -336,10 +517,10 @@ class JsonlStore(JsonlLibrary):
         try:
             return encode_rows(messages)
         except (TypeError, ValueError, RecursionError) as error:
-            raise SessionError(f"a message cannot be stored: {error}") from None
+            raise SessionError(f"a message cannot be stored as JSON: {error}") from None
 
     def _check_encodable(self, meta: SessionMeta) -> None:
         try:
             dump_json(msgspec.to_builtins(meta))
         except (TypeError, ValueError, RecursionError) as error:
-            raise SessionError(f"the session's meta cannot be stored: {error}") from None
+            raise SessionError(f"the session's meta cannot be stored as JSON: {error}") from None

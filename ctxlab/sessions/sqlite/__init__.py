@@ -1,1 +1,1 @@
-"""Sessions in the SQLite database of a workspace, with their words in an index."""
+"""Session store in the SQLite database of a workspace, with a full-text index."""

@@ -1,6 +1,6 @@
-"""A database is opened when it is used, by one thread at a time, and what is committed is on disk.
+"""SQLite database that is opened on first use and shared by the threads of a process.
 
-It is SQLite with a write-ahead log: who reads waits for nobody, who writes waits for one other. Its
+It uses a write-ahead log: readers never wait, and a writer waits for one other writer only. Its
 files are readable by their owner only.
 """
 
@@ -28,26 +28,33 @@ if sys.platform == "linux":
 __all__ = ["Database", "OnConnect"]
 
 OnConnect: TypeAlias = Callable[[sqlite3.Connection], None]
+"Function that is called with each new connection."
 
 _BUSY_TIMEOUT = 60.0  # seconds that a writer waits for another one
-_SHARED_LOCK_RANGE = (
-    0x4000_0002,
-    510,
-)  # where SQLite locks a file that it reads: first byte, how many
+# First byte and number of bytes that SQLite locks in a file that it reads.
+_SHARED_LOCK_RANGE = (0x4000_0002, 510)
 _LOCK_ERRORS = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 class Database:
-    """One file of SQLite, shared by the threads of a process; each process opens its own.
+    """SQLite file shared by the threads of a process; each process opens its own connection.
 
-    ``on_connect`` is called with each new connection. ``durable``: a commit survives a power
-    failure and not only a kill. Whatever SQLite refuses is a ``SessionError`` that names the file.
+    Errors of SQLite are raised as ``SessionError`` with the name of the file.
+
+    Parameters
+    ----------
+    path : Path
+        Database file; it need not exist.
+    on_connect : callable
+        Function that is called with each new connection.
+    durable : bool, default True
+        Commits survive a power failure and not only a kill of the process.
     """
 
     def __init__(self, path: Path, on_connect: OnConnect, *, durable: bool = True) -> None:
         self.path = path
         self.is_read_only = False
-        "whether the open connection can only read, for nobody lets it write"
+        "the open connection can only read, since the file or its folder is not writable"
         self._on_connect, self._durable = on_connect, durable
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -57,7 +64,18 @@ class Database:
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection that sees one state of the database; None where there is no file yet."""
+        """Open a transaction that sees one state of the database.
+
+        Yields
+        ------
+        sqlite3.Connection or None
+            The connection; None if the file does not exist yet.
+
+        Raises
+        ------
+        SessionError
+            If SQLite reports an error.
+        """
         with self._lock, self._wrap_errors():
             if not self.path.exists():
                 self.close()
@@ -68,21 +86,32 @@ class Database:
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else writes beside; all is kept at its end, or nothing."""
+        """Open a transaction that excludes other writers; commit all changes at its end or none.
+
+        Yields
+        ------
+        sqlite3.Connection
+            The connection.
+
+        Raises
+        ------
+        SessionError
+            If SQLite reports an error.
+        """
         with self._lock, self._wrap_errors(), self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
     def truncate_log(self) -> None:
-        """Takes out of the log what was deleted, if nobody reads it just now."""
+        """Remove deleted data from the write-ahead log, unless a reader is using it."""
         with self._lock, self._wrap_errors():
             if self._connection is not None:
-                # A reader that goes on for long is not waited for: its pages go with the next one.
+                # Do not wait for a long read: the next call removes its pages.
                 self._connection.execute("PRAGMA busy_timeout = 500")
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT * 1000:.0f}")
 
     def close(self) -> None:
-        """Lets go of the file; it is opened again when it is used."""
+        """Close the connection; the next use opens it again."""
         with self._lock:
             self._release_claim()
             if self._connection is not None:
@@ -90,13 +119,13 @@ class Database:
                 self._connection = None
 
     def before_fork(self) -> None:
-        """No connection goes into another process, which would forget that it has the file open."""
+        """Close the connection before a fork, since SQLite connections must not be inherited."""
         self._lock.acquire()
         if self._connection is not None and not self._connection.in_transaction:
             self.close()
 
     def after_fork(self) -> None:
-        """Both processes open the file again when they use it."""
+        """Release the lock after a fork; both processes reopen the file on their next use."""
         self._lock.release()
 
     @contextmanager
@@ -109,14 +138,16 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         if self._connection is not None and self._file_identities() != self._open_identities:
-            self.close()  # somebody removed a file: what is written to it now would be lost
+            self.close()  # a file was removed or replaced: writes to the old one would be lost
         if self._connection is None:
             self._connection = self._open()
             self._release_claim = weakref.finalize(self, os.close, _claim_file(self.path))
             self._open_identities = self._file_identities()
         connection = self._connection
         if connection.in_transaction:
-            raise SessionError(f"{self.path}: used again by the thread that is using it")
+            raise SessionError(
+                f"{self.path}: a transaction of this thread is already open; finish it first"
+            )
         try:
             connection.execute(begin)
             yield connection
@@ -149,7 +180,7 @@ class Database:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
-            # Before there is a log: what the file is can then be seen by its first bytes.
+            # Before the log is enabled, so that the first bytes of the file identify it.
             self._on_connect(connection)
             if not sealed:
                 _enable_wal(connection)
@@ -159,7 +190,7 @@ class Database:
         return connection
 
     def _make_files(self) -> None:
-        """Make the folder and an empty database; SQLite gives its log the mode of the database."""
+        """Create the folder and an empty database; SQLite gives its log the mode of the database."""
         try:
             make_folder(self.path.parent)
             ignored = self.path.parent / ".gitignore"
@@ -169,7 +200,7 @@ class Database:
             create_file(self.path)
         except OSError as error:
             raise SessionError(
-                f"{self.path.parent}: cannot be made: {error.strerror or error}"
+                f"{self.path.parent}: cannot create it: {error.strerror or error}"
             ) from None
 
 
@@ -188,27 +219,28 @@ def _file_identity(path: Path) -> tuple[int, int]:
 
 
 def _claim_file(path: Path) -> int:
-    """A handle that says that the database is open, until it is closed.
+    """Lock the database and return the handle that holds the lock.
 
-    SQLite says it too, by a lock that a process loses when anything in it closes the file, a search
-    through the workspace or a copy. Then another process that closes the database removes the log, and
-    what this one goes on writing to it is lost. The lock on the same bytes that is taken here stays.
+    SQLite takes the same lock, but a process loses it when any of its code closes the file, for
+    example after searching or copying the workspace. Another process that closes the database then
+    removes the log, and later writes of this process are lost. An open file description lock does
+    not have this problem.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    if sys.platform == "linux":  # others have no such locks
+    if sys.platform == "linux":  # other systems lack open file description locks
         lock = struct.pack("hhqqi", F_RDLCK, os.SEEK_SET, *_SHARED_LOCK_RANGE, 0)
-        with suppress(OSError):  # a file system without: SQLite's own lock is all there is
+        with suppress(OSError):  # the file system has no such locks: rely on SQLite's own
             fcntl(handle, F_OFD_SETLK, lock)
     return handle
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Two processes that make a database at once are told that it is locked, without being let wait."""
+    """Enable the write-ahead log; retry here, since SQLite reports a lock without waiting for it."""
     until = time.monotonic() + _BUSY_TIMEOUT
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            connection.execute("PRAGMA schema_version").fetchone()  # the log is there now
+            connection.execute("PRAGMA schema_version").fetchone()  # creates the log
             return
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(_LOCK_ERRORS) or time.monotonic() > until:
@@ -221,7 +253,7 @@ def _error_reason(error: Exception) -> str:
     if name.startswith(_LOCK_ERRORS):
         return f"another process has been writing to it for {_BUSY_TIMEOUT:.0f} seconds; try again"
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"cannot be read ({error}); move it away to begin a new one, or restore a copy of it"
+        return f"cannot be read ({error}); move it away to start a new one, or restore a backup"
     return str(error)
 
 

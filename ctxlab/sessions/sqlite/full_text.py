@@ -1,7 +1,7 @@
-"""Words are found in all sessions of a workspace through an index, and nothing in a query is syntax.
+"""Full-text index of the messages of a workspace.
 
-The index is FTS5 of SQLite. It is given the words as ``ctxlab.sessions.text_search`` takes them, so
-that what is found is the same with the index and without. Where SQLite lacks FTS5 there is no index.
+The index is SQLite's FTS5. Words are split as in ``ctxlab.sessions.text_search``, so that a search
+finds the same messages with the index and without. Without FTS5 there is no index.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ __all__ = [
     "search_index",
 ]
 
-_MAX_INDEX_WORDS = (
-    64  # words that the index is asked for at once; a text is looked at for the others
-)
+_MAX_INDEX_WORDS = 64  # in one index query; further words are searched in the text
 _MISSING_MODULE = "no such module"
 
 _SEARCH_SQL = """
@@ -47,9 +45,16 @@ ORDER BY rank, s.updated_at DESC, m.session_id, m.position DESC
 
 
 def create_index(connection: sqlite3.Connection) -> None:
-    """Makes the index where there is none and this SQLite can."""
+    """Create the index unless it exists or SQLite lacks FTS5.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    """
     try:
-        # Words come folded and parted by spaces: to ``ascii`` a letter beyond ASCII is one of a word.
+        # Words are folded and separated by spaces already. The ``ascii`` tokenizer splits no words at
+        # letters beyond ASCII.
         connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS messages_fts USING fts5(words, tokenize = 'ascii')"
         )
@@ -59,7 +64,18 @@ def create_index(connection: sqlite3.Connection) -> None:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Whether there is an index that this SQLite can use."""
+    """Return True if there is an index that this SQLite can use.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Open connection.
+
+    Returns
+    -------
+    bool
+        True if the index can be queried.
+    """
     try:
         connection.execute("SELECT rowid FROM messages_fts LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
@@ -70,7 +86,17 @@ def has_index(connection: sqlite3.Connection) -> bool:
 
 
 def index_message(connection: sqlite3.Connection, rowid: int, message: Message) -> None:
-    """Puts a message into the index; ``rowid`` is its id in ``messages``."""
+    """Add a message to the index.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    rowid : int
+        Id of the message in the table ``messages``.
+    message : Message
+        Message to index.
+    """
     words = " ".join(
         part for word in split_words(message_text(message)) for part in split_for_index(word)
     )
@@ -78,7 +104,13 @@ def index_message(connection: sqlite3.Connection, rowid: int, message: Message) 
 
 
 def index_missing(connection: sqlite3.Connection) -> None:
-    """Puts in what was stored by a SQLite without FTS5."""
+    """Add messages that were stored by a SQLite without FTS5.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    """
     behind = "SELECT id, row FROM messages WHERE indexed = 0 ORDER BY id LIMIT 200"
     while rows := connection.execute(behind).fetchall():
         for id, text in rows:
@@ -92,19 +124,46 @@ def index_missing(connection: sqlite3.Connection) -> None:
 
 
 def remove_session(connection: sqlite3.Connection, id: str) -> None:
-    """Takes a session out of the index, its words included, before its messages go."""
+    """Remove the messages of a session from the index, before they are deleted.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    id : str
+        Session id.
+    """
     connection.execute(
         "DELETE FROM messages_fts WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)",
         (id,),
     )
-    # Else its words would stand there, marked as deleted, until the index grows.
+    # Otherwise the words would stay in the file, marked as deleted, until the index grows.
     connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
 
 
 def search_index(
     connection: sqlite3.Connection, query: str, id: str | None, limit: int, offset: int
 ) -> list[SearchHit]:
-    """The messages that hold all words of a query, the best by BM25 first; see ``SessionLibrary``."""
+    """Return the messages that contain all words of a query, best BM25 score first.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Open connection.
+    query : str
+        Words to find.
+    id : str or None
+        Session to search; None searches all sessions except archived and system sessions.
+    limit : int
+        Maximum number of hits.
+    offset : int
+        Number of hits to skip.
+
+    Returns
+    -------
+    list of SearchHit
+        The hits, as ``SessionLibrary.search`` returns them.
+    """
     words = query_words(query)
     start, stop = max(0, offset), max(0, offset) + max(0, limit)
     if not words or start == stop:
@@ -136,6 +195,6 @@ def _iter_matches(
         try:
             message = message_from_row(parse_json(row))
         except ValueError:
-            continue  # the words are there, and the message cannot be shown
+            continue  # the words match, but the stored message is broken
         if not others or contains_words(message_text(message), others):
             yield session, turn, position, message, rank

@@ -1,4 +1,4 @@
-"""The sessions of a workspace can be read and searched, whoever writes them meanwhile."""
+"""Read and search the sessions of a workspace, while others may write them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,16 @@ _SELECT_SESSION = "SELECT * FROM chat_sessions WHERE session_id = ?"
 
 
 class SqliteLibrary:
-    """What a ``SqliteStore`` lets be read: a ``SessionLibrary`` over one database.
+    """Read access to the sessions of one database.
 
-    ``path``: the database, which need not be there. ``index``: whether words are found by an index.
+    Parameters
+    ----------
+    path : Path
+        Database file; it need not exist.
+    durable : bool
+        Commits survive a power failure and not only a kill of the process.
+    index : bool
+        Search with a full-text index.
     """
 
     def __init__(self, path: Path, *, durable: bool, index: bool) -> None:
@@ -46,7 +53,7 @@ class SqliteLibrary:
         self._has_index = self._wants_index and fts.has_index(connection)
 
     def close(self) -> None:
-        """See ``SessionStore``."""
+        """Close the database; the next use opens it again."""
         self._database.close()
 
     def sessions(
@@ -58,7 +65,26 @@ class SqliteLibrary:
         status: SessionStatus | None = None,
         agent: str | None = None,
     ) -> list[Session]:
-        """See ``SessionLibrary``."""
+        """Return the sessions, most recently updated first.
+
+        Parameters
+        ----------
+        query : str, optional
+            Words that the title must contain, in any case.
+        since : float, optional
+            Keep sessions that were updated at this time or later, in seconds since 1970.
+        before : float, optional
+            Keep sessions that were updated at this time or earlier, in seconds since 1970.
+        status : {'active', 'closed', 'archived'}, optional
+            Keep sessions with this status. By default, archived sessions are left out.
+        agent : str, optional
+            Keep sessions of this agent.
+
+        Returns
+        -------
+        list of Session
+            The sessions, most recently updated first.
+        """
         with self._database.read_transaction() as connection:
             if connection is None:
                 return []
@@ -75,29 +101,88 @@ class SqliteLibrary:
         )
 
     def get(self, id: str) -> Session:
-        """See ``SessionLibrary``."""
+        """Return one session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Session
+            The session without its messages.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._reading_session(id) as (connection, row):
             return self._build_session(connection, row)
 
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """See ``SessionLibrary``."""
+        """Return an iterator over the messages at positions ``[start, stop)``.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        start : int, default 0
+            Position of the first message.
+        stop : int, optional
+            Position after the last message. By default, read to the end.
+
+        Returns
+        -------
+        iterator of Message
+            The messages in order.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SessionError
+            If a stored message is broken.
+        """
         with self._reading_session(id) as (_, row):
             end = row["messages"] if stop is None else min(stop, row["messages"])
         return self._read_pages(id, max(0, start), end, row["created_at"])
 
     def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
-        # Page by page, so that a reader that takes its time keeps nobody waiting.
+        # Read page by page, so that a slow reader holds no transaction open.
         while start < stop:
             with self._reading_session(id) as (connection, row):
                 rows = read_message_rows(connection, id, start, stop)
             if not rows or row["created_at"] != created:
-                raise UnknownSession(id, self.path)  # another one of that id came in its place
+                raise UnknownSession(id, self.path)  # deleted, or replaced by one with the same id
             for position, text in rows:
                 yield parse_stored_message(id, position, text)
             start = rows[-1][0] + 1
 
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """See ``SessionLibrary``."""
+        """Return the messages of a turn and the position of the first one.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        number : int
+            Turn number, from 1; see ``ctxlab.context.turns``.
+
+        Returns
+        -------
+        position : int
+            Position of the turn's first message. If the turn does not exist, the number of
+            messages.
+        messages : tuple of Message
+            The turn's messages. Empty if the turn does not exist.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._reading_session(id) as (connection, row):
             rows = connection.execute(
                 "SELECT position, row FROM messages WHERE session_id = ? AND turn = ? "
@@ -110,12 +195,44 @@ class SqliteLibrary:
         )
 
     def count_turns(self, id: str) -> int:
-        """See ``SessionLibrary``."""
+        """Return the number of turns of a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        int
+            Number of turns.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._reading_session(id) as (_, row):
             return int(row["turns"])
 
     def turn_summaries(self, id: str) -> dict[int, str]:
-        """See ``SessionLibrary``."""
+        """Return the stored one-line summaries of a session's turns.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        dict of int to str
+            One-line summary by turn number.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._reading_session(id) as (connection, _):
             asked = "SELECT turn, line FROM lines WHERE session_id = ? ORDER BY turn"
             return {row[0]: row[1] for row in connection.execute(asked, (id,))}
@@ -123,7 +240,32 @@ class SqliteLibrary:
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[SearchHit]:
-        """See ``SessionLibrary``; by BM25 where there is an index that holds all, or can be made to."""
+        """Return the messages that contain all words of a query, best first.
+
+        Hits are ranked by BM25 if the index is complete or can be completed. Otherwise all messages
+        are read.
+
+        Parameters
+        ----------
+        query : str
+            Words to find. Other characters separate words; there is no query syntax.
+        id : str, optional
+            Session to search. By default, search all sessions except archived and system sessions.
+        limit : int, default 20
+            Maximum number of hits.
+        offset : int, default 0
+            Number of hits to skip.
+
+        Returns
+        -------
+        list of SearchHit
+            The hits, best first.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has the id that was given.
+        """
         if id is not None:
             self.get(id)
         with self._database.read_transaction() as connection:
@@ -142,7 +284,23 @@ class SqliteLibrary:
         )
 
     def recording(self, id: str) -> Recording:
-        """See ``SessionLibrary``."""
+        """Return a whole session as a recording, for replay.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        Recording
+            The session as ``ctxlab.load`` reads it.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         return session_to_recording(self.get(id), self.read_messages(id), self.turn_summaries(id))
 
     # --- inside a transaction ------------------------------------------------------------------
@@ -158,7 +316,7 @@ class SqliteLibrary:
         try:
             row = connection.execute(_SELECT_SESSION, (id,)).fetchone()
         except UnicodeEncodeError:
-            row = None  # SQLite takes no lone surrogates
+            row = None  # SQLite cannot encode lone surrogates
         if row is None:
             raise UnknownSession(id, self.path)
         found: sqlite3.Row = row

@@ -1,4 +1,4 @@
-"""Who has a session open is known by its process, so that one that was killed blocks nobody."""
+"""Identify the process that has a session open, so that a killed process does not block it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,43 @@ from typing import Any
 
 __all__ = ["current_process", "is_process_alive"]
 
-_REMOTE_TIMEOUT = (
-    600.0  # seconds after which a process of another machine, which cannot be seen, counts as gone
-)
+# Seconds of inactivity after which a process of another machine counts as dead.
+_REMOTE_TIMEOUT = 600.0
 
 
 def current_process() -> str:
-    """The process that asks: ``host/number/start``, for numbers are used again."""
+    """Return an identifier of this process: ``host/pid/start time``.
+
+    The start time is included because process ids are reused.
+
+    Returns
+    -------
+    str
+        The identifier.
+    """
     me = os.getpid()
     return f"{platform.node()}/{me}/{_psutil().Process(me).create_time():.2f}"
 
 
 def is_process_alive(owner: str | None, last_active: float) -> bool:
-    """Whether a process that ``current_process`` named still runs.
+    """Return True if a process that ``current_process`` named is still running.
 
-    ``last_active``: when it last did something, seconds since 1970. One of another machine counts
-    as running for ten minutes after that.
+    A process of another machine counts as running for ten minutes after its last activity.
 
+    Parameters
+    ----------
+    owner : str or None
+        Identifier of ``current_process``.
+    last_active : float
+        Time of its last activity, in seconds since 1970.
+
+    Returns
+    -------
+    bool
+        True if the process is running.
+
+    Examples
+    --------
     >>> gone = f"{platform.node()}/1/0.00"
     >>> [is_process_alive(owner, 0.0) for owner in (current_process(), gone, None)]
     [True, False, False]
@@ -48,4 +68,4 @@ def is_process_alive(owner: str | None, last_active: float) -> bool:
 
 
 def _psutil() -> Any:
-    return import_module("psutil")  # only who writes pays for it
+    return import_module("psutil")  # lazy: needed for writing only

@@ -1,7 +1,7 @@
-"""A session is a row of ``chat_sessions``: its window, plan and titles are read and written here.
+"""Convert rows of ``chat_sessions`` to sessions, titles, plans and windows, and back.
 
-What somebody else wrote into the database is read with care: what is broken is reported to the logger
-``ctxlab.sessions``, and the transcript stands in for it.
+Other programs may have written to the database. Broken values are logged to ``ctxlab.sessions`` and
+replaced by what the transcript holds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,36 @@ _PAGE_ROWS = 100
 
 
 def to_milliseconds(seconds: float) -> int:
-    """A time as it is stored."""
+    """Convert a time to the stored unit.
+
+    Parameters
+    ----------
+    seconds : float
+        Time in seconds since 1970.
+
+    Returns
+    -------
+    int
+        Time in milliseconds since 1970.
+    """
     return round(seconds * 1000)
 
 
 def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
-    """What is known of a session."""
+    """Build the description of a session from its row.
+
+    Parameters
+    ----------
+    row : sqlite3.Row
+        Row of ``chat_sessions``.
+    titles : iterable of TitleChange, optional
+        Title history, newest first.
+
+    Returns
+    -------
+    Session
+        The session.
+    """
     tools, meta = _parse_json_column(row, "tools", list), _parse_json_column(row, "meta", dict)
     return Session(
         row["session_id"],
@@ -66,7 +90,20 @@ def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Se
 def read_titles(
     connection: sqlite3.Connection, id: str | None = None
 ) -> dict[str, list[TitleChange]]:
-    """The histories of titles, newest first, by session; of one session or of all."""
+    """Read the title histories of one session or of all.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Open connection.
+    id : str, optional
+        Session id. By default, all sessions.
+
+    Returns
+    -------
+    dict of str to list of TitleChange
+        Title history by session id, newest first.
+    """
     asked = "SELECT * FROM titles ORDER BY session_id, place"
     if id is not None:
         asked = "SELECT * FROM titles WHERE session_id = ? ORDER BY place"
@@ -80,7 +117,17 @@ def read_titles(
 
 
 def write_titles(connection: sqlite3.Connection, id: str, titles: Iterable[TitleChange]) -> None:
-    """Replaces the history of titles of a session."""
+    """Replace the title history of a session.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    id : str
+        Session id.
+    titles : iterable of TitleChange
+        Title history, newest first.
+    """
     connection.execute("DELETE FROM titles WHERE session_id = ?", (id,))
     connection.executemany(
         "INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)",
@@ -92,7 +139,18 @@ def write_titles(connection: sqlite3.Connection, id: str, titles: Iterable[Title
 
 
 def plan_from_row(row: sqlite3.Row) -> AgentPlan | None:
-    """The plan of a session; None where it has none."""
+    """Return the plan of a session.
+
+    Parameters
+    ----------
+    row : sqlite3.Row
+        Row of ``chat_sessions``.
+
+    Returns
+    -------
+    AgentPlan or None
+        The plan; None if none is stored.
+    """
     steps = _parse_json_column(row, "plan_steps", list)
     if steps is None:
         return None
@@ -112,12 +170,31 @@ def read_window(
     write_summary: SummaryWriter = extract_summary,
     min_dropped: int = 1,
 ) -> ResumeWindow:
-    """The window of a session, with everything in it that was appended since it was last kept."""
+    """Read the window of a session and add the messages that were appended since it was written.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Open connection.
+    row : sqlite3.Row
+        Row of ``chat_sessions``.
+    caps : ResumeCaps
+        Maximum size of the window.
+    write_summary : SummaryWriter, optional
+        Function that extends the summary. By default, it is extracted without a model.
+    min_dropped : int, default 1
+        Number of messages to drop at a time; see ``ResumeWindow``.
+
+    Returns
+    -------
+    ResumeWindow
+        The window up to the last message.
+    """
     id, stop = row["session_id"], row["window_stop"]
     summary = row["summary"] if isinstance(row["summary"], str) else ""
     recent = _parse_recent_messages(row)
     if recent is None:
-        # What the window may have held; what stands before it is in the summary.
+        # The messages that the window can have held; earlier ones are in the summary.
         recent = list(_iter_readable_messages(connection, id, max(0, stop - caps.messages), stop))
     window = ResumeWindow(
         caps, summary, recent, write_summary=write_summary, min_dropped=min_dropped
@@ -127,7 +204,17 @@ def read_window(
 
 
 def write_window(connection: sqlite3.Connection, row: sqlite3.Row, window: ResumeWindow) -> None:
-    """Writes a window that reaches to the last message of ``row``."""
+    """Store a window that reaches to the last message of a session.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    row : sqlite3.Row
+        Row of ``chat_sessions``.
+    window : ResumeWindow
+        The window.
+    """
     connection.execute(
         "UPDATE chat_sessions SET summary = ?, recent_messages = ?, window_stop = ? "
         "WHERE session_id = ?",
@@ -138,7 +225,24 @@ def write_window(connection: sqlite3.Connection, row: sqlite3.Row, window: Resum
 def read_message_rows(
     connection: sqlite3.Connection, id: str, start: int, stop: int
 ) -> list[tuple[int, str]]:
-    """The first messages at positions ``[start, stop)``, a page of them."""
+    """Read a page of the messages at positions ``[start, stop)``.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Open connection.
+    id : str
+        Session id.
+    start : int
+        Position of the first message.
+    stop : int
+        Position after the last message.
+
+    Returns
+    -------
+    list of tuple of int and str
+        Position and stored JSON of up to 100 messages.
+    """
     asked = (
         "SELECT position, row FROM messages WHERE session_id = ? AND position >= ? "
         f"AND position < ? ORDER BY position LIMIT {_PAGE_ROWS}"
@@ -147,7 +251,27 @@ def read_message_rows(
 
 
 def parse_stored_message(id: str, position: int, text: str) -> Message:
-    """A message of the transcript; raises ``SessionError`` where it is broken."""
+    """Parse a stored message.
+
+    Parameters
+    ----------
+    id : str
+        Session id, for the error message.
+    position : int
+        Position of the message, for the error message.
+    text : str
+        Stored JSON.
+
+    Returns
+    -------
+    Message
+        The message.
+
+    Raises
+    ------
+    SessionError
+        If the JSON is broken.
+    """
     try:
         return message_from_row(parse_json(text))
     except (TypeError, ValueError) as error:
@@ -157,18 +281,18 @@ def parse_stored_message(id: str, position: int, text: str) -> Message:
 def _iter_readable_messages(
     connection: sqlite3.Connection, id: str, start: int, stop: int
 ) -> Iterator[Message]:
-    """The messages at positions ``[start, stop)``, without those that are broken."""
+    """Yield the messages at positions ``[start, stop)``; log and skip broken ones."""
     while rows := read_message_rows(connection, id, start, stop):
         for position, text in rows:
             try:
                 yield parse_stored_message(id, position, text)
             except SessionError as error:
-                _LOG.warning("%s; it is left out of what the session goes on from", error)
+                _LOG.warning("%s; the session resumes without it", error)
         start = rows[-1][0] + 1
 
 
 def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
-    """``recent_messages``; None where it is broken."""
+    """Return the messages of ``recent_messages``; None if they are broken."""
     rows = _parse_json_column(row, "recent_messages", list)
     if rows is None:
         return None
@@ -180,20 +304,31 @@ def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
 
 
 def _parse_json_column(row: sqlite3.Row, column: str, kind: type) -> Any:
-    """The value of a column of JSON; None where there is none or it is broken."""
+    """Return the value of a JSON column; None if it is empty or broken."""
     text = row[column]
     if text is None:
         return None
     try:
         value = parse_json(text)
         if not isinstance(value, kind):
-            raise ValueError(f"it is no {kind.__name__}")
+            raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
     except (TypeError, ValueError) as error:
-        _LOG.warning("session %r: %s cannot be read: %s", row["session_id"], column, error)
+        _LOG.warning("session %r: cannot read column %s: %s", row["session_id"], column, error)
         return None
     return value
 
 
 def from_milliseconds(stored: Any) -> float:
-    """A time as it is told; 0 where none is stored."""
+    """Convert a stored time to seconds.
+
+    Parameters
+    ----------
+    stored : object
+        Time in milliseconds since 1970.
+
+    Returns
+    -------
+    float
+        Time in seconds since 1970; 0 if no number is stored.
+    """
     return stored / 1000 if isinstance(stored, (int, float)) else 0.0

@@ -1,8 +1,8 @@
-"""The tables of a workspace's sessions have a version, and an older database is brought up to it.
+"""Versioned schema of a workspace's database, with migrations from older versions.
 
-``PRAGMA user_version`` says the version. Version 1 is the table of seed design "Workspace-scoped
-sessions" alone; version 2 adds the whole transcript, so that each session is a recording, and what
-``Session`` has beyond. Times are milliseconds since 1970.
+``PRAGMA user_version`` holds the version. Version 1 is the table of the seed design
+"Workspace-scoped sessions". Version 2 adds the whole transcript, so that each session is a
+recording, and the further fields of ``Session``. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ctxlab.sessions.resume_messages import message_from_window_row, pair_tool_r
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "migrate_schema"]
 
 APPLICATION_ID = 0x4354584C
-"""``PRAGMA application_id`` of a database of ours: the letters CTXL."""
+"""``PRAGMA application_id`` of ctxlab databases: the letters CTXL."""
 
 _LOG = logging.getLogger("ctxlab.sessions")
 
@@ -82,7 +82,7 @@ CREATE TABLE titles (
 ) WITHOUT ROWID;
 """
 
-# A session of a system is made beside the one that the user is in.
+# System sessions may be active besides the user's session.
 _CREATE_ONE_ACTIVE_INDEX = """
 UPDATE chat_sessions SET status = 'closed' WHERE status IS NULL OR status = 'active' AND rowid <> (
     SELECT rowid FROM chat_sessions WHERE status = 'active' ORDER BY updated_at DESC, rowid DESC
@@ -92,15 +92,25 @@ CREATE UNIQUE INDEX one_active ON chat_sessions (status) WHERE status = 'active'
 
 
 def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings a database up to ``SCHEMA_VERSION``, all of it or nothing.
+    """Migrate a database to ``SCHEMA_VERSION`` in one transaction.
 
-    Raises ``SessionError`` for one that a newer ctxlab wrote, and for one that is not of sessions.
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection without an open transaction.
+    path : Path
+        Database file, for error messages.
+
+    Raises
+    ------
+    SessionError
+        If a newer ctxlab wrote the database, or if it holds something else than sessions.
     """
     if _read_version(connection, path) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have done it while this one waited.
+        # Another process may have migrated the database while this one waited.
         for number in range(_read_version(connection, path), SCHEMA_VERSION):
             for step in MIGRATIONS[number]:
                 if callable(step):
@@ -117,7 +127,7 @@ def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """``executescript`` would end the transaction."""
+    """Execute statements one by one, since ``executescript`` would commit the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -130,19 +140,19 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise SessionError(
-            f"{path}: version {version} of the sessions, which a newer ctxlab wrote; this one knows "
-            f"{SCHEMA_VERSION}: install the newer one"
+            f"{path}: schema version {version} was written by a newer ctxlab; this one reads up to "
+            f"version {SCHEMA_VERSION}; upgrade ctxlab"
         )
     if version > 1:
         return int(version)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if tables and "chat_sessions" not in tables:
-        raise SessionError(f"{path}: a database of something else: it holds no chat_sessions")
+        raise SessionError(f"{path}: not a ctxlab database: it has no table chat_sessions")
     return 1 if tables else 0
 
 
 def _convert_seconds(connection: sqlite3.Connection) -> None:
-    """A database that counted seconds."""
+    """Convert times that were stored in seconds to milliseconds."""
     for column in ("created_at", "updated_at"):
         connection.execute(
             f"UPDATE chat_sessions SET {column} = CAST({column} * 1000 AS INTEGER) "
@@ -151,7 +161,7 @@ def _convert_seconds(connection: sqlite3.Connection) -> None:
 
 
 def _create_transcripts(connection: sqlite3.Connection) -> None:
-    """Of an old session the window is all that there is: its transcript begins with it."""
+    """Create the transcripts of version 1 sessions from their recent messages, all that was stored."""
     kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
     for id, text in kept:
         try:
@@ -159,7 +169,7 @@ def _create_transcripts(connection: sqlite3.Connection) -> None:
                 message_from_window_row(row) for row in parse_json(text or "[]")
             )
         except (TypeError, ValueError) as error:
-            _LOG.warning("session %r: its recent messages cannot be read: %s", id, error)
+            _LOG.warning("session %r: cannot read its recent messages: %s", id, error)
             continue
         turns = TurnCounter()
         for position, message in enumerate(messages):
@@ -178,7 +188,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] =
     (_CREATE_VERSION_1,),
     (_UPGRADE_TO_VERSION_2, _CREATE_ONE_ACTIVE_INDEX, _convert_seconds, _create_transcripts),
 )
-"""``MIGRATIONS[n]`` makes version ``n + 1`` of version ``n``."""
+"""Migration steps: ``MIGRATIONS[n]`` turns version ``n`` into version ``n + 1``."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
-"""The version that this ctxlab writes."""
+"""Schema version that this ctxlab writes."""

@@ -1,6 +1,8 @@
-"""The sessions of a workspace live in its ``.ctxlab/sessions.db``, and are resumed from a bounded part.
+"""Session store in the database ``.ctxlab/sessions.db`` of a workspace.
 
-Source: seed design "Workspace-scoped sessions".
+References
+----------
+Seed design "Workspace-scoped sessions".
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_
 __all__ = ["DATABASE_FILE", "SqliteStore", "WhenActive"]
 
 DATABASE_FILE = ".ctxlab/sessions.db"
-"""Where the sessions of a workspace are, below its folder."""
+"""Path of the database, relative to the workspace."""
 
 WhenActive: TypeAlias = Literal["close", "refuse"]
-"""What happens to the active session when another is started or opened: it is closed, or stands."""
+"""Policy for starting or opening a session while another one is active: close the other or refuse."""
 
 _INSERT_SESSION = """
 INSERT INTO chat_sessions (
@@ -79,17 +81,37 @@ _UPDATE_STATUS = (
 
 
 class SqliteStore(SqliteLibrary):
-    """The sessions of one workspace, for any number of processes and threads at once.
+    """Sessions of one workspace, safe for several processes and threads at once.
 
-    Nothing is made on disk before a session is. ``caps``: how much a resume begins with. ``fsync``:
-    ``always``: what is acknowledged survives a power failure; ``never``: a kill of the process.
-    ``when_active``: one session of a workspace is active at a time, those of a system apart; another
-    one is closed first, or ``refuse`` raises ``SessionActive``. One whose process has gone never stands
-    in the way. ``model``: writes the rolling summary at the end of a turn, each time half a window has
-    fallen out, asked by ``client`` (None: of its provider); None: the engine writes it. ``index``:
-    whether words are found by an index, which needs FTS5 of SQLite; without, a search reads all
-    messages.
+    The first session creates the database. One session of a workspace is active at a time, not
+    counting system sessions. An active session whose process has ended never blocks another.
 
+    Parameters
+    ----------
+    workspace : str or Path
+        Folder of the workspace.
+    caps : ResumeCaps, optional
+        Maximum size of the resume state. By default, ``ResumeCaps()``.
+    fsync : {'always', 'never'}, default 'always'
+        With ``always``, acknowledged writes survive a power failure; with ``never``, they survive a
+        kill of the process only.
+    when_active : {'close', 'refuse'}, default 'close'
+        If another session is active, close it or raise ``SessionActive``.
+    client : Client, optional
+        Client that calls ``model``. By default, a ``LiteLLMClient``.
+    model : str, optional
+        Model that writes the rolling summary at the end of a turn, each time half a window of
+        messages was dropped. By default, the summary is extracted without a model.
+    index : bool, default True
+        Search with a full-text index, if SQLite has FTS5. Without it, a search reads all messages.
+
+    Raises
+    ------
+    SpecError
+        If ``fsync`` or ``when_active`` is invalid.
+
+    Examples
+    --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     store = SqliteStore(folder)
@@ -136,14 +158,48 @@ class SqliteStore(SqliteLibrary):
         tools: tuple[dict[str, Any], ...] = (),
         meta: dict[str, Any] | None = None,
     ) -> Session:
-        """See ``SessionStore``."""
+        """Create a session and make it active.
+
+        Parameters
+        ----------
+        id : str, optional
+            Session id. By default, a new UUID.
+        title : str, default ''
+            Title. If empty, the first user message sets it.
+        model : str, optional
+            Name of the model.
+        agent : str, optional
+            Name of the agent that the session belongs to.
+        file : str, optional
+            File that the session is about.
+        strategy : str, optional
+            Context strategy, as text.
+        system : bool, default False
+            Create a system session, which gets no summaries and no titles.
+        tools : tuple of dict, optional
+            Tool definitions in OpenAI's format.
+        meta : dict, optional
+            Further JSON values to store with the session.
+
+        Returns
+        -------
+        Session
+            The new session, with status ``active``.
+
+        Raises
+        ------
+        SessionError
+            If the id is invalid or taken, or if a value cannot be stored as JSON.
+        SessionActive
+            If another session is active and ``when_active`` is ``refuse``.
+        """
         id = str(uuid.uuid4()) if id is None else check_session_id(id)
         title, now = single_line(title), time.time()
         model, agent, file, strategy = map(clean_text, (model, agent, file, strategy))
         kept = _encode_json(list(tools), "tools"), _encode_json(meta or {}, "meta")
         with self._database.write_transaction() as connection:
             if connection.execute(_SELECT_ID, (id,)).fetchone() is not None:
-                raise SessionError(f"{self.path}: there is a session {id!r} already")
+                raise SessionError(f"{self.path}: session {id!r} exists already; open it instead")
             if not system:
                 self._close_other_active(connection, id)
             said = (
@@ -162,13 +218,53 @@ class SqliteStore(SqliteLibrary):
             return self._build_session(connection, self._fetch_row(connection, id))
 
     def open(self, id: str) -> ResumeState:
-        """See ``SessionStore``."""
+        """Make a session active and return the state to resume it from.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Returns
+        -------
+        ResumeState
+            The summary, the newest messages and the plan.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SessionActive
+            If another session is active and ``when_active`` is ``refuse``.
+        """
         with self._writing_session(id) as (connection, row):
             self._activate(connection, row)
             return read_window(connection, row, self.caps).resume_state(plan_from_row(row))
 
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """See ``SessionStore``."""
+        """Add messages to the end of a session, as one atomic write.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        *messages : Message
+            Messages to add.
+        expected_position : int, optional
+            Position that the first message must get. By default, any position.
+
+        Returns
+        -------
+        int
+            Position of the first new message.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SessionConflict
+            If the next position is not ``expected_position``. Nothing is added then.
+        """
         texts = [_encode_json(row_from_message(message), "a message") for message in messages]
         with self._writing_session(id) as (connection, row):
             first = int(row["messages"])
@@ -177,7 +273,7 @@ class SqliteStore(SqliteLibrary):
             if not messages:
                 return first
             self._insert_messages(connection, row, messages, texts)
-            # What a resume has to catch up with is bounded, though no turn may end for long.
+            # In a long turn without a save, bound the messages that a resume must catch up with.
             if first + len(messages) - row["window_stop"] > 2 * self.caps.messages:
                 row = self._fetch_row(connection, id)
                 write_window(connection, row, read_window(connection, row, self.caps))
@@ -208,7 +304,20 @@ class SqliteStore(SqliteLibrary):
         connection.execute(_UPDATE_COUNTS, grown)
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """See ``SessionStore``."""
+        """Update the stored resume state at the end of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        plan : AgentPlan, optional
+            Plan that replaces the stored one. By default, the stored plan is removed.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         plan = clean_plan(plan)
         state, window = self._summarize_window(id)
         with self._writing_session(id) as (connection, row):
@@ -224,17 +333,39 @@ class SqliteStore(SqliteLibrary):
             connection.execute(_UPDATE_PLAN, said)
 
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
-        """A window whose summary a model writes, while nobody waits for the database."""
+        """Build a window whose summary a model writes, without holding a write transaction."""
         if self._write_summary is None:
             return (0, 0), None
         with self._reading_session(id) as (connection, row):
             falls = max(1, self.caps.messages // 2)
             window = read_window(connection, row, self.caps, self._write_summary, falls)
-        _ = window.summary  # now, and not inside the transaction
+        _ = window.summary  # call the model now, outside the write transaction
         return (row["messages"], row["window_stop"]), window
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """See ``SessionStore``."""
+        """Set the title of a session and add it to the title history.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        title : str
+            New title.
+        turn : int, default 0
+            Turn that the title comes from; 0 if a user set the title.
+
+        Returns
+        -------
+        Session
+            The session with its new title.
+
+        Raises
+        ------
+        SessionError
+            If the title is empty.
+        UnknownSession
+            If no session has this id.
+        """
         title = check_title(id, title)
         with self._writing_session(id) as (connection, row):
             self._retitle(connection, row, title, turn)
@@ -254,7 +385,29 @@ class SqliteStore(SqliteLibrary):
         )
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
-        """See ``SessionStore``."""
+        """Close, archive or reactivate a session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        status : {'active', 'closed', 'archived'}
+            New status.
+
+        Returns
+        -------
+        Session
+            The session with its new status.
+
+        Raises
+        ------
+        UnknownName
+            If the status does not exist.
+        UnknownSession
+            If no session has this id.
+        SessionActive
+            If another session is active and ``when_active`` is ``refuse``.
+        """
         check_status(status)
         with self._writing_session(id) as (connection, row):
             if status == "active":
@@ -264,14 +417,40 @@ class SqliteStore(SqliteLibrary):
             return self._build_session(connection, self._fetch_row(connection, id))
 
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        """See ``SessionStore``."""
+        """Store the one-line summary of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turn : int
+            Turn number, from 1.
+        summary : str
+            One-line summary.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._writing_session(id) as (connection, _):
             connection.execute(
                 "INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, clean_text(summary))
             )
 
     def delete(self, id: str) -> None:
-        """See ``SessionStore``."""
+        """Delete a session with all its data.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
         with self._writing_session(id) as (connection, _):
             if fts.has_index(connection):
                 fts.remove_session(connection, id)
@@ -281,7 +460,7 @@ class SqliteStore(SqliteLibrary):
     @contextmanager
     def _writing_session(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
         if not self.path.exists():
-            raise UnknownSession(id, self.path)  # and none is made
+            raise UnknownSession(id, self.path)  # before a transaction creates the database
         with self._database.write_transaction() as connection:
             yield connection, self._fetch_row(connection, id)
 
@@ -293,7 +472,7 @@ class SqliteStore(SqliteLibrary):
         )
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
-        """No other session is active."""
+        """Close other active sessions, or raise ``SessionActive``."""
         for other in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
             if self._refuse_when_active and is_process_alive(
                 other["owner"], from_milliseconds(other["updated_at"])
@@ -306,7 +485,7 @@ class SqliteStore(SqliteLibrary):
 
 
 def _make_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    from ctxlab.llm import LiteLLMClient  # only who has a model pays for it
+    from ctxlab.llm import LiteLLMClient  # lazy: needed with a model only
     from ctxlab.sessions.llm_summary import llm_summary_writer
 
     return llm_summary_writer(client or LiteLLMClient(), model)
@@ -320,4 +499,4 @@ def _encode_json(value: Any, what: str) -> str:
     try:
         return dump_json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise SessionError(f"{what} cannot be stored, for it is no JSON: {error}") from None
+        raise SessionError(f"{what} cannot be stored as JSON: {error}") from None

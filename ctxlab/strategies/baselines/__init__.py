@@ -1,8 +1,9 @@
-"""What products and libraries do by default, each under its own name; a family is a file or folder here.
+"""Default strategies of products and libraries, each under its own name.
 
-A baseline is data: the strategy that it is, the version that it imitates, and where that can be read.
-Where the package installs, ``ctxlab.strategies.upstream`` runs the real code, and ``nox -s peers``
-compares the two message by message.
+A family is a module or a folder here. A baseline consists of a strategy, the version of the product
+that it imitates, and the URL of the original code. If the package can be installed,
+``ctxlab.strategies.upstream`` runs the original code, and ``nox -s peers`` compares the two message
+by message.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MODULES: tuple[str, ...] = (
     "swe_agent",
     "vercel",
 )
-"""Modules of this folder; each has its baselines in ``MODULE_BASELINES``."""
+"Modules of this folder; each lists its baselines in ``MODULE_BASELINES``."
 
 
 def _load_baselines() -> dict[str, Baseline]:
@@ -52,7 +53,7 @@ def _load_baselines() -> dict[str, Baseline]:
     for family in _MODULES:
         for baseline in import_module(f"{__name__}.{family}").MODULE_BASELINES:
             if baseline.name in table:
-                raise SpecError(f"two baselines are called {baseline.name}")
+                raise SpecError(f"two baselines have the name {baseline.name}; rename one of them")
             table[baseline.name] = baseline
     return table
 

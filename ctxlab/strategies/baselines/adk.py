@@ -1,4 +1,4 @@
-"""Google's ADK can leave out all but the current turn, or put summaries in the place of older turns."""
+"""Baselines of Google's ADK: the current turn only, and summaries of older turns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ _SUMMARY_PREFIX = "For context:\n[model] said: "
 
 @dataclass(frozen=True, repr=False)
 class adk_current_turn(BaseStrategy):
-    """What was said before the newest user message goes; the system prompt stays.
+    """Drops everything before the newest user message, except the system prompt.
 
-    A message without any text or call is not sent either.
+    Messages without text or calls are not sent either.
 
     Source: Google ADK, ``LlmAgent(include_contents="none")``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -63,13 +65,15 @@ class adk_current_turn(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class adk_compaction(BaseStrategy):
-    """After every few turns of the user those turns become a summary of their own.
+    """Replaces the user's turns by a summary after every few turns.
 
-    A summary is written of what was said in them, and in a few turns before them; calls and results are
-    not shown to its writer. Summaries stay, one behind the other, and no task is kept beside them.
+    A summary covers these turns and a few turns before them. Its writer does not see calls and
+    results. Summaries accumulate, and the task is not kept apart from them.
 
     Source: Google ADK, ``EventsCompactionConfig``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -81,19 +85,19 @@ class adk_compaction(BaseStrategy):
     """
 
     compaction_interval: int = 3
-    "turns of the user that become one summary"
+    "number of turns that become one summary"
     overlap_size: int = 1
-    "turns before them that the summary is of as well"
+    "number of earlier turns that the summary covers too"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compaction_interval < 1:
-            raise SpecError("adk.compaction: compaction_interval is at least 1")
+            raise SpecError("adk.compaction: compaction_interval must be at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
-        # A turn is over once the user's next message is there.
+        # A turn is over when the next user message has arrived.
         over = bisect_left(context.history.user_positions, context.history_length) - 1
         done: int = context.strategy_state.get(self, 0)
         while over - done >= self.compaction_interval:
@@ -134,8 +138,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "https://github.com/google/adk-python/blob/v1.10.0/src/google/adk/flows/llm_flows/contents.py"
         ),
         description="Sends the system prompt and the current turn, from the newest user message on. "
-        "Where a turn uses a call's id again, ADK answers both calls with the newest result; here "
-        "each keeps its own.",
+        "If a turn uses a call id twice, ADK answers both calls with the newest result; here each "
+        "call keeps its own.",
         package="google-adk",
         conformance_options=("",),
     ),
@@ -144,9 +148,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=adk_compaction(),
         product_version="google-adk 1.18.0",
         url="https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
-        description="Every 3 turns of the user become a summary, which takes in the turn before "
-        "them too. ADK has no defaults; these are its documentation's. With one user message "
-        "nothing is compacted. Where an id of a call is used again ADK answers both calls with the "
-        "newest result; here each keeps its own.",
+        description="Replaces every 3 turns of the user by a summary, which also covers the turn "
+        "before them. ADK has no defaults; these values are from its documentation. With a single "
+        "user message nothing is compacted. If a call id is used twice, ADK answers both calls with "
+        "the newest result; here each call keeps its own.",
     ),
 )

@@ -1,8 +1,8 @@
-"""AG2's assembly policies: a sliding window of events, and a budget of them in characters.
+"""Baselines of AG2's assembly policies: a window of events, and a budget of characters.
 
-A live agent's stream holds more than messages: a step with n calls is a response, an event that lists
-the calls, one for each call, one for each result, and one that lists the results. Windows count them
-all, and what they cut through is left out.
+The event stream of a live agent holds more than messages. A step with n calls produces a response,
+an event that lists the calls, one event per call, one event per result, and an event that lists the
+results. The policies count all of them. Results or calls that a cut separates are left out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from ctxlab.strategies.helpers.message_blocks import block_end, block_start, sys
 __all__ = ["MODULE_BASELINES", "sliding_window", "token_budget"]
 
 _BlockCosts = Callable[[int, int], Sequence[int]]
-"""What the events of the block ``entries[start:stop]`` cost, in their order."""
+"Costs of the events in the block ``entries[start:stop]``, in order."
 
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """The newest events; what the cut has parted is left out, and an empty window widens.
+    """Keeps the newest events; orphaned results are left out, and an empty window widens.
 
     Source: ag2 1.2.1, ``SlidingWindowPolicy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=sliding_window(2))
@@ -38,7 +40,7 @@ class sliding_window(BaseStrategy):
     """
 
     max_events: int = 40
-    "events that stay; a step with one call has five of them, each further call two more"
+    "events to keep; a step with one call has five of them, each further call adds two"
 
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
@@ -51,13 +53,15 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class token_budget(BaseStrategy):
-    """The newest events that fit a budget of characters, long texts counted as about a hundred.
+    """Keeps the newest events that fit a budget of characters, in which long texts count as about 100.
 
-    The budget is held against how an event prints: arguments, results and what the user said print as
-    their first 80 characters, so requests may be far larger than the budget.
+    The cost of an event is the length of its printed form. Arguments, results and user texts are
+    printed with their first 80 characters only, so a request may be far larger than the budget.
 
     Source: ag2 1.2.1, ``TokenBudgetPolicy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text * 4000) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=token_budget(100))
@@ -68,12 +72,12 @@ class token_budget(BaseStrategy):
     max_tokens: int | None = None
     "tokens of the events at most, as the policy estimates them; None: what the budget allows"
     chars_per_token: int = 4
-    "characters that it takes for a token"
+    "characters that count as one token"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chars_per_token == 0:
-            raise SpecError("token_budget: chars_per_token is 0; a token has at least 1")
+            raise SpecError("token_budget: expected a chars_per_token of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         tokens = context.available if self.max_tokens is None else self.max_tokens
@@ -93,7 +97,7 @@ class token_budget(BaseStrategy):
 
 
 def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Context:
-    """The newest events that cost no more than ``limit``, at least one, less what the cut orphans."""
+    """Keep the newest events that cost at most ``limit``, at least one, without orphaned results."""
     entries, floor = context.entries, system_prompt_end(context.entries)
     start, stop, room, retained = len(entries), len(entries), limit, 0
     whole, cut = True, False
@@ -107,10 +111,10 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
             room -= cost
             retained += 1
     if cut:
-        # The break came inside the block, or after all of its events: then the next one begins.
+        # If the cut is after all events of the block, the next block comes first.
         first = stop if whole or entries[start].message.role != "tool" else start
     elif floor < len(entries) and entries[floor].start > floor:
-        first = floor  # it was cut before, and what that orphaned may still stand there
+        first = floor  # a previous cut may have left orphaned results here
     else:
         return context
     orphans = _find_orphans(entries, first)
@@ -122,21 +126,21 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
         context.drop(floor, first)
     sent = context
     for a, b in reversed(orphans):
-        # A later call may use an id again, and then they count as answers: they go for this time only.
+        # A later call may reuse the id and make them valid again, so they are dropped in a fork.
         sent = sent if sent is not context else context.fork()
         sent.drop(a - shift, b - shift)
     return sent
 
 
 def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
-    """Whether no event is left; a single result without an id is one, though it is not sent."""
+    """Return True if no event is left; a single result without an id counts as one."""
     if sum(b - a for a, b in orphans) < len(entries) - first:
         return False
     return all(entry.message.tool_call_id for entry in entries[first:])
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Results from ``first`` on that answer no call there, by id alone, wherever the call stands."""
+    """Return the ranges of results from ``first`` on whose call id appears in no call there."""
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}
     orphans, index = [], first
@@ -151,7 +155,7 @@ def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]
 
 
 def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
-    """How many events a block is."""
+    """Return the number of events of a block."""
     message = entries[start].message
     if message.role == "tool":
         return stop - start + 1
@@ -159,7 +163,7 @@ def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
 
 
 def _printed_lengths(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[int]:
-    """Characters of each event of a block as it prints, in their order."""
+    """Yield the printed length of each event of a block, in order."""
     message = block[0]
     if message.role == "tool":
         results = [
@@ -186,7 +190,7 @@ def _printed_lengths(block: Sequence[Message], names: Sequence[str | None]) -> I
 
 
 def _format_inputs(message: Message) -> str:
-    """The parts of a message as they print."""
+    """Return the printed form of the parts of a message."""
     if not isinstance(message.content, tuple):
         return f"TextInput(content={_format_text(message.text)})"
     printed = []
@@ -200,7 +204,7 @@ def _format_inputs(message: Message) -> str:
 
 
 def _format_text(text: str) -> str:
-    """A text as it prints: 80 characters of it, and how long it is."""
+    """Return the printed form of a text: its first 80 characters and its length."""
     shown = repr(text)
     return shown if len(shown) <= 80 else f"{shown[:80]}...{shown[-1]} (len={len(text)})"
 
@@ -213,9 +217,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         sliding_window(),
         "ag2 1.2.1",
         _SOURCE_URL + "sliding_window.py",
-        "The newest events of the stream, in which a step with one call is five; results without "
-        "their call are left out, unless a later call uses the same id. The package sets no size: "
-        "40 is ours. Events of usage, which a live stream also holds, are not counted.",
+        "The newest events of the stream, in which a step with one call has five events. Results "
+        "without their call are left out, unless a later call uses the same id. The package sets "
+        "no size; 40 is ctxlab's choice. Usage events, which a live stream also holds, are not "
+        "counted.",
         "ag2",
         ("", "max_events=12", "max_events=4", "max_events=1"),
     ),
@@ -224,9 +229,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         token_budget(),
         "ag2 1.2.1",
         _SOURCE_URL + "token_budget.py",
-        "The newest events that fit, measured as they print, at 4 characters a token; long texts "
-        "print shortened, so the budget is not kept. The package sets no budget: what is available "
-        "is ours.",
+        "The newest events that fit, measured by their printed form, at 4 characters per token. "
+        "Long texts are printed shortened, so requests may exceed the budget. The package sets no "
+        "budget; ctxlab uses the available tokens.",
         "ag2",
         (
             "max_tokens=2000",

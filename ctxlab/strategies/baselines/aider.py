@@ -1,4 +1,4 @@
-"""aider keeps the talk before the current request to a few thousand tokens."""
+"""Baseline of aider, which limits the turns before the current one to a few thousand tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["MODULE_BASELINES", "chat_summary"]
 
 @dataclass(frozen=True, repr=False)
 class chat_summary(BaseStrategy):
-    """When the user speaks again, earlier turns beyond half of their budget become a summary.
+    """Summarises earlier turns beyond half of their budget when the user writes a new message.
 
-    The current turn is never touched, however long.
+    The current turn is never changed, however long it is.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -28,9 +30,9 @@ class chat_summary(BaseStrategy):
     """
 
     max_chat_history_tokens: int | None = None
-    "of the earlier turns; None: a sixteenth of the window, 1,024 at least and 8,192 at most"
+    "tokens of the earlier turns; None: a sixteenth of the window, at least 1,024 and at most 8,192"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         spoken = bisect_left(context.history.user_positions, context.history_length)
@@ -64,12 +66,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "aider",
         chat_summary(),
-        "aider, ChatSummary at 041f3a4; the budget as described of models.py",
+        "aider, ChatSummary at 041f3a4; the budget from a description of models.py",
         "https://github.com/Aider-AI/aider/blob/041f3a4a381670449011e3cfbf4d18900452855b/aider/history.py",
-        "Earlier turns get a sixteenth of the window at most: the newest half of that stays, the "
-        "rest is a summary. aider calls no tools, and sends the files of the chat beside it; "
-        "neither is in our logs, so that in an agent's run all results of earlier turns go into the "
-        "summary. Where the result is still too large it is summarised again there, up to three "
-        "times.",
+        "Earlier turns get at most a sixteenth of the window: the newest half of that stays, the "
+        "rest becomes a summary. aider calls no tools, and sends the files of the chat separately. "
+        "Neither is in ctxlab's recordings, so in an agent's run all results of earlier turns go "
+        "into the summary. If the result is still too large, aider summarises it again, up to "
+        "three times; this is not imitated.",
     ),
 )

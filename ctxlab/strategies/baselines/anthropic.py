@@ -1,4 +1,4 @@
-"""Anthropic's API: old tool results cleared on the server, and its own compaction."""
+"""Baselines of Anthropic's API: clearing of old tool results, and compaction on the server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from ctxlab.strategies.helpers.text import with_text
 __all__ = ["MODULE_BASELINES", "clear_tool_uses"]
 
 _CLEARED_TEXT = "[tool result cleared]"
-"""What stands in the place of a result; the documentation does not say what the server writes."""
+"Placeholder for a cleared result; the server's own text is not documented."
 
 
 @dataclass(frozen=True, repr=False)
 class clear_tool_uses(BaseStrategy):
-    """Once the prompt as the client has it exceeds ``trigger``, all but the newest results are cleared.
+    """Clears all but the newest tool results once the prompt of the client exceeds ``trigger``.
 
-    The client keeps the whole conversation and sends it again each time, so that from then on every
-    new result clears an older one, and the prompt cache with it.
+    The client keeps the whole conversation and sends it each time. So after that, every new result
+    clears an older one and invalidates the prompt cache.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -37,15 +39,15 @@ class clear_tool_uses(BaseStrategy):
     """
 
     trigger: float = 100_000
-    "input tokens from which on it clears; a share of the window where it is at most 1"
+    "input tokens above which results are cleared; a value of at most 1 is a share of the window"
     keep: int = 3
-    "newest tool uses that stay"
+    "number of newest tool uses to keep"
     clear_at_least: int = 0
-    "tokens that must be saved, else nothing is cleared"
+    "tokens that must be saved; else nothing is cleared"
     exclude_tools: tuple[str, ...] = ()
-    "names of tools that are never cleared"
+    "names of tools whose results are never cleared"
     clear_tool_inputs: bool = False
-    "whether the arguments of the calls are cleared too"
+    "clear the arguments of the calls too"
 
     def __call__(self, context: Context, /) -> Context:
         looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
@@ -81,7 +83,7 @@ class clear_tool_uses(BaseStrategy):
         index = context.find_index(position)
         if index is None or context.entries[index].message.role != "tool":
             return
-        # Without the arguments the call cannot be made again, so nothing points back.
+        # Without arguments the call cannot be repeated, so the result is lost.
         form = Form.REWRITTEN if self.clear_tool_inputs else Form.STUB
         context.rewrite(index, _clear_text, form)
         call = context.history.calls_by_result.get(position)
@@ -95,7 +97,7 @@ class clear_tool_uses(BaseStrategy):
 
 
 def _clear_text(message: Message, _: ToolCall | None) -> Message:
-    """The result with a placeholder as its content."""
+    """Return a result with a placeholder as its content."""
     return with_text(message, _CLEARED_TEXT)
 
 
@@ -105,18 +107,18 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         clear_tool_uses(),
         "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented",
         "https://docs.claude.com/en/docs/build-with-claude/context-editing",
-        "Past 100,000 input tokens the oldest results are cleared and the newest 3 kept. The "
-        "server's placeholder is not documented; neither is whether it remembers what it cleared: "
-        "here it works out each request from the whole conversation. Thinking blocks are not sent "
-        "at all.",
+        "Above 100,000 input tokens the oldest results are cleared and the newest 3 kept. The "
+        "server's placeholder is not documented. Nor is it documented whether the server remembers "
+        "what it cleared; here each request is computed from the whole conversation. Thinking "
+        "blocks are not sent at all.",
     ),
     Baseline(
         "anthropic.compaction",
         fresh_start(trigger=150_000),
         "Claude API, compact_20260112 (beta compact-2026-01-12), as documented",
         "https://platform.claude.com/docs/en/build-with-claude/compaction-threshold",
-        "At 150,000 input tokens everything before is dropped for one summary. The API refuses a"
-        " trigger under 50,000 and gives the summary as a block of the assistant's; here any "
-        "trigger goes, and it is the user's message.",
+        "At 150,000 input tokens everything so far is replaced by one summary. The API refuses a "
+        "trigger under 50,000 and returns the summary as a block of the assistant. Here any "
+        "trigger is allowed, and the summary is a user message.",
     ),
 )

@@ -1,7 +1,7 @@
-"""AutoGen's model contexts: buffered, head and tail, and limited by tokens.
+"""Baselines of AutoGen's model contexts: buffered, head and tail, and token limited.
 
-The agent keeps its system messages apart and puts them before what the context gives. All results of a
-step are one message there.
+The agent keeps its system messages apart and puts them before the messages of the context. All
+results of a step are one message.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ __all__ = ["MODULE_BASELINES", "buffered", "head_and_tail", "token_limited"]
 
 @dataclass(frozen=True, repr=False)
 class buffered(BaseStrategy):
-    """The newest messages, whatever they are; results that come first are left out.
+    """Keeps the newest messages of any kind; leading results are left out.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=buffered(2))
@@ -37,7 +39,7 @@ class buffered(BaseStrategy):
     """
 
     buffer_size: int = 40
-    "messages that stay, the results of a step counted as one"
+    "messages to keep; the results of a step count as one"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,13 +57,15 @@ class buffered(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class head_and_tail(BaseStrategy):
-    """The oldest and the newest messages, and between them a line that says how many were skipped.
+    """Keeps the oldest and the newest messages, with a line in between that counts those skipped.
 
-    A call at the end of the head and results at the beginning of the tail go as well; the line does not
-    count them.
+    A call at the end of the head and results at the start of the tail are dropped too. The line
+    does not count them.
 
     Source: autogen-core 0.7.5, ``HeadAndTailChatCompletionContext``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=head_and_tail(1, 2))
@@ -70,9 +74,9 @@ class head_and_tail(BaseStrategy):
     """
 
     head_size: int = 10
-    "oldest messages that stay, the results of a step counted as one"
+    "oldest messages to keep; the results of a step count as one"
     tail_size: int = 30
-    "newest messages that stay"
+    "newest messages to keep"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,13 +113,15 @@ class head_and_tail(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class token_limited(BaseStrategy):
-    """Drops the message in the middle until the rest fits, calls and results alike.
+    """Drops the message in the middle until the rest fits, whether it is a call or a result.
 
-    What stays is worked out anew from the whole conversation before every request, so that messages
-    that were gone may come back. The system messages are not counted.
+    The result is computed from the whole conversation for every request, so dropped messages may
+    return. System messages are not counted.
 
     Source: autogen-core 0.7.5, ``TokenLimitedChatCompletionContext``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=token_limited(15))
@@ -124,7 +130,7 @@ class token_limited(BaseStrategy):
     """
 
     token_limit: int | None = None
-    "tokens of the messages at most, the system messages not counted; None: what the budget allows"
+    "tokens of the messages at most, not counting system messages; None: what the budget allows"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,12 +160,12 @@ class token_limited(BaseStrategy):
 
 @dataclass(frozen=True)
 class _BlockCount:
-    """How many blocks the conversation has, the system messages at its beginning left out."""
+    """Number of blocks of a conversation, not counting leading system messages."""
 
     length: int = 0
     blocks: int = 0
     first_skipped: int | None = None
-    "the position of the first message that was skipped"
+    "position of the first message that was skipped"
 
     def advance(self, context: Context) -> _BlockCount:
         history, blocks = context.history, self.blocks
@@ -173,16 +179,16 @@ class _BlockCount:
 
 
 class _BlockSums:
-    """Where the blocks of a context begin, and ``sums[i]``: tokens of the first ``i`` of them."""
+    """Start indices of the blocks of a context; ``sums[i]`` is the tokens of the first ``i`` blocks."""
 
     def __init__(self, version: int, first: int) -> None:
         self.version = version
         self.starts = [first]
-        "of each block, and where the last ends"
+        "start of each block, and the end of the last one"
         self.sums = [0]
 
     def extend(self, context: Context) -> None:
-        """What was appended since."""
+        """Add the entries appended since the last call."""
         entries = context.entries
         while (start := self.starts[-1]) < len(entries):
             stop = block_end(entries, start)
@@ -190,7 +196,7 @@ class _BlockSums:
             self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
 
     def max_blocks(self, limit: int) -> int:
-        """How many blocks fit, half of them from the beginning and half from the end."""
+        """Return how many blocks fit, half from the beginning and half from the end."""
         sums, count = self.sums, len(self.sums) - 1
 
         def tokens(kept: int) -> int:
@@ -202,7 +208,7 @@ class _BlockSums:
 def _require_positive(name: str, **values: int | None) -> None:
     for key, value in values.items():
         if value == 0:
-            raise SpecError(f"{name}: {key} is 0; the package wants at least 1")
+            raise SpecError(f"{name}: expected a {key} of at least 1, got 0")
 
 
 _SOURCE_URL = (
@@ -217,8 +223,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         buffered(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "buffered_chat_completion_context.py",
-        "The newest messages, the results of a step counted as one; results that come first are "
-        "left out, and the task goes with what is old. The package sets no size: 40 is ours.",
+        "The newest messages; the results of a step count as one. Leading results are left out, "
+        "and the task is dropped like other old messages. The package sets no size; 40 is ctxlab's "
+        "choice.",
         "autogen-core",
         ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
     ),
@@ -227,8 +234,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         head_and_tail(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "head_and_tail_chat_completion_context.py",
-        "The oldest and the newest messages with a line between them that says how many were "
-        "skipped; no pair is parted. The package sets no sizes: 10 and 30 are ours.",
+        "The oldest and the newest messages, with a line in between that says how many were "
+        "skipped. Calls and results stay together. The package sets no sizes; 10 and 30 are "
+        "ctxlab's choice.",
         "autogen-core",
         ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
     ),
@@ -237,8 +245,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         token_limited(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "token_limited_chat_completion_context.py",
-        "Drops the message in the middle until the rest fits. It parts calls from results, does not "
-        "count the system prompt, and looks at the whole conversation anew each time.",
+        "Drops the message in the middle until the rest fits. It separates calls from results, "
+        "does not count the system prompt, and starts from the whole conversation each time.",
         "autogen-core",
         ("", "token_limit=8000", "token_limit=2000", "token_limit=500"),
     ),

@@ -1,4 +1,4 @@
-"""A baseline names a strategy after the product whose default it is, with version and link."""
+"""Baselines: strategies named after the products whose defaults they are, with version and URL."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ __all__ = ["Baseline", "NamedStrategy"]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A product's default; called with parameters, it is the strategy with those changed."""
+    """A product's default strategy. Call it with parameters to change them."""
 
     name: str
-    "``product.method``, as it is written in an experiment"
+    "name as written in an experiment: ``product.method``"
     strategy: Strategy
-    "what it is in terms of ctxlab, with the product's defaults"
+    "the ctxlab strategy, with the product's defaults"
     product_version: str
     "the product or package, and the version that was read"
     url: str
-    "where that can be read"
+    "URL of the code or documentation"
     description: str
-    "what it does, in a sentence"
+    "what the baseline does, in a few sentences"
     package: str | None = None
-    "the distribution whose code ``peer:<name>`` runs; None where there is none to install"
+    "package whose code ``peer:<name>`` runs; None if there is none to install"
     conformance_options: tuple[str, ...] = ()
-    "parameters under which baseline and peer are compared, since defaults seldom bite on short logs"
+    """parameters under which baseline and peer are compared, because defaults rarely act on short
+    logs"""
 
     def __call__(self, **changes: Any) -> NamedStrategy:
-        """The strategy under the product's name; raises ``SpecError`` for a parameter that it lacks."""
+        """Return the strategy with changed parameters; raise ``SpecError`` for an unknown parameter."""
         steps = self._steps
         known = self.parameters
         for name in changes.keys() - known:
@@ -48,7 +49,7 @@ class Baseline:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What can be changed, with the product's defaults."""
+        """Parameters that can be changed, with the product's defaults."""
         return {f.name: getattr(step, f.name) for step in self._steps for f in fields(step)}
 
     @property
@@ -59,11 +60,14 @@ class Baseline:
 
 @dataclass(frozen=True, repr=False)
 class NamedStrategy(BaseStrategy):
-    """A strategy that goes by the name of the product that it imitates."""
+    """A strategy that is printed under the name of the product that it imitates."""
 
     name: str
+    "name of the baseline"
     strategy: Strategy
+    "the strategy that edits the context"
     changes: tuple[tuple[str, Any], ...] = ()
+    "pairs of name and value of the changed parameters"
 
     def __call__(self, context: Context, /) -> Context:
         return self.strategy(context)

@@ -1,4 +1,4 @@
-"""Claude Code compacts to nothing but a summary; its source is closed, its logs say when."""
+"""Baseline of Claude Code, from its logs and documentation; its source code is not public."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         fresh_start(trigger=0.775),
         "Claude Code 2.1.5 to 2.1.32, from recorded sessions and the documentation",
         "https://code.claude.com/docs/en/context-window",
-        "One summary for the whole conversation, also in the middle of a turn: recorded sessions"
-        " compacted by themselves at 155,144 to 171,646 of 200,000 tokens and kept no message; "
-        "where in that range is not documented. It also clears older tool results before that and "
-        "reads recent files again afterwards, which is not imitated; the strategy recorded replays"
-        " the former where a log has it.",
+        "One summary replaces the whole conversation, also within a turn. Recorded sessions "
+        "compacted automatically at 155,144 to 171,646 of 200,000 tokens and kept no message; "
+        "where in that range is not documented. Claude Code also clears older tool results before "
+        "that and reads recent files again afterwards. Neither is imitated here, but the strategy "
+        "recorded replays the clearing if it is in a log.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Codex CLI keeps what the user said and a summary of everything else."""
+"""Baseline of Codex CLI: the user messages, and a summary of everything else."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ __all__ = ["MODULE_BASELINES", "user_messages"]
 
 @dataclass(frozen=True, repr=False)
 class user_messages(BaseStrategy):
-    """Near the end of the window, the user's newest messages stay and a summary follows them.
+    """Keeps the newest user messages near the end of the window, followed by a summary.
 
-    Tool calls, results and the assistant's words all go, the newest too. A message of the user that is
-    not answered yet stands after the summary.
+    Tool calls, results and the assistant's texts are dropped, even the newest. A user message
+    without an answer stays after the summary.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -40,13 +42,13 @@ class user_messages(BaseStrategy):
     """
 
     trigger: float = 0.9
-    "share of the window at which it compacts"
+    "share of the window at which compaction starts"
     user_tokens: int = 20_000
-    "of the user's messages that stay, at four bytes a token; the one that exceeds them is cut"
+    "tokens of user messages to keep, at four bytes per token; the message that exceeds them is cut"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         if not should_compact(context, self, self.trigger * window_tokens(context)):
@@ -55,7 +57,7 @@ class user_messages(BaseStrategy):
         while stop > start and is_user_message(entries[stop - 1]):
             stop -= 1
         part = entries[start:stop]
-        # From the end, where what is new stands: the user's older messages may be many.
+        # Search from the end, because there may be many old user messages.
         if all(is_user_message(e) or e.form is Form.SUMMARY for e in reversed(part)):
             return context
         kept, cut = self._select_kept(context, start, stop)
@@ -77,7 +79,7 @@ class user_messages(BaseStrategy):
         return context
 
     def _select_kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
-        """Indexes of the messages that stay, and the tokens left for the oldest if it is cut."""
+        """Return the indices of the messages to keep, and the tokens left if the oldest is cut."""
         kept: list[int] = []
         left = self.user_tokens
         for index in range(stop - 1, start - 1, -1):
@@ -93,7 +95,7 @@ class user_messages(BaseStrategy):
         return kept[::-1], 0
 
     def _cut_message(self, context: Context, index: int, tokens: int) -> None:
-        """Beginning and end of a text stay, and a mark says how much was between them."""
+        """Cut the middle of a text, with a mark that says how many tokens were removed."""
         message = context.entries[index].message
         data, half = message.text.encode(errors="replace"), 2 * tokens
         gone = (len(data) - 2 * half) // 4
@@ -108,10 +110,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         user_messages(),
         "Codex CLI, local compaction at e06dd0e; the 90 % from a description of openai_models.rs",
         "https://github.com/openai/codex/blob/e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
-        "At 0.9 of the window the history becomes the newest user messages up to 20,000 tokens and "
-        "a summary. Not imitated: with OpenAI's own models Codex asks a server to compact, in a way"
-        " that is not published; and a summary request that overflows is tried again without the"
-        " oldest item. In a window of 32,000 the 20,000 tokens of the user's, once there, leave so"
-        " little room beside the summary that it compacts at every other request.",
+        "At 0.9 of the window the history becomes the newest user messages, up to 20,000 tokens, "
+        "and a summary. Not imitated: with OpenAI's own models Codex compacts on a server, in an "
+        "unpublished way; and if a summary request overflows, Codex repeats it without the oldest "
+        "item. In a window of 32,000 tokens, 20,000 tokens of user messages leave so little room "
+        "that it compacts at every other request.",
     ),
 )

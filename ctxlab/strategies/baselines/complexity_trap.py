@@ -1,4 +1,4 @@
-"""The Complexity Trap (JetBrains, 2025): masking, a summary every few turns, and both."""
+"""Baselines of The Complexity Trap (JetBrains, 2025): masking, periodic summaries, and both."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _VERSION_PREFIX = "The Complexity Trap, arXiv 2508.21433; a fork of JetBrains' c
 
 @dataclass(frozen=True, repr=False)
 class turn_summary(BaseStrategy):
-    """Every ``summarize_every`` turns the oldest turns go into the summary, which they extend.
+    """Adds the oldest turns to a rolling summary every ``summarize_every`` turns.
 
-    A turn is what the model says with what is answered. It does not look at the budget.
+    A turn is a message of the model with the messages that answer it. The budget has no effect.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -36,18 +38,18 @@ class turn_summary(BaseStrategy):
     """
 
     summarize_every: int = 21
-    "turns that go into the summary at a time"
+    "number of turns that go into the summary at a time"
     keep_last_m_turns: int = 10
-    "newest turns that stay"
+    "number of newest turns to keep"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.summarize_every:
-            raise SpecError("turn_summary: summarize_every is 0; a summary takes one turn at least")
+            raise SpecError("turn_summary: expected a summarize_every of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         looked, turns, due = context.strategy_state.get(self, (0, (), self._max_turns))
@@ -76,25 +78,25 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_observations(n=10),
         _VERSION_PREFIX + "configuration N=1, M=10",
         _SOURCE_URL,
-        "SWE-agent's LastNObservations with 10: its own best, and not to be carried over to other"
-        " scaffolds unchanged.",
+        "SWE-agent's LastNObservations with 10, the paper's best setting for that agent; it may "
+        "not suit other agents.",
     ),
     Baseline(
         "complexity_trap.summary",
         turn_summary(),
         _VERSION_PREFIX + "static checkpointing, N=21, M=10",
         _SOURCE_URL,
-        "Once 31 turns stand after the summary, the oldest 21 go into it. There the summary is the"
-        " assistant's message and bounded by nothing; here it is the user's. A turn there is one "
-        "call with one result, and whatever else is said between turns is dropped; here it is"
-        " summarised with them, and no pair is broken.",
+        "When there are 31 turns after the summary, the oldest 21 go into it. In the paper the "
+        "summary is a message of the assistant without a size limit; here it is a bounded user "
+        "message. A turn in the paper is one call with one result, and other messages between "
+        "turns are dropped; here they are summarised too, and calls stay with their results.",
     ),
     Baseline(
         "complexity_trap.hybrid",
         turn_summary() | last_observations(n=10),
         _VERSION_PREFIX + "static checkpointing, N=21, M=10, then LastNObservations 10",
         _SOURCE_URL,
-        "The summary of every 21 turns, and of the turns that stay all but the last 10 observations"
-        " masked. The paper's other window is summarize_every=43.",
+        "Every 21 turns are summarised; in the other turns all but the last 10 observations are "
+        "masked. The paper's other setting is summarize_every=43.",
     ),
 )

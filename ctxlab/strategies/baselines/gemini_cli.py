@@ -1,4 +1,4 @@
-"""Gemini CLI summarises the older 70 % at a message of the user's, once half the window is used."""
+"""Baseline of Gemini CLI: a summary of the older 70 % once half the window is used."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 @dataclass(frozen=True, repr=False)
 class older_share(BaseStrategy):
-    """The older share of the characters becomes a summary, cut at the next message of the user's.
+    """Summarises the older share of the characters, cut at the next user message.
 
-    What the user has just said, and results that have just come, are not looked at. Where no message of
-    the user's lies behind the share, it cuts at the last there is; a run with a single one is therefore
+    The newest user message and the newest results are left out of account. If no user message
+    follows the share, the cut is at the last user message. So a run with a single user message is
     never compacted while the agent works.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -43,22 +45,22 @@ class older_share(BaseStrategy):
     """
 
     compression_threshold: float = 0.5
-    "share of the window at which it compacts"
+    "share of the window at which compaction starts"
     preserve: float = 0.3
-    "share of the characters that stays"
+    "share of the characters to keep"
     tool_tokens: int = 50_000
-    "of the newest tool results that stay whole, at four characters a token"
+    "tokens of the newest tool results that stay whole, at four characters per token"
     tool_chars: int = 40_000
-    "to which older results are cut: a fifth of their beginning, the rest of their end"
+    "characters to which older results are cut: a fifth from the beginning, the rest from the end"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.preserve < 1:
-            raise SpecError(f"older_share: preserve is {self.preserve!r}; it lies between 0 and 1")
+            raise SpecError(f"older_share: preserve must be between 0 and 1, got {self.preserve!r}")
 
     def __call__(self, context: Context, /) -> Context:
         users = bisect_left(context.history.user_positions, context.history_length)
@@ -70,9 +72,9 @@ class older_share(BaseStrategy):
         while stop > start and entries[stop - 1].message.role != "assistant":
             stop -= 1
         if prompt_tokens(context) - sum(entry.tokens for entry in entries[stop:]) < full:
-            return context  # it knows what the last request took
+            return context  # the product knows only the tokens of the last request
         cut = self._find_cut(context, start, stop)
-        # Asked again within a turn, it would find the same place and summarise its own summary.
+        # A second attempt within a turn would find the same cut and summarise the summary.
         context.strategy_state[self] = users, failed
         if failed:
             self._shorten_older_results(context, start, stop)
@@ -99,7 +101,7 @@ class older_share(BaseStrategy):
         return stop if ended else last
 
     def _shorten_older_results(self, context: Context, start: int, stop: int) -> None:
-        """Beyond the newest results, those that are large keep their beginning and their end."""
+        """Shorten large results that are older than the newest ``tool_tokens`` tokens of results."""
         tokens = 0
         for index in range(stop - 1, start - 1, -1):
             message = context.entries[index].message
@@ -112,7 +114,20 @@ class older_share(BaseStrategy):
             tokens += size
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """A large result with its middle left out; None where it is not large."""
+        """Return a large result without its middle.
+
+        Parameters
+        ----------
+        message : Message
+            A tool result.
+        _ : ToolCall or None
+            The call of the result; not used.
+
+        Returns
+        -------
+        Message or None
+            The shortened message; None if it is not large.
+        """
         text = message.text
         if len(text) <= self.tool_chars:
             return None
@@ -128,11 +143,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         older_share(),
         "Gemini CLI, chatCompressionService at 02b2885",
         "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
-        "At half the window the older 70 % of the characters become a summary and an "
-        "acknowledgement, cut where the user speaks, so that it may be less, or all but a new "
-        "message where the agent has just finished; nothing is done where the user speaks only at "
-        "the beginning, which lets a long run after one request overflow. A summary that is longer "
-        "is rejected, and none is tried again. Not imitated: the second call, in which the model "
-        "checks its summary, and the file in which a shortened result can be read whole.",
+        "At half of the window, the older 70 % of the characters become a summary and an "
+        "acknowledgement. The cut is at a user message, so less may be summarised, or everything "
+        "but a new message if the agent has just finished. If the only user message is the first "
+        "one, nothing is done, so a long run after one request overflows. A summary that is not "
+        "shorter is rejected and not tried again. Not imitated: the second call, in which the "
+        "model checks its summary, and the file that holds a shortened result in full.",
     ),
 )

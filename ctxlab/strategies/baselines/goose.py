@@ -1,4 +1,4 @@
-"""goose summarises everything and says the user's last message again."""
+"""Baseline of goose: a summary of everything, followed by the last user message."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I
 
 @dataclass(frozen=True, repr=False)
 class last_request(BaseStrategy):
-    """A summary of everything, a note of the assistant's, and the user's last message.
+    """Summarises everything, adds a note of the assistant, and repeats the last user message.
 
-    It looks when the user has said something, at what the last request took; within an agent's turn
-    only once a request no longer fits.
+    After a user message, it checks how many tokens the last request took. Within an agent's turn it
+    acts only when a request no longer fits.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -43,11 +45,11 @@ class last_request(BaseStrategy):
     """
 
     threshold: float = 0.8
-    "share of the window above which it compacts; 0 and 1 turn it off until nothing fits"
+    "share of the window above which compaction starts; 0 and 1 disable it until a request overflows"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         entries, size, start = context.entries, window_tokens(context), body_start(context)
@@ -86,8 +88,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_request(),
         "goose, context_mgmt at 331a842 and agent.rs at 0086ae6",
         "https://github.com/block/goose/blob/331a842972378d642bb39bd800a8514b25ae3a70/crates/goose/src/context_mgmt/mod.rs",
-        "Summary, a note of the assistant's and the user's last message, at 0.8 of the window when "
-        "the user speaks, else on overflow. Not imitated: a summary request that overflows is tried "
-        "again with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
+        "A summary, a note of the assistant, and the last user message, at 0.8 of the window after "
+        "a user message, else on overflow. Not imitated: if a summary request overflows, goose "
+        "repeats it with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
     ),
 )

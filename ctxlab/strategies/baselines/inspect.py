@@ -1,9 +1,8 @@
-"""Inspect AI compacts once a share of the window is used: it clears results, trims, or summarizes.
+"""Baselines of Inspect AI, which clears results, trims, or summarises at a share of the window.
 
-Its three ways share what surrounds them: the tokens of the request are held against a threshold, up to
-four passes are made, and where the last of them leaves too much the run ends with an error. Nothing is
-kept of a compaction that failed. What such a run would have sent is the conversation as it stood, so
-that is what is sent here, and the failure is reported.
+The three strategies compare the tokens of a request with a threshold and make up to four passes. If
+the last pass leaves too much, inspect_ai ends the run with an error and discards the compaction.
+Here the conversation is sent unchanged, and the failure is reported.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ _SUMMARY_SUFFIX = "\n\nPlease continue working on this task from where you left 
 
 
 def _threshold_tokens(context: Context, threshold: float) -> int:
-    """A whole number counts tokens, a fraction is a share of what the messages may have."""
+    """Return a threshold in tokens; a fraction is a share of the available tokens."""
     whole = isinstance(threshold, int) or threshold > 1
     return int(threshold) if whole else int(threshold * context.available)
 
 
 @dataclass
 class _ToolUses:
-    """Tool uses in the order of their calls, and which of their results are due to be cleared."""
+    """Tool uses in the order of their calls, and the results that are due to be cleared."""
 
     scanned: int = 0
     results: list[int | None] = field(default_factory=list)
-    "where the result of each use stands in the history; None while there is none"
+    "history position of the result of each use; None while there is none"
     pending: dict[str, list[int]] = field(default_factory=dict)
-    "uses that wait for a result, by the id of the call"
+    "uses that wait for a result, by call id"
     processed: int = 0
-    "uses before it are older than those that are kept"
+    "number of oldest uses that are no longer kept"
     to_clear: dict[int, None] = field(default_factory=dict)
-    "positions of results to be cleared"
+    "positions of results to clear"
     saved_tokens: int = 0
-    "tokens that clearing what is due would save"
+    "tokens that clearing these results would save"
 
     def update(self, context: Context, excluded: tuple[str, ...], keep: int) -> None:
-        """What came since: a result goes to every use of its id that has none, however old."""
+        """Add new messages; a result answers every open use of its id, however old."""
         for position in range(self.scanned, context.history_length):
             message = context.history[position]
             for call in message.tool_calls:
@@ -92,7 +91,7 @@ class _ToolUses:
             )
 
     def discard_calls(self, calls: tuple[ToolCall, ...]) -> None:
-        """The message with these calls is gone, so their results find no use."""
+        """Forget the open uses of a message that was dropped."""
         for call in reversed(calls):
             if self.pending.get(call.id):
                 self.pending[call.id].pop()
@@ -104,13 +103,15 @@ def _clear_text(message: Message, _: ToolCall | None) -> Message | None:
 
 @dataclass(frozen=True, repr=False)
 class inspect_edit(BaseStrategy):
-    """Once the window is nearly full, the results of all but the newest tool uses are cleared.
+    """Clears the results of all but the newest tool uses when the window is nearly full.
 
-    Assistant messages at the very end go as well, since some providers want a request to end with
-    another. Where that is not enough nothing is done, and the failure is reported.
+    Trailing assistant messages are dropped too, because some providers require the last message to
+    have another role. If that is not enough nothing is done, and the failure is reported.
 
     Source: inspect_ai, ``CompactionEdit``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -125,11 +126,11 @@ class inspect_edit(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens from which on it compacts; a fraction is a share of the available ones"
+    "tokens above which compaction starts; a fraction is a share of the available tokens"
     keep_tool_uses: int = 3
-    "newest tool uses whose results stay"
+    "number of newest tool uses whose results stay"
     exclude_tools: tuple[str, ...] = ()
-    "tools whose results are never cleared and do not count"
+    "tools whose results are never cleared and not counted"
 
     def __call__(self, context: Context, /) -> Context:
         uses: _ToolUses = context.strategy_state.setdefault(self, _ToolUses())
@@ -158,13 +159,15 @@ class inspect_edit(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class inspect_trim(BaseStrategy):
-    """Once the window is nearly full, the oldest fifth of the messages after the task goes.
+    """Drops the oldest fifth of the messages after the task when the window is nearly full.
 
-    It goes on up to four times until the rest is under the threshold. Results without their call and
-    calls without any result are taken out, and so is an assistant message at the very end.
+    It repeats this up to four times until the rest is below the threshold. Results without a call
+    and calls without a result are removed, and so is a trailing assistant message.
 
     Source: inspect_ai, ``CompactionTrim``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -176,9 +179,9 @@ class inspect_trim(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens from which on it compacts; a fraction is a share of the available ones"
+    "tokens above which compaction starts; a fraction is a share of the available tokens"
     preserve: float = 0.8
-    "share of the messages after the task that a pass keeps"
+    "share of the messages after the task that one pass keeps"
 
     def __call__(self, context: Context, /) -> Context:
         limit = _threshold_tokens(context, self.threshold)
@@ -211,7 +214,7 @@ class inspect_trim(BaseStrategy):
 
 
 def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tuple[int, Message]]:
-    """One pass: what stays of the messages, each with its place."""
+    """Make one pass and return the remaining messages with their indices."""
     roles = [message.role for _, message in messages]
     task = roles.index("user") + 1 if "user" in roles else len(messages)
     rest = [pair for pair in messages[task:] if pair[1].role != "system"]
@@ -239,12 +242,14 @@ def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tup
 
 @dataclass(frozen=True, repr=False)
 class inspect_summary(BaseStrategy):
-    """Once the window is nearly full, everything after the task becomes one summary.
+    """Replaces everything after the task by one summary when the window is nearly full.
 
-    The newest messages are no exception. The next compaction extends the summary.
+    The newest messages are summarised too. The next compaction extends the summary.
 
     Source: inspect_ai, ``CompactionSummary``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -256,9 +261,9 @@ class inspect_summary(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens from which on it compacts; a fraction is a share of the available ones"
+    "tokens above which compaction starts; a fraction is a share of the available tokens"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         limit = _threshold_tokens(context, self.threshold)
@@ -288,8 +293,8 @@ _SOURCE_URL = (
     "https://github.com/UKGovernmentBEIS/inspect_ai/blob/0.3.285/src/inspect_ai/model/_compaction/"
 )
 _SHARED_DESCRIPTION = (
-    " Where it cannot get under the threshold inspect_ai raises and the run ends; here that is "
-    "reported and the conversation is sent as it stood. The window is what the messages may have."
+    " If the result stays above the threshold, inspect_ai raises and the run ends; here that is "
+    "reported and the conversation is sent unchanged. The window is what the messages may take."
 )
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
@@ -298,10 +303,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=inspect_edit(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "edit.py",
-        description="Clears the results of all but the newest 3 tool uses once 0.9 of the window is "
+        description="Clears the results of all but the newest 3 tool uses when 0.9 of the window is "
         "used."
         + _SHARED_DESCRIPTION
-        + " Thinking is not sent here, so there is none to clear; calls of a memory tool keep theirs.",
+        + " Thinking is not sent here, so it is not cleared; calls of a memory tool keep theirs.",
         package="inspect-ai",
         conformance_options=(
             "threshold=6000",
@@ -314,7 +319,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=inspect_trim(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "trim.py",
-        description="Keeps the task and the newest 80 % of the other messages once 0.9 of the "
+        description="Keeps the task and the newest 80 % of the other messages when 0.9 of the "
         "window is used, in up to 4 passes."
         + _SHARED_DESCRIPTION
         + " A late system message stays in its place.",
@@ -326,10 +331,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=inspect_summary(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "summary.py",
-        description="Puts one summary in the place of everything after the task once 0.9 of the "
-        "window is used; the newest messages are no exception."
+        description="Replaces everything after the task by one summary when 0.9 of the window is "
+        "used, even the newest messages."
         + _SHARED_DESCRIPTION
-        + " A late system message is summarized with the rest.",
+        + " A late system message is summarised with the rest.",
         package="inspect-ai",
         conformance_options=(
             "threshold=8000, model='scripted'",

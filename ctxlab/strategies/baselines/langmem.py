@@ -1,4 +1,4 @@
-"""LangMem: a running summary that takes in the oldest messages when they come to too much."""
+"""Baseline of LangMem: a running summary of the oldest messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _SUMMARY_PREFIX = "Summary of the conversation so far: "
 
 @dataclass(frozen=True, repr=False)
 class running_summary(BaseStrategy):
-    """The oldest messages are taken into a running summary once there are enough of them.
+    r"""Adds the oldest messages to a running summary once there are enough of them.
 
-    The cut is the first place with ``max_tokens_before_summary`` before it and no more behind it than
-    fits beside system prompt and summary. After a call its results go too; after the first of several
-    results the others stay, without their call. The summary is a system message.
+    The cut is the first place with ``max_tokens_before_summary`` tokens before it and no more
+    tokens after it than fit beside the system prompt and the summary. A call is summarised with its
+    results. If the cut is after the first of several results, the others stay without their call.
+    The summary is a system message.
 
     Source: langmem, ``summarize_messages``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -38,22 +41,25 @@ class running_summary(BaseStrategy):
     >>> context.advance(3)
     >>> after = running_summary(max_tokens=20, max_tokens_before_summary=12, max_summary_tokens=14)
     >>> [m.content for m in after(context).messages]
-    ['Summary of the conversation so far: - user: My name is Ada\\n- user: Hello', 'Bye']
+    ['Summary of the conversation so far: - user: My name is Ada\n- user: Hello', 'Bye']
     """
 
     max_tokens: int | None = None
-    "tokens that it aims at, and that the summariser sees; None: what the budget allows"
+    "target tokens, which also limit the summariser's input; None: what the budget allows"
     max_tokens_before_summary: int | None = None
-    "tokens not yet summarised from which on it summarises; None: as ``max_tokens``"
+    "tokens not yet summarised from which messages are summarised; None: as ``max_tokens``"
     max_summary_tokens: int = 256
-    "tokens set aside for the summary"
+    "tokens reserved for the summary"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         most = context.available if self.max_tokens is None else self.max_tokens
         if self.max_summary_tokens >= most:
-            raise SpecError(f"langmem: a summary of {self.max_summary_tokens} tokens in {most}")
+            raise SpecError(
+                f"langmem: max_summary_tokens ({self.max_summary_tokens}) must be less than "
+                f"max_tokens ({most})"
+            )
         entries = context.entries
         head = int(bool(entries) and _is_system_prompt(context, entries[0]))
         said: str
@@ -61,7 +67,7 @@ class running_summary(BaseStrategy):
         first = head
         if upto:
             first, stop = head + 1, context.index_at_or_after(upto)
-            if stop > first:  # what was summarised out of its order
+            if stop > first:  # results that were summarised out of order
                 context.drop(first, stop)
         tokens = context.tokens - sum(entry.tokens for entry in entries[:first])
         before = self.max_tokens_before_summary
@@ -93,7 +99,7 @@ def _is_system_prompt(context: Context, entry: Entry) -> bool:
 def _entries_to_summarize(
     entries: Sequence[Entry], tokens: int, room: int, before: int
 ) -> list[Entry]:
-    """The entries that are summarised now, in the order in which the summariser sees them."""
+    """Return the entries to summarise now, in the order in which the summariser sees them."""
     used = 0
     for count, entry in enumerate(entries, 1):
         used += entry.tokens
@@ -116,9 +122,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "summarization.py"
         ),
         description=(
-            "Takes the oldest messages into a running summary of 256 tokens when what is not yet "
-            "summarised reaches max_tokens, which has no default. It cuts between parallel results. "
-            "Where those come in another order than their calls the product fails; this goes on."
+            "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
+            "summarised reach max_tokens, which has no default. It may cut between parallel "
+            "results. If results come in another order than their calls the product fails; here it "
+            "goes on."
         ),
         package="langmem",
         conformance_options=(

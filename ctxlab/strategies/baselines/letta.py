@@ -1,4 +1,4 @@
-"""Letta evicts a growing share of the oldest messages until enough of the window is free."""
+"""Baseline of Letta, which evicts a growing share of the oldest messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ __all__ = ["MODULE_BASELINES", "evict_share"]
 
 @dataclass(frozen=True, repr=False)
 class evict_share(BaseStrategy):
-    """Tries to evict 40 % of the messages, then 50 %, … until what stays is small enough.
+    """Evicts 40 % of the messages, or 50 % and so on, until the rest is small enough.
 
-    The cut is moved back to a message of the assistant's. Where no cut will do, everything is evicted.
+    The cut moves back to a message of the assistant. If no cut is possible, everything is evicted.
+    Evicted messages are summarised.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -33,13 +36,13 @@ class evict_share(BaseStrategy):
     """
 
     trigger: float = 1.0
-    "share of the window at which it compacts; Letta takes 0.9 for GPT-5"
+    "share of the window at which compaction starts; Letta uses 0.9 for GPT-5"
     sliding_window_percentage: float = 0.30
-    "evicted at first, less a tenth; what stays may take the rest of the window"
+    "first share to evict, less a tenth; the remaining messages may take the rest of the window"
     clip_chars: int = 50_000
-    "characters of the summary at most, at four a token, and at most a tenth of the window"
+    "characters of the summary at most, at four per token; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         limit = self.trigger * window_tokens(context)
@@ -55,7 +58,7 @@ class evict_share(BaseStrategy):
 
     def _find_cut(self, context: Context, start: int) -> int | None:
         entries = context.entries[start:]
-        total = 1 + len(entries)  # Letta counts the system prompt with them
+        total = 1 + len(entries)  # Letta counts the system prompt too
         goal = (1 - self.sliding_window_percentage) * window_tokens(context)
         system = sum(entry.tokens for entry in context.entries[:start])
         before = [0, *accumulate(entry.tokens for entry in entries)]
@@ -78,8 +81,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         evict_share(),
         "Letta, summarizer at 63d3146 (sliding window) and 1a4b119 (compact)",
         "https://github.com/letta-ai/letta/blob/63d3146fdca2815b21a0f4f21675740a7a797a36/letta/services/summarizer/summarizer_sliding_window.py",
-        "At the whole window, 40 % or more of the messages become a summary, so that what stays "
-        "takes under 70 % of it. The share is raised before it is first tried, so the configured 30 "
-        "% is never tried. Letta's memory blocks and its search of evicted messages are not there.",
+        "When the window is full, 40 % or more of the messages become a summary, so that the rest "
+        "takes under 70 % of it. The share is raised before the first attempt, so the configured "
+        "30 % is never tried. Letta's memory blocks and its search of evicted messages are not "
+        "imitated.",
     ),
 )

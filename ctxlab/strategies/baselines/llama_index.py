@@ -1,4 +1,4 @@
-"""LlamaIndex: a memory that lets go of the oldest turns when its queue is full."""
+"""Baseline of LlamaIndex: a memory that drops the oldest turns when its queue is full."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _IMAGE_TOKENS = 256
 
 @dataclass(frozen=True, repr=False)
 class memory(BaseStrategy):
-    """Beyond its limit the oldest messages go, so many tokens at a time, up to a message of the user.
+    """Drops the oldest messages above a limit, a number of tokens at a time, up to a user message.
 
-    The newest turn stays whole however large it is, so that an agent's run of a single turn is never
-    shortened. Tool calls are not counted. The system prompt is no part of it.
+    The newest turn stays whole however large it is, so an agent's run of a single turn is never
+    shortened. Tool calls are not counted. The system prompt is not part of the memory.
 
     Source: llama-index-core, ``Memory`` without memory blocks.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> said = [Message("user", text) for text in ("My name is Ada", "Hello", "Bye")]
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
@@ -37,9 +39,9 @@ class memory(BaseStrategy):
     token_limit: int = 30_000
     "tokens of the memory"
     chat_history_token_ratio: float = 0.7
-    "share of them that messages may have"
+    "share of ``token_limit`` that messages may take"
     token_flush_size: int = 3000
-    "tokens that go at a time, at least; 0.7 of the limit where that is less"
+    "minimum tokens to drop at a time; 0.7 of ``token_limit`` if that is less"
 
     def __call__(self, context: Context, /) -> Context:
         history = context.history
@@ -63,7 +65,7 @@ class memory(BaseStrategy):
 
 
 class _MessageQueue:
-    """Positions of the history that the memory still has, and what it counts for each message."""
+    """Positions of the history that are still in the memory, and the tokens of each message."""
 
     def __init__(self, history: History, length: int) -> None:
         self._history = history
@@ -82,7 +84,7 @@ class _MessageQueue:
         self.stop += 1
 
     def flush(self, min_tokens: int) -> bool:
-        """One flush; whether anything went."""
+        """Drop the oldest messages once; return True if any was dropped."""
         if self.stop - self.start <= 1:
             return False
         wanted = self._cumulative_tokens[self.start - self.head] + min_tokens
@@ -93,7 +95,7 @@ class _MessageQueue:
         if at < len(users) and users[at] < self.stop:
             cut = users[at]
         elif at and users[at - 1] >= self.start:
-            cut = users[at - 1]  # no user speaks after it: the newest turn stays whole
+            cut = users[at - 1]  # no user message follows, so the newest turn stays whole
         else:
             cut = self.stop
         went, self.start = cut > self.start, cut
@@ -109,7 +111,7 @@ def _estimate_tokens(message: Message, counter: TokenCounter) -> int:
         )
     else:
         tokens = counter.count_text(content or "")
-    if message.role == "tool":  # the id is in a dictionary, which is counted as it is printed
+    if message.role == "tool":  # the id is in a dictionary, and its printed form is counted
         tokens += counter.count_text(str({"tool_call_id": message.tool_call_id}))
     return tokens
 
@@ -124,9 +126,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "llama_index/core/memory/memory.py"
         ),
         description=(
-            "Lets go of the oldest 3,000 tokens, up to a user's message, beyond 0.7 of 30,000. An "
-            "agent's run of one turn is never shortened, and tool calls are not counted. Each "
-            "message is put as it comes; the product's agents put a turn when it is over."
+            "Drops the oldest 3,000 tokens, up to a user message, above 0.7 of 30,000 tokens. An "
+            "agent's run of one turn is never shortened, and tool calls are not counted. Messages "
+            "are added one by one; the product's agents add a whole turn when it is over."
         ),
         package="llama-index-core",
         conformance_options=(

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK trims large tool outputs of older turns to a preview, before each request."""
+"""Baseline of the OpenAI Agents SDK, which trims large tool outputs of older turns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ __all__ = ["MODULE_BASELINES", "tool_output_trimmer"]
 
 @dataclass(frozen=True, repr=False)
 class tool_output_trimmer(BaseStrategy):
-    """Tool outputs before the newest user turns that are large become a header and a preview.
+    r"""Replaces large tool outputs before the newest user turns by a header and a preview.
 
-    The header names the tool by its call's id. Where an id is used again the newest call of that id
-    gives the name, so that an old preview may change its header, as it does in the SDK.
+    The header contains the name of the tool, found by the id of the call. If an id is used again,
+    the newest call with that id gives the name, so an old preview may change its header, as in the
+    SDK.
 
     Source: OpenAI Agents SDK, ``ToolOutputTrimmer``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
@@ -37,22 +40,22 @@ class tool_output_trimmer(BaseStrategy):
     >>> context = Context(Budget(4000), History(TokenCounter("gpt-4o"), talk))
     >>> context.advance(4)
     >>> tool_output_trimmer(recent_turns=1, preview_chars=9)(context).messages[2].content
-    '[Trimmed: grep output — 1200 chars → 9 char preview]\\nmatch mat...'
+    '[Trimmed: grep output — 1200 chars → 9 char preview]\nmatch mat...'
     """
 
     recent_turns: int = 2
-    "newest user messages from which on nothing is trimmed"
+    "number of newest user messages from which on nothing is trimmed"
     max_output_chars: int = 500
-    "characters of an output from which on it is trimmed"
+    "an output with more characters than this is trimmed"
     preview_chars: int = 200
-    "characters of it that stay"
+    "characters of a trimmed output to keep"
     trimmable_tools: tuple[str, ...] | None = None
     "tools whose outputs may be trimmed; None: all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.recent_turns < 1 or self.max_output_chars < 1:
-            raise SpecError("openai_agents: recent_turns and max_output_chars are at least 1")
+            raise SpecError("openai_agents: recent_turns and max_output_chars must be at least 1")
 
     def __call__(self, context: Context, /) -> Context:
         names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())
@@ -83,7 +86,7 @@ class tool_output_trimmer(BaseStrategy):
             context.replace(index, wanted, Form.TRUNCATED)
 
     def _preview_text(self, text: str, name: str) -> str | None:
-        """The preview of a plain text; None where it is short enough, or no longer than its preview."""
+        """Return the preview of a text; None if the text is short or not longer than its preview."""
         size = len(text)
         shorter = (
             f"[Trimmed: {name} output — {size} chars → {self.preview_chars} char preview]\n"
@@ -92,7 +95,7 @@ class tool_output_trimmer(BaseStrategy):
         return shorter if size > self.max_output_chars and len(shorter) < size else None
 
     def _preview_parts(self, parts: tuple[ContentPart, ...], name: str) -> str | None:
-        """The preview of an output of several parts: images go, and all of it fits the maximum."""
+        """Return the preview of an output with several parts, within the maximum length."""
         values = [_part_strings(part) for part in parts]
         if not parts or None in values:
             return None
@@ -121,7 +124,7 @@ def _fits(header: str, body: str, max_chars: int) -> bool:
 def _iter_headers(
     name: str, size: int, shown: int, text: str, images: Counter[str]
 ) -> Iterator[str]:
-    """What may stand above a preview, the most telling first."""
+    """Yield possible headers of a preview, the most informative first."""
     count = images.total()
     dropped = f"; dropped {count} input_image" if count else ""
     preview = f"; preview {shown}" if text else ""
@@ -137,7 +140,7 @@ def _iter_headers(
 
 
 def _part_strings(part: ContentPart) -> list[str] | None:
-    """What a part of an output weighs; None for a kind that the SDK leaves alone."""
+    """Return the strings that count for the size of a part; None if the SDK ignores its type."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return [part["text"]]
     if part.get("type") == "image_url":
@@ -148,17 +151,17 @@ def _part_strings(part: ContentPart) -> list[str] | None:
 
 @dataclass
 class _ToolNames:
-    """Which tool an id stands for now, and what was looked at under another name."""
+    """The current tool name of each call id, and the results already processed."""
 
     scanned: int = 0
     by_call_id: dict[str, str] = field(default_factory=dict)
     processed_positions: dict[str, list[int]] = field(default_factory=dict)
-    "positions of the results of an id that have been looked at"
+    "positions of the processed results, by call id"
     processed_results: int = 0
-    "results before it have been looked at"
+    "number of processed results"
 
     def update(self, context: Context) -> list[int]:
-        """The calls that came since; returns the results whose tool goes by another name now."""
+        """Add new calls and return the positions of results whose tool name has changed."""
         renamed: list[int] = []
         for position in range(self.scanned, context.history_length):
             for call in context.history[position].tool_calls:
@@ -179,7 +182,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "tool_output_trimmer.py"
         ),
         description="Tool outputs of over 500 characters before the 2 newest user messages are cut "
-        "to a 200-character preview. In a run with one user message nothing is ever trimmed.",
+        "to a 200-character preview. In a run with one user message nothing is ever "
+        "trimmed.",
         package="openai-agents",
         conformance_options=(
             "",

@@ -1,4 +1,4 @@
-"""opencode keeps a small newest part beside a summary; on request it clears old tool outputs."""
+"""Baseline of opencode: a summary and a small newest part; optionally old outputs are cleared."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear.
 
 @dataclass(frozen=True, repr=False)
 class recent_tail(BaseStrategy):
-    """When the last request left too little room, all but a newest part becomes a summary.
+    """Summarises all but a newest part when the last request left too little room.
 
-    The newest part is a quarter of the usable tokens, 2,000 at least and 15,000 at most; where not even
-    the newest step fits into it, nothing is kept.
+    The newest part takes a quarter of the usable tokens, at least 2,000 and at most 15,000. If not
+    even the newest step fits, nothing is kept.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -43,21 +45,21 @@ class recent_tail(BaseStrategy):
     """
 
     output: int = 32_000
-    "tokens that the model may write; a quarter of the window where that is less"
+    "tokens that the model may write; at most a quarter of the window"
     reserved: int = 20_000
-    "kept free besides; no more than ``output``"
+    "tokens to keep free besides ``output``; no more than ``output``"
     preserve_recent_tokens: int | None = None
-    "of the newest part; None: as said above"
+    "tokens of the newest part; None: a quarter of the usable tokens, from 2,000 to 15,000"
     prune: bool = False
-    "whether old tool outputs are cleared when the user speaks"
+    "clear old tool outputs when the user sends a message"
     prune_protect: int = 40_000
-    "tokens of the newest outputs that are never cleared, at four characters a token"
+    "tokens of the newest outputs that are never cleared, at four characters per token"
     prune_minimum: int = 20_000
-    "tokens that must be saved, else nothing is cleared"
+    "tokens that must be saved; else nothing is cleared"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         if self.prune:
@@ -88,13 +90,13 @@ class recent_tail(BaseStrategy):
         return context
 
     def _prune(self, context: Context) -> None:
-        """Once a turn is over: outputs older than the last two turns, beyond the protected ones."""
+        """Clear outputs before the last two turns when a turn is over, except the protected ones."""
         users, results = context.history.user_positions, tool_result_positions(context)
         spoken = bisect_left(users, context.history_length)
         last, done = context.strategy_state.get(self, (0, 0))
         if spoken == last or spoken < 3:
             return
-        # The message that begins the new turn had not been said when the old one was pruned.
+        # The message that begins the new turn did not exist when the old turn was pruned.
         upto = bisect_left(results, users[spoken - 3])
         total, going, newest = 0, list[int](), done
         for number in range(upto - 1, done - 1, -1):
@@ -114,7 +116,7 @@ class recent_tail(BaseStrategy):
 
 
 def _clear_text(message: Message, _: ToolCall | None) -> Message:
-    """The result with nothing but a line that says so."""
+    """Return the result with a line that says that it was cleared."""
     return with_text(message, CLEARED_RESULT_TEXT)
 
 
@@ -124,9 +126,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         recent_tail(),
         "opencode at 31e22f6",
         "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
-        "When the last request and its answer leave less than output and reserve, everything but "
-        "the newest 2,000 to 15,000 tokens becomes a summary, and it is told to go on. It does not "
-        "count what has come since the answer. Clearing old outputs (prune=True) is off by default. "
-        "There the summary answers a message of its own; here it is one message of the user's.",
+        "When the last request and its reply leave less than output and reserve, everything but "
+        "the newest 2,000 to 15,000 tokens becomes a summary, and the model is told to continue. "
+        "Messages after the reply are not counted. Clearing old outputs (prune=True) is off by "
+        "default. In opencode the summary answers a message of its own; here it is one user "
+        "message.",
     ),
 )

@@ -1,7 +1,8 @@
-"""OpenHands condenses events: its SDK by summaries, and its V0 by masking or by forgetting.
+"""Baselines of OpenHands: summaries in its SDK, masking and forgetting in its V0.
 
-An event is a message, a tool call, or a tool result; a message with three calls is three events. None of
-these looks at what a request costs but the SDK's, which condenses when the window is full as well.
+An event is a message, a tool call, or a tool result; a message with three calls is three events.
+Only the SDK's condenser considers the tokens of a request: it also condenses when the window is
+full.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ def _count_events(message: Message) -> int:
 
 @dataclass(frozen=True, repr=False)
 class openhands_summarizing(BaseStrategy):
-    """Once there are too many events or tokens, the older half becomes a summary behind the first few.
+    """Summarises the older half, after the first few events, when there are too many events or tokens.
 
-    Cuts are moved on to where no tool call waits for its result. A condensation that would leave out
-    too little is not made; where tokens ask for it, all but the system prompt is summarized instead.
-    It goes on until the request is small enough, or no further compaction makes it smaller.
+    Cuts move on to places where no tool call waits for its result. A condensation that would remove
+    too little is not made; if the tokens require one, all but the system prompt is summarised
+    instead. This repeats until the request is small enough or does not get smaller.
 
     Source: OpenHands SDK, ``LLMSummarizingCondenser``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -51,15 +54,15 @@ class openhands_summarizing(BaseStrategy):
     """
 
     max_size: int = 80
-    "events from which on it condenses, to half as many"
+    "number of events above which it condenses, to half as many"
     max_tokens: int | None = None
-    "tokens from which on it condenses, to half as many, where that is less than is available"
+    "tokens above which it condenses, to half as many; never more than the available tokens"
     keep_first: int = 4
-    "events at the beginning that stay"
+    "number of first events to keep"
     minimum_progress: float = 0.1
-    "share of the events that a condensation must leave out"
+    "share of the events that a condensation must remove"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +95,7 @@ class openhands_summarizing(BaseStrategy):
     def _find_forgettable(
         self, context: Context, size: int, over_tokens: bool
     ) -> tuple[int, int] | None:
-        """The entries that a condensation takes; None where it has no fit place or too little to do."""
+        """Return the range of entries to condense; None if there is no valid cut or too little to do."""
         entries = context.entries
         first = [0, *accumulate(_count_events(entry.message) for entry in entries)]
         tail = []
@@ -114,8 +117,8 @@ class openhands_summarizing(BaseStrategy):
         return (start, stop) if first[stop] - first[start] >= size * self.minimum_progress else None
 
     def _tail_events(self, entries: Sequence[Entry], first: Sequence[int], excess: int) -> int:
-        """Events at the end that may stay if the oldest behind the first few have that many tokens."""
-        # What a message costs is counted at the first of its events.
+        """Return how many newest events may stay if the others must have ``excess`` tokens."""
+        # The tokens of a message count for its first event.
         begin = bisect_left(first, self.keep_first, hi=len(entries))
         rest = first[-1] - self.keep_first
         if rest <= 0:
@@ -130,7 +133,7 @@ class openhands_summarizing(BaseStrategy):
 
 
 def _count_context_events(context: Context, strategy: BaseStrategy) -> int:
-    """Events in the context; what was counted before is not counted again."""
+    """Return the number of events in the context; earlier counts are reused."""
     key = (strategy, "size")
     seen, counted = context.strategy_state.get(key, (0, 0))
     counted += sum(_count_events(entry.message) for entry in context.entries[seen:])
@@ -139,7 +142,7 @@ def _count_context_events(context: Context, strategy: BaseStrategy) -> int:
 
 
 def _find_safe_cuts(entries: Sequence[Entry]) -> list[int]:
-    """Where no call waits for a result of its id; entries in between must not be parted."""
+    """Return the indices where no call waits for a result; a cut elsewhere would separate pairs."""
     cuts, waiting = [0], set[str]()
     for index, entry in enumerate(entries, 1):
         waiting.update(call.id for call in entry.message.tool_calls)
@@ -157,14 +160,16 @@ def _all_but_system(entries: Sequence[Entry]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, repr=False)
 class openhands_masking(BaseStrategy):
-    """Results outside the newest events become a user message ``<MASKED>``, and their calls go.
+    """Replaces results outside the newest events by a user message ``<MASKED>`` and drops their calls.
 
-    The masked observation is no tool result any more, so V0 waits for the results of that call for ever
-    and never sends it: what the agent did and said there is gone with what it saw. Where some results of
-    one message are masked, the others are not sent either.
+    The masked observation is not a tool result, so V0 waits for the result of the call and never
+    sends it. The agent's text and action are lost together with the result. If some results of one
+    message are masked, the others are not sent either.
 
-    Source: OpenHands V0, ``ObservationMaskingCondenser``, and how ``ConversationMemory`` shows it.
+    Source: OpenHands V0, ``ObservationMaskingCondenser``, as formatted by ``ConversationMemory``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import ToolCall
     >>> from ctxlab.context.history import History
@@ -180,7 +185,7 @@ class openhands_masking(BaseStrategy):
     """
 
     attention_window: int = 100
-    "newest events whose results stay"
+    "number of newest events whose results stay"
 
     def __call__(self, context: Context, /) -> Context:
         seen: _EventNumbers = context.strategy_state.setdefault(self, _EventNumbers())
@@ -207,12 +212,14 @@ class openhands_masking(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class openhands_amortized(BaseStrategy):
-    """Once there are too many events, all but the first few and the newest are forgotten, to half.
+    """Drops all but the first and the newest events, down to half, when there are too many.
 
-    The task stays, since V0 puts it back; a call whose results are partly forgotten is not sent.
+    The task stays, because V0 restores it. A call whose results are partly dropped is not sent.
 
     Source: OpenHands V0, ``AmortizedForgettingCondenser``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -224,9 +231,9 @@ class openhands_amortized(BaseStrategy):
     """
 
     max_size: int = 100
-    "events from which on it forgets, to half as many"
+    "number of events above which events are dropped, to half as many"
     keep_first: int = 1
-    "events at the beginning that stay"
+    "number of first events to keep"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,16 +266,16 @@ class openhands_amortized(BaseStrategy):
 
 @dataclass
 class _EventNumbers:
-    """Events so far, and the number of the event that each tool result is."""
+    """Number of events so far, and the event number of each tool result."""
 
     scanned: int = 0
     events: int = 0
     results: list[int] = field(default_factory=list)
     handled: int = 0
-    "results that were masked, or events that were forgotten"
+    "number of results that were masked, or of events that were dropped"
 
     def update(self, context: Context) -> None:
-        """What came since."""
+        """Add the messages appended since the last call."""
         positions: Sequence[int] = range(context.history_length)
         if isinstance(context, Branch):
             positions = context.positions
@@ -291,11 +298,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "https://github.com/OpenHands/software-agent-sdk/blob/v1.55.1/openhands-sdk/openhands/sdk/"
             "context/condenser/llm_summarizing_condenser.py"
         ),
-        description="Keeps the first 4 events and about the newest 35, with a summary between them, "
-        "once there are over 80 events; where the window is full, as many as half the tokens hold. "
-        "User messages that follow one another are shown apart here; the SDK joins them when it "
-        "sends. Where a condensation changes nothing the SDK would try again for ever; here it is "
-        "sent as it is.",
+        description="Keeps the first 4 events and about the newest 35, with a summary between "
+        "them, once there are over 80 events. If the window is full, it keeps as many "
+        "events as half the tokens hold. Consecutive user messages stay separate here; "
+        "the SDK joins them when it sends. If a condensation changes nothing, the SDK "
+        "would repeat it forever; here the request is sent unchanged.",
         package="openhands-sdk",
         conformance_options=(
             "model='scripted'",
@@ -308,16 +315,16 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=openhands_masking(),
         product_version="OpenHands 0.59.0",
         url=_V0_URL + "observation_masking_condenser.py",
-        description="Tool results older than the newest 100 events are shown as <MASKED> from the "
-        "user; the calls that they answered are not sent, since V0 goes on waiting for their "
-        "results.",
+        description="Tool results older than the newest 100 events become user messages with "
+        "<MASKED>. The calls that they answered are not sent, because V0 keeps waiting "
+        "for their results.",
     ),
     Baseline(
         name="openhands.amortized",
         strategy=openhands_amortized(),
         product_version="OpenHands 0.59.0",
         url=_V0_URL + "amortized_forgetting_condenser.py",
-        description="Once there are over 100 events all but the first and the newest 49 are "
-        "forgotten; the task stays.",
+        description="Once there are over 100 events, all but the first and the newest 49 are "
+        "dropped; the task stays.",
     ),
 )

@@ -1,9 +1,9 @@
-"""History processors for Pydantic AI: a sliding window, and a summary before the newest messages.
+"""Baselines of Pydantic AI: history processors that cut a window or write a summary.
 
-They are those of the package summarization-pydantic-ai. A message of Pydantic AI is what goes to the
-model at once or comes back at once: the system prompt and the user's question are one, and so are all
-results of one reply. Tokens are counted by the counter that the package is given; its own counts four
-characters as one.
+They are those of the package summarization-pydantic-ai. A message of Pydantic AI is everything that
+is sent or received at once: the system prompt and the user's question are one message, and so are
+all results of one reply. Tokens are counted by the counter passed to the package; its own default
+is one token for four characters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ContextSize: TypeAlias = tuple[str, float]
-"""``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
+"""Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
 
 _LOOKBACK_MESSAGES = 5
 _INITIAL_SPAN = 64
@@ -38,12 +38,14 @@ _SUMMARY_PREFIX = "Summary of previous conversation:\n\n"
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_sliding(BaseStrategy):
-    """Once there are too many messages, only the newest stay; the system prompt goes with the oldest.
+    """Keeps only the newest messages once there are too many; the system prompt is dropped too.
 
-    A cut moves back to where no call is parted from a result of its id.
+    A cut moves back to a place where no call is separated from a result with its id.
 
     Source: summarization-pydantic-ai, ``create_sliding_window_processor``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
@@ -57,11 +59,11 @@ class pydantic_ai_sliding(BaseStrategy):
     """
 
     trigger: ContextSize = ("messages", 100)
-    "from which on it cuts"
+    "size from which messages are dropped"
     keep: ContextSize = ("messages", 50)
-    "what stays of the end"
+    "size of the newest part to keep"
     keep_head: ContextSize | None = None
-    "what stays of the beginning"
+    "size of the first part to keep; None: nothing"
 
     def __call__(self, context: Context, /) -> Context:
         view = _view_if_triggered(context, self.trigger)
@@ -79,12 +81,15 @@ class pydantic_ai_sliding(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_summarization(BaseStrategy):
-    """Once there is too much, everything before the newest messages becomes one summary.
+    """Replaces everything before the newest messages by one summary above a size.
 
-    The system prompt stays. A cut moves back to where no call is parted from a result of its id.
+    The system prompt stays. A cut moves back to a place where no call is separated from a result
+    with its id.
 
     Source: summarization-pydantic-ai, ``create_summarization_processor``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
@@ -98,11 +103,11 @@ class pydantic_ai_summarization(BaseStrategy):
     """
 
     trigger: ContextSize = ("tokens", 170_000)
-    "from which on it summarizes"
+    "size from which messages are summarised"
     keep: ContextSize = ("messages", 20)
-    "what stays of the end; with no messages the request under way does"
+    "size of the newest part to keep; 0 messages keep the current request"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         view = _view_if_triggered(context, self.trigger)
@@ -129,13 +134,16 @@ class pydantic_ai_summarization(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_manager(BaseStrategy):
-    """Once the window is nearly full, a summary stands before the request under way, that time only.
+    """Puts a summary before the current request when the window is nearly full, for that request only.
 
-    The capability hands the model a shorter history and leaves the run's own as it is. So from then on
-    everything is summarized anew before each request, and each costs a call.
+    The capability passes a shorter history to the model and leaves the history of the run
+    unchanged. So from then on everything is summarised again before each request, with one model
+    call each.
 
     Source: summarization-pydantic-ai, ``ContextManagerCapability``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
@@ -150,19 +158,19 @@ class pydantic_ai_manager(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens of the window; None: what is available"
+    "tokens of the window; None: what the budget allows"
     compress_threshold: float = 0.9
-    "share of the window from which on it summarizes"
+    "share of the window from which messages are summarised"
     keep: ContextSize = ("messages", 0)
-    "what stays of the end; with no messages the request under way does"
+    "size of the newest part to keep; 0 messages keep the current request"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         window = context.available if self.max_tokens is None else self.max_tokens
         if context.tokens < int(window * self.compress_threshold):
             return context
-        # Nothing is dropped here, so only as much of the end is looked at as is needed.
+        # Nothing is dropped from the context, so only as much of its end is scanned as needed.
         entries, span, cut = context.entries, _INITIAL_SPAN, 0
         while True:
             view = _MessageView(context, max(0, len(entries) - span), window)
@@ -191,7 +199,7 @@ class pydantic_ai_manager(BaseStrategy):
 
 
 def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView | None:
-    """The view of a context that is large enough; there are no more messages than entries."""
+    """Return the view of a context that has reached the trigger, else None."""
     kind, value = trigger
     threshold = int(value * context.available) if kind == "fraction" else value
     if _measure(context, kind, len(context.entries)) < threshold:
@@ -205,7 +213,7 @@ def _measure(context: Context, kind: str, messages: int) -> int:
 
 
 class _MessageView:
-    """A context as messages of Pydantic AI: ``starts[i]`` is the entry where message ``i`` begins."""
+    """A context as messages of Pydantic AI; ``starts[i]`` is the first entry of message ``i``."""
 
     def __init__(self, context: Context, begin: int = 0, window: int | None = None) -> None:
         self.context, self.entries = context, context.entries
@@ -217,7 +225,7 @@ class _MessageView:
             reply = entry.message.role == "assistant"
             if reply or ends or entry.start != last:
                 self.starts.append(index)
-            # What came after a summary, or after a cut, began a message of its own.
+            # The message after a summary or after a cut is separate.
             ends, last = reply or entry.form is Form.SUMMARY, entry.stop
         self.size = len(self.starts)
         self.starts.append(len(self.entries))
@@ -225,7 +233,7 @@ class _MessageView:
         self.sums = [sums[index - begin] for index in self.starts]
 
     def find_cut(self, keep: ContextSize, in_flight: bool) -> int:
-        """The message from which on all stay."""
+        """Return the number of the first message to keep."""
         kind, value = keep
         if kind != "messages":
             return self._find_token_cut(self._size_tokens(keep))
@@ -256,7 +264,7 @@ class _MessageView:
         return next((i for i in range(cut, 0, -1) if self._is_safe_cut(i, answered)), 0)
 
     def head_count(self, keep: ContextSize) -> int:
-        """How many messages of the beginning stay."""
+        """Return how many messages at the beginning stay."""
         kind, value = keep
         if kind == "messages":
             count = min(int(value), self.size)
@@ -269,7 +277,7 @@ class _MessageView:
         return count
 
     def system_prompt_end(self, cut: int) -> int:
-        """Entries of the system prompt at the beginning, which stays before the summary."""
+        """Return the end of the leading system prompt, which stays before the summary."""
         stop = self.starts[cut]
         prompts = (entry.message.role == "system" for entry in self.entries[:stop])
         return next((index for index, is_prompt in enumerate(prompts) if not is_prompt), stop)
@@ -278,7 +286,7 @@ class _MessageView:
         return self.entries[self.starts[number] : self.starts[number + 1]]
 
     def _newest_results(self) -> dict[str, int]:
-        """The newest message that holds a result of an id."""
+        """Return the number of the newest message with a result, by call id."""
         return {
             entry.message.tool_call_id: number
             for number in range(self.size)
@@ -287,7 +295,7 @@ class _MessageView:
         }
 
     def _is_safe_cut(self, cut: int, answered: dict[str, int]) -> bool:
-        """Only calls of the few messages before the cut are looked at, but all results after it."""
+        """Check the calls of the few messages before the cut against all results after it."""
         return not any(
             answered.get(call.id, -1) >= cut
             for number in range(max(0, cut - _LOOKBACK_MESSAGES), cut)
@@ -299,7 +307,7 @@ class _MessageView:
 _PRODUCT_VERSION = "summarization-pydantic-ai 0.1.11"
 _SOURCE_URL = "https://github.com/vstorm-co/summarization-pydantic-ai/blob/v0.1.11/src/pydantic_ai_summarization/"
 _COUNTING_NOTE = (
-    " Tokens are counted as everywhere here, through the package's own parameter for that."
+    " Tokens are counted by ctxlab's counter, which the package accepts as a parameter."
 )
 _SCRIPTED_MODEL = "model='scripted'"
 
@@ -309,9 +317,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=pydantic_ai_sliding(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "sliding_window.py",
-        description="From 100 messages on only the newest 50 stay; the system prompt goes too. It "
-        "is the processor, whose cuts stay cut; the package's capability of the same name cuts the "
-        "whole history anew before each request." + _COUNTING_NOTE,
+        description="From 100 messages on, only the newest 50 stay; the system prompt is dropped "
+        "too. This is the processor, whose cuts are permanent; the package's "
+        "capability of the same name cuts the whole history anew before each request."
+        + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
         conformance_options=(
             "trigger=('messages', 30), keep=('messages', 15)",
@@ -324,10 +333,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=pydantic_ai_summarization(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "processor.py",
-        description="From 170,000 tokens on everything but the newest 20 messages becomes a "
-        "summary; its writer sees the last 16,000 characters. It is the processor, whose summaries "
-        "stay; the package's capability of the same name writes a new one before each request."
-        + _COUNTING_NOTE,
+        description="From 170,000 tokens on, everything but the newest 20 messages becomes a "
+        "summary, whose writer sees the last 16,000 characters. This is the processor, "
+        "whose summaries are permanent; the package's capability of the same name "
+        "writes a new one before each request." + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
         conformance_options=(
             f"trigger=('tokens', 8000), {_SCRIPTED_MODEL}",
@@ -340,9 +349,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         strategy=pydantic_ai_manager(),
         product_version=_PRODUCT_VERSION,
         url=_SOURCE_URL + "capability.py",
-        description="From 0.9 of the window on everything but the request under way stands as a "
-        "summary. The run's history stays whole, so each later request is summarized from the "
-        "beginning." + _COUNTING_NOTE,
+        description="From 0.9 of the window on, everything but the current request is replaced by "
+        "a summary. The run's history stays whole, so each later request is summarised "
+        "from the beginning." + _COUNTING_NOTE,
         package="summarization-pydantic-ai",
         conformance_options=(
             _SCRIPTED_MODEL,

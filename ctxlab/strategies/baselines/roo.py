@@ -1,4 +1,4 @@
-"""Roo Code condenses everything to a summary, else hides half of the messages."""
+"""Baseline of Roo Code: a summary of everything, or half of the messages hidden."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ __all__ = ["MODULE_BASELINES", "condense"]
 
 @dataclass(frozen=True, repr=False)
 class condense(BaseStrategy):
-    """One summary for everything, or the older half hidden after the first message.
+    """Replaces everything by one summary, or hides the older half after the first message.
 
-    Messages are counted as Anthropic does: results and words between two answers are one.
+    Messages are counted as Anthropic does: results and texts between two replies are one message.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -38,15 +40,15 @@ class condense(BaseStrategy):
     """
 
     auto_condense_context: bool = True
-    "whether it summarises; else it only hides"
+    "summarise; False: only hide messages"
     auto_condense_context_percent: int = 100
-    "of the window, at which it summarises if it has not before"
+    "percentage of the window at which it summarises, if the limit is not reached before"
     max_tokens: int = 8192
-    "kept free for the reply, beside a tenth of the window"
+    "tokens reserved for the reply, in addition to a tenth of the window"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         size, start = window_tokens(context), body_start(context)
@@ -63,7 +65,7 @@ class condense(BaseStrategy):
         return context
 
     def _hide_older_half(self, context: Context, start: int) -> None:
-        """An even number of messages after the first go, half of them at most; a line says so."""
+        """Hide an even number of messages after the first, at most half of them."""
         seen = [i for i in range(start, len(context.entries)) if not _is_inserted(context, i)]
         groups: list[int] = []
         for of_model, few in groupby(
@@ -93,11 +95,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         condense(),
         "Roo Code, context-management at 0cc04f4 and condense of a fork at 8400c68",
         "https://github.com/RooCodeInc/Roo-Code/blob/0cc04f43f1a1e340df9a72771c2cb80df6e103b3/src/core/context-management/index.ts",
-        "Above 0.9 of the window less the reply, one summary for everything; where that fails, half "
-        "of the messages after the first are hidden, and the lines that say so pile up. The default "
-        "of 100 % never comes first; in a window under 9,100 tokens nothing is left for the prompt, "
-        "and it condenses at every request. Up to the end of 2025 the first and the last 3 messages "
-        "stayed beside the summary. Outlines of files that were read, which Roo adds, are not "
-        "imitated.",
+        "Above 0.9 of the window minus the reply, one summary replaces everything. If that fails, "
+        "half of the messages after the first are hidden, and the lines that say so accumulate. "
+        "The default of 100 % is never reached first. In a window under 9,100 tokens nothing is "
+        "left for the prompt, and it condenses at every request. Until the end of 2025 the first "
+        "and the last 3 messages stayed beside the summary. Roo's outlines of files that were read "
+        "are not imitated.",
     ),
 )

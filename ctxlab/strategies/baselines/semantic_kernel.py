@@ -1,7 +1,7 @@
-"""Semantic Kernel's history reducers: truncation and summarization by a count of messages.
+"""Baselines of Semantic Kernel's history reducers: truncation and summarization by message count.
 
-The reduced history is kept for the next request. Both walk back from where they would cut to the
-beginning of the chain of calls and results there, so that a run of an agent is hardly cut at all.
+The reduced history is kept for the next request. Both reducers move a cut back to the start of the
+chain of calls and results there, so an agent's run is hardly shortened.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ __all__ = ["MODULE_BASELINES", "summarization", "truncation"]
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):
-    """Above a count of messages the oldest go, up to the beginning of the chain of calls at the cut.
+    """Drops the oldest messages above a number, up to the start of the chain of calls at the cut.
 
-    The first system message stays and counts.
+    The first system message stays and is counted.
 
     Source: semantic-kernel 1.45.0, ``ChatHistoryTruncationReducer``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=truncation(2))
@@ -35,9 +37,9 @@ class truncation(BaseStrategy):
     """
 
     target_count: int = 40
-    "messages that it goes down to"
+    "number of messages that remain"
     threshold_count: int = 0
-    "messages above that at which it begins"
+    "number of messages above ``target_count`` at which messages are dropped"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,30 +63,32 @@ class truncation(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaseStrategy):
-    """Above a count of messages the oldest become a summary that leaves out calls and results.
+    r"""Summarises the oldest messages above a number; the summary leaves out calls and results.
 
-    At every request the cut moves on, so the summary is written again each time, at times of nothing
-    but itself. The package raises where the model fails; here the lines of the text are extracted.
+    The cut moves at every request, so the summary is rewritten each time, sometimes from nothing
+    but itself. If the model fails the package raises; here the summary is extracted.
 
     Source: semantic-kernel 1.45.0, ``ChatHistorySummarizationReducer``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=summarization(2))
     >>> [message["content"] for message in sent]
-    ['- user: a\\n- user: b\\n- user: c', 'd', 'e']
+    ['- user: a\n- user: b\n- user: c', 'd', 'e']
     """
 
     target_count: int = 40
-    "messages that it goes down to"
+    "number of messages that remain"
     threshold_count: int = 0
-    "messages above that at which it begins"
+    "number of messages above ``target_count`` at which messages are summarised"
     include_function_content_in_summary: bool = False
-    "whether calls and results are summarised; else they go unsaid"
+    "summarise calls and results too; False: they are dropped without a trace"
     tokens: int = 400
     "tokens of the summary at most; the package asks for five sentences"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,7 +133,7 @@ class summarization(BaseStrategy):
 def _find_cut(
     context: Context, strategy: BaseStrategy, target: int, threshold: int, offset: int
 ) -> int | None:
-    """Index of the first entry that stays; None where nothing is to be done."""
+    """Return the index of the first entry to keep; None if nothing is to be done."""
     entries = context.entries
     count = len(entries)
     if count <= target + threshold:
@@ -152,8 +156,8 @@ def _find_cut(
 
 
 def _chain_start(context: Context, strategy: BaseStrategy, index: int) -> int:
-    """Where the calls and results begin that stand in a row up to ``index``."""
-    # Kept by position, since a run of an agent is one chain and would be walked at every request.
+    """Return the start of the chain of consecutive calls and results that reaches ``index``."""
+    # Stored by position: an agent's run is one chain, which would be walked at every request.
     known: tuple[int, int] | None = context.strategy_state.get((strategy, "chain"))
     entries = context.entries
     start = index
@@ -167,7 +171,7 @@ def _chain_start(context: Context, strategy: BaseStrategy, index: int) -> int:
 
 
 def _find_system_message(context: Context, strategy: BaseStrategy) -> int | None:
-    """Index of the first system message that is there."""
+    """Return the index of the first system message, or None."""
     seen = context.strategy_state.get((strategy, "system"), 0)
     entries = context.entries
     index = context.index_at_or_after(seen)
@@ -189,7 +193,7 @@ def _is_summary(entry: Entry) -> bool:
 
 def _require_positive(target: int) -> None:
     if target == 0:
-        raise SpecError("semantic_kernel: target_count is 0; the package wants at least 1")
+        raise SpecError("semantic_kernel: expected a target_count of at least 1, got 0")
 
 
 _SOURCE_URL = (
@@ -203,9 +207,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         truncation(),
         "semantic-kernel 1.45.0",
         _SOURCE_URL + "truncation_reducer.py",
-        "Above target and threshold the oldest messages go; the cut walks back to the beginning of "
-        "a chain of calls and results, so a run of an agent loses little but its task. The package "
-        "sets no target: 40 is ours.",
+        "Above target and threshold the oldest messages are dropped. The cut moves back to the "
+        "start of a chain of calls and results, so an agent's run loses little but its task. The "
+        "package sets no target; 40 is ctxlab's choice.",
         "semantic-kernel",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),
@@ -214,9 +218,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarization(),
         "semantic-kernel 1.45.0",
         _SOURCE_URL + "summarization_reducer.py",
-        "Above target and threshold the oldest messages become one summary, calls and results left "
-        "out of it; it is written again at nearly every request. The package sets no target: 40 is "
-        "ours.",
+        "Above target and threshold the oldest messages become one summary, without calls and "
+        "results. It is rewritten at nearly every request. The package sets no target; 40 is "
+        "ctxlab's choice.",
         "semantic-kernel",
         (
             "model='gpt-5-mini'",

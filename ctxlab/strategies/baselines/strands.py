@@ -1,8 +1,8 @@
-"""Strands' conversation managers: a sliding window, and a summary of the oldest part.
+"""Baselines of Strands' conversation managers: a sliding window, and a summary of the oldest part.
 
-The window is applied when a turn of the agent has ended, not within it; both act where a request does
-not fit, again and again until it does. The system prompt stands apart. All results of a step are one
-message there.
+The window is applied after a turn of the agent, not within it. If a request does not fit, both
+managers reduce it until it does. The system prompt is stored apart. All results of a step are one
+message.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ _TRUNCATION_MARKER = "... [truncated:"
 
 @dataclass(frozen=True, repr=False)
 class sliding(BaseStrategy):
-    """The newest messages once a turn is over; where a request does not fit, first the oldest result.
+    """Keeps the newest messages after a turn; if a request does not fit, shortens old results first.
 
-    The oldest step's results keep their first and last 200 characters; once they are that short, the
-    oldest messages go: down to the window, or at least two, up to the next user's message, or up to the
-    next call where there is none.
+    The results of the oldest step keep their first and last 200 characters. After that the oldest
+    messages are dropped: down to the window, or at least two, up to the next user message, or up to
+    the next call if there is none.
 
     Source: strands-agents 1.62.0, ``SlidingWindowConversationManager``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message(role, role) for role in ("user", "assistant") * 3]
     >>> sent = build_messages(None, said, strategy=sliding(2))
@@ -46,13 +48,13 @@ class sliding(BaseStrategy):
     """
 
     window_size: int = 40
-    "messages that stay when a turn is over; 0: none"
+    "messages to keep after a turn; 0: none"
     should_truncate_results: bool = True
-    "shortens results before it drops messages"
+    "shorten results before messages are dropped"
     per_turn: bool | int = False
-    "also before every model call, or before every so many of them"
+    "apply the window before every model call too, or before every n-th call"
     proactive_compression: float | None = None
-    "share of the budget from which on messages go before the call; None: only where it does not fit"
+    "share of the budget from which messages are dropped before a call; None: only on overflow"
 
     def __call__(self, context: Context, /) -> Context:
         done, calls = context.strategy_state.get(self, (0, 0))
@@ -81,7 +83,7 @@ class sliding(BaseStrategy):
             self._reduce(context, stop)
 
     def _reduce(self, context: Context, stop: int | None = None, overflow: bool = False) -> bool:
-        """Whether anything could be done to the entries before ``stop``."""
+        """Reduce the entries before ``stop``; return True if anything changed."""
         stop = len(context.entries) if stop is None else stop
         starts, entries = _block_starts(context, stop), context.entries
         count = len(starts) - 1
@@ -106,10 +108,12 @@ class sliding(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarizing(BaseStrategy):
-    """Where a request does not fit, the oldest part becomes a summary, until it fits.
+    """Summarises the oldest part of a request that does not fit, until it fits.
 
     Source: strands-agents 1.62.0, ``SummarizingConversationManager``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text * 400) for text in ("a ", "b ", "c ")]
     >>> sent = build_messages(None, said, strategy=summarizing(preserve_recent_messages=1), limit=1000)
@@ -118,15 +122,15 @@ class summarizing(BaseStrategy):
     """
 
     summary_ratio: float = 0.3
-    "share of the messages that becomes the summary, from 0.1 to 0.8"
+    "share of the messages to summarise, from 0.1 to 0.8"
     preserve_recent_messages: int = 10
-    "newest messages that stay"
+    "number of newest messages to keep"
     proactive_compression: float | None = None
-    "share of the budget from which on it summarises before the call; None: only where it does not fit"
+    "share of the budget from which messages are summarised before a call; None: only on overflow"
     tokens: int = 1000
     "tokens of the summary at most; the package sets no limit"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         def reduce() -> bool:
@@ -139,7 +143,7 @@ class summarizing(BaseStrategy):
         return context
 
     def _summarize(self, context: Context) -> bool:
-        """Whether there was enough to summarise, and it grew shorter."""
+        """Summarise the oldest part; return True if that made progress."""
         entries, starts = context.entries, _block_starts(context, len(context.entries))
         count, tokens = len(starts) - 1, context.tokens
         ratio = max(0.1, min(0.8, self.summary_ratio))
@@ -175,7 +179,7 @@ def _compress_proactively(
 def _reduce_until_fit(
     context: Context, before_call: Callable[[], None], reduce: Callable[[], bool]
 ) -> None:
-    """The agent's loop: a call that does not fit is reduced and made again."""
+    """Reduce and repeat a call that does not fit, as the agent's loop does."""
     before_call()
     while context.excess > 0:
         if not reduce():
@@ -185,7 +189,7 @@ def _reduce_until_fit(
 
 
 def _block_starts(context: Context, stop: int) -> list[int]:
-    """Where the blocks begin that follow the system prompt, and where the last of them ends."""
+    """Return the starts of the blocks after the system prompt, and the end of the last block."""
     entries, index = context.entries, system_prompt_end(context.entries)
     starts = [index]
     while index < stop:
@@ -195,7 +199,7 @@ def _block_starts(context: Context, stop: int) -> list[int]:
 
 
 def _find_trim_point(messages: Sequence[Message], begin: int) -> int:
-    """The first user's message from ``begin`` on, else the first call with a result; -1 for none."""
+    """Return the first user message from ``begin`` on, else the first call with a result, else -1."""
     for index in range(begin, len(messages)):
         if messages[index].role in ("user", "system"):
             return index
@@ -206,7 +210,7 @@ def _find_trim_point(messages: Sequence[Message], begin: int) -> int:
 
 
 def _truncate_oldest_results(context: Context, starts: Sequence[int]) -> bool:
-    """Shortens the results of the oldest step; whether there was anything to shorten."""
+    """Shorten the results of the oldest step; return True if anything changed."""
     entries = context.entries
     for start, stop in pairwise(starts):
         if entries[start].message.role == "tool":
@@ -216,7 +220,20 @@ def _truncate_oldest_results(context: Context, starts: Sequence[int]) -> bool:
 
 
 def shorten_result(message: Message, _: ToolCall | None) -> Message | None:
-    """A result with the middle of each text left out, images as a line; None where it is short."""
+    """Return a result without the middle of each text, and with images as lines of text.
+
+    Parameters
+    ----------
+    message : Message
+        A tool result.
+    _ : ToolCall or None
+        The call of the result; not used.
+
+    Returns
+    -------
+    Message or None
+        The shortened message; None if it is short.
+    """
     content = message.content
     if not isinstance(content, tuple):
         text = _shorten_text(message.text)
@@ -243,7 +260,7 @@ def _shorten_text(text: str) -> str | None:
 
 
 def _image_placeholder(url: str) -> str | None:
-    """What stands for an image whose data are there; None for an address, which the package lacks."""
+    """Return the placeholder of an image given as data; None for a URL, which the package ignores."""
     kind, comma, data = url.partition(";base64,")
     if not comma or not kind.startswith("data:image/"):
         return None
@@ -265,9 +282,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         sliding(),
         "strands-agents 1.62.0",
         _SOURCE_URL + "sliding_window_conversation_manager.py",
-        "40 messages once a turn is over; within a turn it acts only where the request does not "
-        "fit: the oldest step's results are cut to their ends, then the oldest messages go. Where "
-        "it can do no more the package raises; here the request is sent and that is reported.",
+        "Keeps 40 messages after a turn. Within a turn it acts only if the request does not fit: "
+        "the oldest step's results are cut to their ends, then the oldest messages are dropped. If "
+        "nothing more can be reduced the package raises; here the request is sent and that is "
+        "reported.",
         "strands-agents",
         (
             "",
@@ -282,9 +300,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarizing(),
         "strands-agents 1.62.0",
         _SOURCE_URL + "summarizing_conversation_manager.py",
-        "Where a request does not fit, the oldest 30 % of the messages become a summary, as often "
-        "as it takes; the newest 10 stay. Where these alone do not fit the package raises, or "
-        "summarises its summary without end; here the request is sent and that is reported.",
+        "If a request does not fit, the oldest 30 % of the messages become a summary, as often as "
+        "needed; the newest 10 stay. If these alone do not fit the package raises, or summarises "
+        "its summary without end; here the request is sent and that is reported.",
         "strands-agents",
         (
             "model='gpt-5-mini'",

@@ -1,4 +1,4 @@
-"""SWE-agent and mini-swe-agent: old observations become a line, or nothing is done at all."""
+"""Baselines of SWE-agent, which masks old observations, and mini-swe-agent, which sends everything."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ __all__ = ["MODULE_BASELINES", "elide_observation", "last_observations"]
 
 @dataclass(frozen=True, repr=False)
 class last_observations(BaseStrategy):
-    """All observations but the newest ``n`` are replaced by the number of their lines, short ones too.
+    """Replaces all observations but the newest ``n`` by a line with their number of lines.
 
-    Observations are the tool results; in a run without any, as SWE-agent's own up to version 0.7 are,
-    they are what the user says after the task. The task counts as the first and is never replaced.
+    Short observations are replaced too. Observations are the tool results. In a run without tool
+    results, as of SWE-agent up to version 0.7, they are the user messages after the task. The task
+    counts as the first observation and is never replaced.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -35,14 +38,14 @@ class last_observations(BaseStrategy):
     """
 
     n: int = 5
-    "observations that stay"
+    "number of newest observations to keep"
     polling: int = 1
-    "observations between two edits; between ``n`` and ``n + polling`` stay"
+    "observations between two edits; ``n`` to ``n + polling`` observations stay"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.n and self.polling):
-            raise SpecError("last_observations: n and polling are at least 1")
+            raise SpecError("last_observations: n and polling must be at least 1")
 
     def __call__(self, context: Context, /) -> Context:
         history, results = context.history, tool_result_positions(context)
@@ -61,9 +64,23 @@ class last_observations(BaseStrategy):
 
 
 def elide_observation(message: Message, _: ToolCall | None) -> Message:
-    """The line that SWE-agent puts in the place of an observation.
+    r"""Return an observation as the line that SWE-agent puts in its place.
 
-    >>> elide_observation(Message("tool", "a\\nb", tool_call_id="c1"), None).text
+    Parameters
+    ----------
+    message : Message
+        The observation.
+    _ : ToolCall or None
+        The call of the result; not used.
+
+    Returns
+    -------
+    Message
+        The replaced message.
+
+    Examples
+    --------
+    >>> elide_observation(Message("tool", "a\nb", tool_call_id="c1"), None).text
     'Old environment output: (2 lines omitted)'
     """
     said = f"Old environment output: ({len(message.text.splitlines())} lines omitted)"
@@ -79,9 +96,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_observations(),
         "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
         "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
-        "All but the last 5 observations become a line with their number of lines; the task counts "
-        "as an observation and stays. Tags that keep or remove single observations are not in our "
-        "logs.",
+        "All but the last 5 observations become a line with their number of lines. The task counts "
+        "as an observation and stays. Tags that keep or remove single observations are not in "
+        "ctxlab's recordings.",
     ),
     Baseline(
         "mini_swe_agent",

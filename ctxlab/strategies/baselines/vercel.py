@@ -1,4 +1,4 @@
-"""Vercel's AI SDK prunes messages as it is told, and nothing but empty ones if it is told nothing."""
+"""Baseline of Vercel's AI SDK, which prunes empty messages and, on request, tool calls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+
 
 @dataclass(frozen=True, repr=False)
 class prune_messages(BaseStrategy):
-    """Tool calls and their results go together, outside the last messages; empty messages go too.
+    """Drops tool calls with their results before the last messages, and drops empty messages.
 
-    The results of one step are one message there, so that they are counted as one here.
+    The results of one step count as one message, as in the SDK.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -34,18 +36,21 @@ class prune_messages(BaseStrategy):
     """
 
     tool_calls: str = "none"
-    "``none``, ``all``, ``before-last-message`` or ``before-last-3-messages``"
+    "calls to drop: ``none``, ``all``, ``before-last-message`` or ``before-last-3-messages``"
     empty_messages: str = "remove"
-    "``remove`` or ``keep``"
+    "what to do with empty messages: ``remove`` or ``keep``"
 
     def __post_init__(self) -> None:
         if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
             raise SpecError(
-                f"prune_messages: tool_calls is {self.tool_calls!r}; it is none, all, "
-                "before-last-message or before-last-<n>-messages"
+                "prune_messages: expected tool_calls to be none, all, before-last-message or "
+                f"before-last-<n>-messages, got {self.tool_calls!r}"
             )
         if self.empty_messages not in ("remove", "keep"):
-            raise SpecError("prune_messages: empty_messages is remove or keep")
+            raise SpecError(
+                "prune_messages: expected empty_messages to be remove or keep, "
+                f"got {self.empty_messages!r}"
+            )
 
     def __call__(self, context: Context, /) -> Context:
         pruned, looked = context.strategy_state.get(self, (0, 0))
@@ -68,7 +73,7 @@ class prune_messages(BaseStrategy):
         return context
 
     def _prune_end(self, context: Context) -> int | None:
-        """The position of the first message whose call is kept."""
+        """Return the position of the first message whose calls are kept."""
         if self.tool_calls == "none":
             return None
         if self.tool_calls == "all":
@@ -76,7 +81,7 @@ class prune_messages(BaseStrategy):
         count = _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls)
         left = int((count and count[1]) or 1)
         if not left:
-            return None  # as there: none of the last messages is all of them
+            return None  # as in the SDK, where the last 0 messages are all messages
         index = len(context.entries)
         while index and left:
             index -= 1
@@ -88,7 +93,7 @@ class prune_messages(BaseStrategy):
         return context.history.unit_starts[context.entries[index].start]
 
     def _prune(self, context: Context, start: int, stop: int) -> None:
-        """A message and the results behind it: in one edit, so that no pair is parted in between."""
+        """Prune a message and its results in one edit, so that pairs are never separated."""
         message = context.entries[start].message
         if message.tool_calls and (message.content or self.empty_messages == "keep"):
             context.fold(start, stop, message.replace(tool_calls=()), Form.TRUNCATED)
@@ -104,8 +109,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         prune_messages(),
         "Vercel AI SDK, pruneMessages at 03754de",
         "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
-        "By default only empty messages go. Told to, it takes out calls with their results before "
-        "the last messages; what is said besides stays, so that the request goes on growing. "
-        "Choosing tools and pruning reasoning are not imitated: our logs send none.",
+        "By default only empty messages are dropped. With tool_calls set, calls and their results "
+        "are dropped before the last messages. Texts stay, so the request keeps growing. Selecting "
+        "tools and pruning reasoning are not imitated; ctxlab sends no reasoning.",
     ),
 )

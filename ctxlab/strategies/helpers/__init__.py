@@ -1,1 +1,1 @@
-"""What several strategies share: message blocks, ranking, texts."""
+"""Helpers shared by strategies: message blocks, ranking and text."""

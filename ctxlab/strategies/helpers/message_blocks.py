@@ -1,6 +1,7 @@
-"""Many packages keep all results of one step in one message; a block is what they count as one.
+"""Blocks: groups of messages that many packages count as one message.
 
-A block is a message, or tool results that stand next to each other.
+Many packages keep all results of one step in one message. A block is a single message, or a run of
+consecutive tool results.
 """
 
 from __future__ import annotations
@@ -14,8 +15,20 @@ __all__ = ["block_end", "block_start", "group_blocks", "newest_blocks_start", "s
 
 
 def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
-    """The messages in blocks.
+    """Group messages into blocks.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        Messages of a conversation.
+
+    Returns
+    -------
+    list of tuple of Message
+        The blocks in order.
+
+    Examples
+    --------
     >>> said = Message("user", "hi"), Message("tool", "1"), Message("tool", "2")
     >>> [len(block) for block in group_blocks(said)]
     [1, 2]
@@ -30,15 +43,40 @@ def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
 
 
 def system_prompt_end(entries: Sequence[Entry]) -> int:
-    """How many system messages stand at the beginning: packages keep them apart from the rest."""
+    """Return the number of leading system messages, which packages store apart from the rest.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+
+    Returns
+    -------
+    int
+        Index after the last leading system message. Later system messages that moved to the front
+        do not count.
+    """
     end = 0
     while end < len(entries) and entries[end].start == end and _is_system(entries[end]):
-        end += 1  # one that came late may stand there by now, and is none of them
+        end += 1  # a moved system message has another start
     return end
 
 
 def block_end(entries: Sequence[Entry], start: int) -> int:
-    """Where the block ends that begins at ``start``."""
+    """Return the end of the block that begins at an index.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    start : int
+        Index of the first entry of the block.
+
+    Returns
+    -------
+    int
+        Index after the last entry of the block.
+    """
     stop = start + 1
     if entries[start].message.role == "tool":
         while stop < len(entries) and entries[stop].message.role == "tool":
@@ -47,7 +85,22 @@ def block_end(entries: Sequence[Entry], start: int) -> int:
 
 
 def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
-    """Where the block begins that ends before ``stop``; ``lowest`` is the earliest place to look at."""
+    """Return the start of the block that ends before an index.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    stop : int
+        Index after the last entry of the block.
+    lowest : int, default 0
+        Smallest index to consider.
+
+    Returns
+    -------
+    int
+        Index of the first entry of the block.
+    """
     start = stop - 1
     if entries[start].message.role == "tool":
         while start > lowest and entries[start - 1].message.role == "tool":
@@ -56,7 +109,22 @@ def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
 
 
 def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> int:
-    """Where the newest ``count`` blocks begin; ``lowest`` where there are not more."""
+    """Return the start of the newest blocks.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    lowest : int
+        Smallest index to consider.
+    count : int
+        Number of blocks.
+
+    Returns
+    -------
+    int
+        Index of the first entry of the newest ``count`` blocks; ``lowest`` if there are fewer.
+    """
     start = len(entries)
     while count > 0 and start > lowest:
         start = block_start(entries, start, lowest)

@@ -1,6 +1,6 @@
-"""Two ways to say which of many texts are about the same as another: shared words, and near vectors.
+"""Indexes that rank older messages by relevance: BM25 over words, and cosine over vectors.
 
-Both hold a sliding range of a conversation: what comes is added once, what is too old goes.
+Both hold a sliding range of a conversation: new messages are added once, and old ones are removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,24 @@ _MAX_SCANNED_CHARS = 4000
 _MIN_WORD_LENGTH = 4
 _INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
 _DELETE = "DELETE FROM said WHERE rowid < ?"
-_DELETE_BATCH = 250  # texts that may be forgotten before they are deleted
+_DELETE_BATCH = 250  # texts that may be removed before the rows are deleted
 
 
 class BM25Index:
-    """BM25 over what is held, by SQLite's full-text index; the terms of a query may be phrases.
+    """BM25 index of texts, on SQLite's full-text search; a term of a query may be a phrase.
 
-    Raises ``DataMissing`` where Python's SQLite was built without FTS5.
+    Parameters
+    ----------
+    connection : sqlite3.Connection, optional
+        Database for the index; by default one in memory.
 
+    Raises
+    ------
+    DataMissing
+        If Python's SQLite was built without FTS5.
+
+    Examples
+    --------
     >>> words = BM25Index()
     >>> words.add([(1, "the parser fails in src/io.py"), (2, "all is well"), (3, "src and io")])
     >>> words.search(["src/io.py"], 5), words.search(["io", "well"], 1)
@@ -44,8 +54,8 @@ class BM25Index:
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
         self._min_number = self._deleted_before = 0
         self._pending: list[tuple[int, str]] | None = None
-        "of a copy: what is added to it"
-        # Contexts may go from thread to thread, one at a time.
+        "rows added to a copy; None if this is not a copy"
+        # Contexts may move between threads; only one thread uses a context at a time.
         self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
             self._connection.execute(
@@ -53,12 +63,18 @@ class BM25Index:
             )
         except sqlite3.OperationalError as error:
             raise DataMissing(
-                f"retrieval needs SQLite's FTS5 ({error}): use a Python whose sqlite3 has it, "
+                f"retrieval needs SQLite's FTS5 ({error}); use a Python whose sqlite3 includes it, "
                 "or retrieval(embedding=…)"
             ) from None
 
     def add(self, texts: Iterable[tuple[int, str]]) -> None:
-        """``(number, text)`` of what is new; numbers ascend."""
+        """Add texts to the index.
+
+        Parameters
+        ----------
+        texts : iterable of tuple of int and str
+            Pairs ``(number, text)`` with ascending numbers.
+        """
         rows = ((number, _sqlite_text(text)) for number, text in texts)
         if self._pending is None:
             self._connection.executemany(_INSERT, rows)
@@ -66,7 +82,13 @@ class BM25Index:
             self._pending += rows
 
     def remove_before(self, number: int) -> None:
-        """What has a smaller number goes."""
+        """Remove texts with smaller numbers.
+
+        Parameters
+        ----------
+        number : int
+            Smallest number to keep.
+        """
         self._min_number = number
         if number - self._deleted_before < _DELETE_BATCH:
             return
@@ -74,11 +96,24 @@ class BM25Index:
         if self._pending is not None:
             return
         self._connection.execute(_DELETE, (number,))
-        # What was deleted is searched until the parts of the index are merged.
+        # Deleted rows slow down searches until the segments of the index are merged.
         self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
 
     def search(self, terms: Sequence[str], k: int) -> list[int]:
-        """Numbers of the ``k`` texts nearest to the terms, best first; rare terms weigh more."""
+        """Return the texts that match terms best; rare terms weigh more.
+
+        Parameters
+        ----------
+        terms : sequence of str
+            Words or phrases; a text that contains one of them matches.
+        k : int
+            Maximum number of results.
+
+        Returns
+        -------
+        list of int
+            Numbers of the texts, best first.
+        """
         quoted = ('"' + _sqlite_text(term).replace('"', '""') + '"' for term in terms)
         query = " OR ".join(quoted)
         if not query:
@@ -92,14 +127,14 @@ class BM25Index:
             return [number for (number,) in found]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Index:
-        """One that lasts as long as nothing is added here, and leaves this one as it is."""
+        """Return a copy that leaves this index unchanged; it is valid until this index changes."""
         other = copy(self)
         other._pending = list(self._pending or ())
         return other
 
     @contextmanager
     def _with_pending_rows(self) -> Iterator[None]:
-        """What a copy was given and has forgotten holds for one query: the table is the original's."""
+        """Apply the rows added to and removed from a copy, for the duration of one query."""
         if self._pending is None:
             yield
             return
@@ -114,8 +149,10 @@ class BM25Index:
 
 
 class VectorIndex:
-    """Cosine over the vectors that are held.
+    """Index of vectors, ranked by cosine similarity.
 
+    Examples
+    --------
     >>> vectors = VectorIndex()
     >>> vectors.add([(1, [1.0, 0.0]), (2, [0.0, 1.0]), (3, [0.6, 0.8])])
     >>> vectors.search([0.0, 2.0], 2)
@@ -132,18 +169,43 @@ class VectorIndex:
         return other
 
     def add(self, vectors: Iterable[tuple[int, Sequence[float]]]) -> None:
-        """``(number, vector)`` of what is new; numbers ascend."""
+        """Add vectors to the index.
+
+        Parameters
+        ----------
+        vectors : iterable of tuple of int and sequence of float
+            Pairs ``(number, vector)`` with ascending numbers.
+        """
         for number, vector in vectors:
             self._numbers.append(number)
             self._rows.append(_normalize(vector))
 
     def remove_before(self, number: int) -> None:
-        """What has a smaller number goes."""
+        """Remove vectors with smaller numbers.
+
+        Parameters
+        ----------
+        number : int
+            Smallest number to keep.
+        """
         gone = int(np.searchsorted(self._numbers, number))
         del self._numbers[:gone], self._rows[:gone]
 
     def search(self, vector: Sequence[float], k: int) -> list[int]:
-        """Numbers of the ``k`` nearest, best first; of equals the newest."""
+        """Return the vectors nearest to a vector.
+
+        Parameters
+        ----------
+        vector : sequence of float
+            The vector of the query.
+        k : int
+            Maximum number of results.
+
+        Returns
+        -------
+        list of int
+            Numbers of the vectors, nearest first; of equally near vectors the newest comes first.
+        """
         if not self._rows:
             return []
         near = np.stack(self._rows) @ _normalize(vector)
@@ -152,8 +214,22 @@ class VectorIndex:
 
 
 def query_terms(messages: Sequence[Message], question: Message | None) -> list[str]:
-    """What to look for: typed tokens of the newest messages and of what was asked, then their words.
+    """Return search terms: entities of the newest messages and the question, then their words.
 
+    Parameters
+    ----------
+    messages : sequence of Message
+        The newest messages.
+    question : Message or None
+        The newest user message, if any; its terms come first.
+
+    Returns
+    -------
+    list of str
+        Terms without duplicates. Tool results contribute entities only.
+
+    Examples
+    --------
     >>> said = [Message("assistant", "Now the tests in tests/test_io.py")]
     >>> query_terms(said, Message("user", "Fix io.py"))
     ['io.py', 'tests/test_io.py', 'tests']
@@ -172,8 +248,24 @@ def query_terms(messages: Sequence[Message], question: Message | None) -> list[s
 
 
 def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
-    """The part of a text, of at most ``max_chars`` characters, in which most of the terms stand.
+    """Return the part of a text that contains the most terms.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+    terms : sequence of str
+        Terms to look for.
+    max_chars : int
+        Maximum length of the excerpt, ellipses included.
+
+    Returns
+    -------
+    str
+        The excerpt; the whole text if it is short enough.
+
+    Examples
+    --------
     >>> text = "a long story " * 9 + "then src/io.py broke" + " and so on" * 9
     >>> best_excerpt(text, ["src/io.py"], 30)
     '…tory then src/io.py broke an…'
@@ -201,7 +293,7 @@ def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
 
 
 def _find_occurrences(text: str, term: str) -> Iterator[int]:
-    """The first few places of a term."""
+    """Yield the first three positions of a term."""
     place = text.find(term)
     for _ in range(3):
         if place < 0:
@@ -211,13 +303,13 @@ def _find_occurrences(text: str, term: str) -> Iterator[int]:
 
 
 def _head_and_tail(text: str) -> str:
-    """Beginning and end of a text: a huge one is not gone through."""
+    """Return the beginning and the end of a text, so that huge texts are not scanned in full."""
     half = _MAX_SCANNED_CHARS // 2
     return text if len(text) <= _MAX_SCANNED_CHARS else f"{text[:half]}\n{text[-half:]}"
 
 
 def _sqlite_text(text: str) -> str:
-    """What SQLite can hold: no lone surrogates, no NUL."""
+    """Return a text that SQLite can store, without lone surrogates and NUL."""
     return repair_surrogates(text).replace("\0", " ")
 
 

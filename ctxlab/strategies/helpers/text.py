@@ -1,4 +1,4 @@
-"""Shortening text at a marker, for every strategy that cuts the content of a message."""
+"""Helpers that shorten or replace the text of messages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ __all__ = ["clip_text", "is_text_only", "with_text"]
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
-    """The first ``max_chars`` characters of a text, the ellipsis included where something was cut.
+    """Return the beginning of a text, with an ellipsis if something was cut.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+    max_chars : int
+        Maximum length, the ellipsis included.
+    ellipsis : str, default "…"
+        Mark for the part that was cut.
+
+    Returns
+    -------
+    str
+        The clipped text.
+
+    Examples
+    --------
     >>> clip_text("abcdef", 4), clip_text("abc", 4)
     ('abc…', 'abc')
     """
@@ -17,12 +33,38 @@ def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
 
 
 def with_text(message: Message, text: str) -> Message:
-    """The message with another text as its content; images and other parts go."""
+    """Return a message with new text as its whole content; images and other parts are dropped.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+    text : str
+        The new content.
+
+    Returns
+    -------
+    Message
+        The new message.
+    """
     return message.replace(content=text)
 
 
 def is_text_only(message: Message) -> bool:
-    """Whether the content is text alone, so that its length says what it costs; an image costs more."""
+    """Return True if a message has no content but text.
+
+    Only then does the length of the text tell what the message costs.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    bool
+        False if a part of the content is an image or another kind.
+    """
     return not isinstance(message.content, tuple) or all(
         part.get("type") == "text" for part in message.content
     )

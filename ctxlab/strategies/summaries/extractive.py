@@ -1,8 +1,8 @@
-"""A summary can be written without a model: the lines that say what was asked, done and found.
+"""Extracted summaries: lines with the requests, actions and findings, without a model.
 
-It is engine-written, as seed design "Workspace-scoped sessions" wants it: deterministic, bounded, and
-never a placeholder. What it leaves out it says. ``extract_structured_summary`` writes
-the structured one.
+The summary is deterministic and bounded, and says how many lines it leaves out (after the design
+note "Workspace-scoped sessions"). ``extract_structured_summary`` writes a structured summary
+instead.
 """
 
 from __future__ import annotations
@@ -22,14 +22,30 @@ _MAX_SCANNED_CHARS = 8000
 
 
 def extract_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
-    """The summary so far with a line for each message, at most ``max_chars`` characters.
+    r"""Extend a summary by lines for new messages, without a model.
 
-    Where that is too long, lines of the middle go: the oldest quarter says what it is all about, the
-    newest say where it stands.
+    If the result is too long, lines in the middle are left out. A quarter of the room goes to the
+    oldest lines, the rest to the newest.
 
+    Parameters
+    ----------
+    previous : str
+        The summary so far; empty if there is none.
+    messages : sequence of Message
+        Messages to add.
+    max_chars : int
+        Maximum length of the summary in characters.
+
+    Returns
+    -------
+    str
+        The new summary.
+
+    Examples
+    --------
     >>> said = [Message("user", "Fix the bug"), Message("assistant", "Done. It was easy.")]
     >>> extract_summary("", said, 400)
-    '- user: Fix the bug\\n- assistant: Done. It was easy.'
+    '- user: Fix the bug\n- assistant: Done. It was easy.'
     """
     lines: list[str] = []
     gap = left_out = 0
@@ -47,7 +63,7 @@ _OMITTED_LINE_CHARS = 28
 
 
 def _fit_lines(lines: list[str], max_chars: int, gap: int, left_out: int) -> list[str]:
-    """What fits of the lines; ``left_out`` lines have gone before, from in front of ``lines[gap]``."""
+    """Return the lines that fit; ``left_out`` lines were already removed before ``lines[gap]``."""
     if not left_out and sum(map(len, lines)) + len(lines) <= max_chars:
         return lines
     room = max_chars - _OMITTED_LINE_CHARS
@@ -73,7 +89,7 @@ def _message_lines(message: Message) -> tuple[str, ...]:
 def _iter_lines(message: Message) -> Iterator[str]:
     if message.role == "tool":
         if text := _single_line(message.text, _MAX_RESULT_CHARS // 2):
-            # What a result names is what later calls use, wherever in it that stands.
+            # Later calls use the names in a result, so list those outside the clipped text as well.
             named = (
                 e.text
                 for e in find_entities(message.text[:_MAX_SCANNED_CHARS])
@@ -94,5 +110,5 @@ def _iter_lines(message: Message) -> Iterator[str]:
 
 
 def _single_line(text: str, limit: int) -> str:
-    """The beginning of a text on one line; what lies far behind it is not looked at."""
+    """Return the beginning of a text on one line, without scanning the rest."""
     return clip_text(" ".join(text[: 8 * limit].split()), limit)

@@ -1,4 +1,4 @@
-"""Every strategy that summarizes does it here: one message says what those that it replaces held."""
+"""Summaries that replace a range of messages, with or without a model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ctxlab.strategies.summaries.structured import extract_structured_summary
 __all__ = ["SUMMARY_HEADER", "fold_into_summary", "header_tokens", "summarize"]
 
 SUMMARY_HEADER = "Summary of the conversation so far:\n"
+"First line of the message that holds a summary."
 
 
 def fold_into_summary(
@@ -26,10 +27,29 @@ def fold_into_summary(
     prompt: str = "summary",
     header: str = SUMMARY_HEADER,
 ) -> bool:
-    """Entries ``[start, stop)`` become one summary of at most ``max_tokens``, if that is shorter.
+    """Replace entries ``[start, stop)`` by one summary, if that is shorter.
 
-    A summary that already stands at ``start`` is extended. Returns whether it was done; what was
-    rejected is reported.
+    A summary that is already at ``start`` is extended. A rejected summary is reported.
+
+    Parameters
+    ----------
+    context : Context
+        The context to edit.
+    start, stop : int
+        Range of entries to replace.
+    max_tokens : int
+        Maximum tokens of the summary, without its header.
+    model : str, optional
+        Model that writes the summary; None: it is extracted and no model is called.
+    prompt : str, default "summary"
+        Name of a prompt, or the path of a file.
+    header : str
+        First line of the summary message.
+
+    Returns
+    -------
+    bool
+        True if the entries were replaced, False if the summary was rejected.
     """
     folded = context.entries[start:stop]
     previous = ""
@@ -41,7 +61,7 @@ def fold_into_summary(
     message = Message("user", header + said)
     before = sum(entry.tokens for entry in context.entries[start:stop])
     if context.history.counter.count_message(message) >= before:
-        context.report("summary rejected: longer than what it stands for")
+        context.report("summary rejected: not shorter than the messages it replaces")
         return False
     context.fold(start, stop, message)
     context.report("summary")
@@ -57,11 +77,32 @@ def summarize(
     prompt: str = "summary",
     header: str = "",
 ) -> str:
-    """The summary so far, extended by what the messages say, in at most ``max_tokens`` tokens.
+    """Extend a summary by new messages.
 
-    ``header``: what will stand before it, counted with it and not among its tokens.
+    If the model fails or its reply is not a summary, the summary is extracted without it, and that
+    is reported.
 
-    Where the model fails or writes what is no summary, it is written without one and that is reported.
+    Parameters
+    ----------
+    context : Context
+        The context, with the client and the token counter.
+    previous : str
+        The summary so far; empty if there is none.
+    messages : sequence of Message
+        Messages to add.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; None: it is extracted.
+    prompt : str, default "summary"
+        Name of a prompt, or the path of a file.
+    header : str, default ""
+        Text that will precede the summary. Its tokens do not count.
+
+    Returns
+    -------
+    str
+        The new summary.
     """
 
     def fallback(messages: Sequence[Message], tokens: int, previous: str = "") -> str:
@@ -85,25 +126,38 @@ def _summarize_without_model(
     prompt: str,
     header: str,
 ) -> str:
-    """Without a model: structured where that is what was asked for."""
+    """Extract a summary, structured if the prompt is ``structured``."""
     write = extract_structured_summary if prompt == "structured" else extract_summary
     counter = context.history.counter
     chars, empty = 4 * max_tokens, counter.count_text(header)
 
     def count(said: str) -> int:
-        # With the header, as it will be sent, so that it is counted once.
+        # Counted with the header, as it is sent; the counter then caches that text.
         return counter.count_text(header + said) - empty
 
-    if previous:  # what comes now has about as many characters a token as what was written then
+    if previous:  # estimate the characters per token from the previous summary
         chars = max_tokens * len(previous) // max(count(previous), 1)
     while True:
         said = write(previous, messages, chars)
         used = count(said)
         if used <= max_tokens or chars == 0:
             return said
-        chars = chars * max_tokens // used  # other scripts than Latin have fewer characters a token
+        chars = chars * max_tokens // used  # non-Latin scripts have fewer characters per token
 
 
 def header_tokens(context: Context, header: str = SUMMARY_HEADER) -> int:
-    """Tokens of a summary message before anything is said in it."""
+    """Return the tokens of a summary message that has only its header.
+
+    Parameters
+    ----------
+    context : Context
+        The context, with the token counter.
+    header : str
+        First line of the summary message.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     return context.history.counter.count_message(Message("user", header))

@@ -1,7 +1,7 @@
-"""A model writes a summary within a budget of its own, in parts where one call cannot hold it all.
+"""Summaries written by a model within a token budget, in parts if one call cannot hold them.
 
-Sources: seed design "Robustness", 10.7 (the summary's own prompt is budgeted); goose, Codex and
-LangMem for what a product does where a summary fails or must go on from the one before.
+The prompt of the summary has a budget of its own (after the design note "Robustness", 10.7). The
+fallbacks and the extension of a previous summary follow goose, Codex and LangMem.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from ctxlab.tokens.models import find_model
 __all__ = ["SummaryRejected", "SummaryWarning", "load_prompt", "summarize_with_model"]
 
 _MAX_WINDOW_SHARE = 0.8
-"""Share of the summarizer's window that its prompt and its reply may take together."""
+"Share of the model's window that the prompt and the reply may take together."
 
-_MIN_REPLY_TOKENS = 4096  # a model that reasons spends some of it before it writes
-_MIN_PART_TOKENS = 32  # tokens in which a part of a conversation can still be summarized
-_JOIN_TOKENS = 3  # tokens that a piece may take beyond its own, where it is joined to the next
-# A text that can be compressed more often than any prose repeats itself; Whisper's own limit is 2.4.
+_MIN_REPLY_TOKENS = 4096  # a reasoning model spends some of it before it writes
+_MIN_PART_TOKENS = 32  # minimum tokens for the summary of a part
+_JOIN_TOKENS = 3  # extra tokens that a piece may take when it is joined to the next
+# Text that compresses better than any prose is repetitive. Whisper's own limit is 2.4.
 _MAX_COMPRESSION_RATIO = 8
 _THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _INTERNAL_PROMPTS = ("part", "merge")
 
 _Fallback = Callable[[Sequence[Message], int], str]
-"""Summarizes messages without a model, in so many tokens."""
+"Summarises messages without a model, in at most the given number of tokens."
 
 
 class SummaryWarning(UserWarning):
-    """A message was too long to be summarized whole, so that its middle was left out."""
+    """Warns that a message was too long for one call, so that its middle was left out."""
 
 
 class SummaryRejected(Exception):
-    """What a model wrote is no summary; the message says why."""
+    """A model's reply is not a usable summary; the message says why."""
 
 
 def summarize_with_model(
@@ -56,10 +56,38 @@ def summarize_with_model(
     prompt: str,
     fallback: _Fallback,
 ) -> str:
-    """The summary so far, extended by a model, in at most ``max_tokens`` tokens.
+    """Extend a summary by new messages, with a model.
 
-    The context's counter counts them. A part that stays unanswered is summarized by ``fallback``.
-    Raises ``SummaryRejected`` or ``ModelUnavailable`` where there is nothing to be used.
+    Parts that the model cannot summarise are summarised by ``fallback``.
+
+    Parameters
+    ----------
+    context : Context
+        The context, with the client and the token counter.
+    previous : str
+        The summary so far; empty if there is none.
+    messages : sequence of Message
+        Messages to add.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str
+        Model that writes the summary.
+    prompt : str
+        Name of a prompt, or the path of a file.
+    fallback : callable
+        Function ``(messages, tokens) -> str`` that summarises without a model.
+
+    Returns
+    -------
+    str
+        The new summary.
+
+    Raises
+    ------
+    SummaryRejected
+        If the reply is not usable.
+    ModelUnavailable
+        If the model does not answer.
     """
     builder = _RequestBuilder(model, prompt, max_tokens, context.history.counter)
     pieces = format_transcript(messages)
@@ -78,9 +106,22 @@ def summarize_with_model(
 
 
 def load_prompt(name: str) -> str:
-    """The text of a prompt: ``summary``, ``structured``, or a file of one's own.
+    """Return the text of a prompt; ``{words}`` in it is replaced when a request is built.
 
-    Raises ``SpecError`` where there is no such file. ``{words}`` in it is replaced.
+    Parameters
+    ----------
+    name : str
+        ``summary``, ``structured``, ``contents``, or the path of a file.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Raises
+    ------
+    SpecError
+        If there is no such file.
     """
     return _read_prompt(name)
 
@@ -97,12 +138,12 @@ def _read_prompt(name: str) -> str:
             f.name[:-3] for f in folder.iterdir() if f.name[:-3] not in _INTERNAL_PROMPTS
         )
         raise SpecError(
-            f"no prompt {name!r} ({error}); it is one of {', '.join(known)} or a file"
+            f"unknown prompt {name!r} ({error}); pass one of {', '.join(known)} or the path of a file"
         ) from None
 
 
 class _RequestBuilder:
-    """What one model can be asked at once for a summary of so many tokens."""
+    """Builds the requests to one model for a summary of ``summary_tokens`` tokens."""
 
     def __init__(self, model: str, prompt: str, summary_tokens: int, counter: TokenCounter) -> None:
         known = find_model(model)
@@ -117,7 +158,7 @@ class _RequestBuilder:
     def build_request(
         self, pieces: Sequence[str], previous: str = "", kind: str = "conversation"
     ) -> Request:
-        """``kind`` is what the pieces are: the ``conversation``, a ``part`` of it, or to ``merge``."""
+        """Build a request for pieces of a kind: ``conversation``, ``part`` or ``merge``."""
         rules, tokens = self.instructions, self.summary_tokens
         if kind != "conversation":
             rules = f"{rules}\n{load_prompt(kind)}"
@@ -132,29 +173,31 @@ class _RequestBuilder:
         return Request(self.model, asked, max_tokens=self.reply_tokens)
 
     def available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
-        """Tokens that the pieces of a request may have."""
+        """Return the tokens that the pieces of a request may take."""
         return self.max_prompt_tokens - self.counter.count_request(
             self.build_request((), previous, kind).messages
         )
 
     def piece_tokens(self, piece: str) -> int:
+        """Return the tokens of a piece within a request."""
         return self.counter.count_text(piece) + _JOIN_TOKENS
 
     def fits(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
-        extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each has its number
+        """Return True if the pieces fit one request."""
+        extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each piece has a number
         return sum(map(self.piece_tokens, pieces)) + extra <= self.available_tokens(previous, kind)
 
     def part_summary_tokens(self, previous: str) -> int:
-        """Tokens of the summary of a part, so that several can be merged in one call."""
+        """Return the tokens for the summary of a part, so that several fit one merging call."""
         share = min(
             self.summary_tokens, self.available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
         )
         if share < min(_MIN_PART_TOKENS, self.summary_tokens):
-            raise SummaryRejected(f"the window of {self.model} is too small to be asked for one")
+            raise SummaryRejected(f"the window of {self.model} is too small for the request")
         return share
 
     def group_pieces(self, pieces: Sequence[str], kind: str) -> list[range]:
-        """Neighbours that one call can hold; a piece that is too large has been cut."""
+        """Group consecutive pieces that fit one call. Pieces that are too large must be cut first."""
         room, groups, start, used = self.available_tokens(kind=kind), [], 0, 0
         for i, piece in enumerate(pieces):
             size = self.piece_tokens(piece) + (_JOIN_TOKENS if kind == "merge" else 0)
@@ -165,7 +208,7 @@ class _RequestBuilder:
         return [*groups, range(start, len(pieces))]
 
     def cut_piece(self, piece: str) -> str:
-        """A piece of which one call can hold nothing else."""
+        """Cut the middle of a piece so that it fits one call on its own."""
         room, chars = self.available_tokens(kind="part"), len(piece)
         cut = piece
         while chars > 1 and (used := self.piece_tokens(cut)) > room:
@@ -182,7 +225,7 @@ def _summarize_parts(
     max_tokens: int,
     fallback: _Fallback,
 ) -> list[str]:
-    """Summaries of neighbouring messages, asked for several at a time."""
+    """Return summaries of consecutive parts, asked for concurrently."""
     whole = [builder.cut_piece(piece) for piece in pieces]
     if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
         what = f"summary input cut: {cut} too long for one call to {builder.model}"
@@ -193,7 +236,7 @@ def _summarize_parts(
 
     def fallback_summary(number: int) -> str:
         said = fallback([messages[i] for i in groups[number]], max_tokens)
-        return _cut_to_tokens(said, max_tokens, builder.counter)  # where the two count differently
+        return _cut_to_tokens(said, max_tokens, builder.counter)  # the two counters may differ
 
     return _collect_summaries(context, builder, asked, max_tokens, fallback_summary)
 
@@ -201,7 +244,7 @@ def _summarize_parts(
 def _merge_summaries(
     context: Context, builder: _RequestBuilder, summaries: Sequence[str], max_tokens: int
 ) -> list[str]:
-    """Fewer summaries, each of several that stood beside each other."""
+    """Merge neighbouring summaries into fewer ones."""
     groups = builder.group_pieces(summaries, "merge")
     asked = [builder.build_request([summaries[i] for i in group], kind="merge") for group in groups]
 
@@ -219,7 +262,7 @@ def _collect_summaries(
     max_tokens: int,
     fallback_summary: Callable[[int], str],
 ) -> list[str]:
-    """What was answered to each request; something instead of what was not, unless that is all."""
+    """Return one summary for each request, with fallbacks for failures unless all failed."""
     said: list[str] = []
     failures: list[str] = []
     for number, (request, reply) in enumerate(
@@ -234,7 +277,7 @@ def _collect_summaries(
             failures.append(f"part {number + 1} of {len(requests)}: {error}")
             said.append(fallback_summary(number))
     if len(failures) == len(requests):
-        raise SummaryRejected(f"no part of it was summarized; {failures[0]}")
+        raise SummaryRejected(f"no part could be summarised; {failures[0]}")
     for failure in failures:
         context.report(f"summary fallback: {failure}")
     return said
@@ -243,24 +286,24 @@ def _collect_summaries(
 def _validate_summary(
     context: Context, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
 ) -> str:
-    """What a model wrote, if it is a summary of what is ``source_tokens`` tokens."""
+    """Return the text of a reply after checking that it is a summary of ``source_tokens`` tokens."""
     text = _THINKING_BLOCK.sub("", reply.text).strip()
     if not text:
-        raise SummaryRejected(f"the summary is empty (it ended by {reply.finish})")
+        raise SummaryRejected(f"the summary is empty (finish reason {reply.finish})")
     if reply.finish == "content_filter":
-        raise SummaryRejected("the provider's filter ended the summary")
+        raise SummaryRejected("the provider's content filter stopped the summary")
     if any(_is_repetitive(part) for part in (text, text[len(text) // 2 :])):
         raise SummaryRejected("the summary repeats itself")
     used = counter.count_text(text)
     if used >= source_tokens:
         raise SummaryRejected(
-            f"the summary is no shorter than what it stands for ({used} of {source_tokens})"
+            f"the summary is not shorter than its source ({used} of {source_tokens})"
         )
     if used > max_tokens:
         text = _cut_to_tokens(text, max_tokens, counter)
         if not text:
             raise SummaryRejected(f"the summary cannot be cut to {max_tokens} tokens")
-        context.report(f"summary cut: it had {used} tokens, and {max_tokens} are allowed")
+        context.report(f"summary cut: it had {used} tokens, but only {max_tokens} are allowed")
     return text
 
 
@@ -270,7 +313,7 @@ def _is_repetitive(text: str) -> bool:
 
 
 def _cut_to_tokens(text: str, max_tokens: int, counter: TokenCounter) -> str:
-    """The lines of a text that fit; the words where not even half of it is whole lines."""
+    """Return the whole lines of a text that fit; whole words if lines would lose over half."""
     while text and (used := counter.count_text(text)) > max_tokens:
         text = text[: min(len(text) - 1, len(text) * max_tokens // used)]
         at = text.rfind("\n")

@@ -1,8 +1,8 @@
-"""A structured summary can be written without a model: what was asked, decided, touched, run and named.
+"""Structured summaries without a model: goals, decisions, files, commands and names.
 
-Prose loses paths, commands and numbers, which are what an agent must get exactly right; a digest keeps
-them as they were written. Its text is all that it remembers: the next digest reads it and goes on, and
-so it does with a structured summary that a model wrote.
+Prose loses paths, commands and numbers, which an agent needs exactly. A digest keeps them verbatim.
+The text of the digest is its only state: the next digest parses it and extends it. It can also
+extend a structured summary that a model wrote.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ __all__ = ["SECTIONS", "DigestSection", "extract_structured_summary"]
 
 
 class DigestSection(NamedTuple):
-    """A heading, and how much may stand below it."""
+    """One section of a digest: its heading and its limits."""
 
     heading: str
+    "heading of the section"
     share: float
-    "of the digest's room, where all sections are full; what one does not need goes to the others"
+    "share of the digest's room if all sections are full; unused room goes to other sections"
     max_lines: int | None = None
-    "lines at most, the newest; None: any number"
+    "maximum number of lines, of which the newest are kept; None: no maximum"
 
 
 SECTIONS: tuple[DigestSection, ...] = (
@@ -41,19 +42,19 @@ SECTIONS: tuple[DigestSection, ...] = (
     DigestSection("Open problems", 0.05, max_lines=5),
     DigestSection("Next step", 0.05, max_lines=1),
 )
-"""In the order in which they are written. Prose and commands have a dash, paths and names stand bare."""
+"Sections in the order of the digest. Prose and commands have a dash; paths and names have none."
 
 _BARE_SECTIONS = ("Files edited", "Files read", "Names used", "Names seen")
-# For what stands under no heading that is known: another summarizer wrote it.
+# Section for lines under an unknown heading, which another summariser wrote.
 _DEFAULT_SECTION = "Decisions"
 
 _OMITTED_LINE = "[… {} more]"
 _OMITTED_PATTERN = re.compile(r"\[… (\d+) more\]")
-_MIN_CLIPPED_CHARS = 40  # characters below which the beginning of a line says nothing
+_MIN_CLIPPED_CHARS = 40  # minimum length of a clipped line
 
 _MAX_GOAL_CHARS, _MAX_DECISION_CHARS, _MAX_COMMAND_CHARS, _MAX_ERROR_CHARS = 300, 160, 120, 160
-_MAX_SCANNED_CHARS = 2500  # of a text; more are slower and hardly better
-_MAX_NAMES = 30  # of one message: a listing must not push out everything else
+_MAX_SCANNED_CHARS = 2500  # of a text; scanning more is slower and hardly better
+_MAX_NAMES = 30  # of one message, so that a listing does not displace other names
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECISION_PATTERN = re.compile(
     r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
@@ -61,17 +62,34 @@ _DECISION_PATTERN = re.compile(
     re.IGNORECASE,
 )
 _ERROR_PATTERN = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
-# Without one of these words the pattern does not match.
+# Quick check: without one of these words the pattern cannot match.
 _ERROR_WORDS = ("Error", "Exception", "FAILED", "fatal: ", "error: ")
-_URL_PATTERN = re.compile(r"\w{2,}:/")  # what a browser opens is a name, not a file
+_URL_PATTERN = re.compile(r"\w{2,}:/")  # a URL is a name, not a file
 _COMMAND_KEYS = frozenset({"command", "cmd", "script", "code"})
 
 
 def extract_structured_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
-    """The digest so far, extended by what the messages did, in at most ``max_chars`` characters.
+    """Extend a digest by new messages, without a model.
 
-    Newest lines stay; how many older ones went is said above them. A line that comes again is new again.
+    The newest lines of each section stay, below the number of lines left out. A repeated line moves
+    to the end of its section.
 
+    Parameters
+    ----------
+    previous : str
+        The digest so far; empty if there is none.
+    messages : sequence of Message
+        Messages to add.
+    max_chars : int
+        Maximum length of the digest in characters.
+
+    Returns
+    -------
+    str
+        The new digest.
+
+    Examples
+    --------
     >>> call = ToolCall("c1", "edit", '{"path": "src/io.py", "old": "a", "new": "b"}')
     >>> talk = [Message("user", "Now fix the writer"), Message("assistant", None, tool_calls=(call,))]
     >>> print(extract_structured_summary("", talk, 400))
@@ -85,7 +103,7 @@ def extract_structured_summary(previous: str, messages: Sequence[Message], max_c
         for heading, line in _message_notes(message):
             found[heading].add(line)
     better: set[str] = set()
-    for heading in _BARE_SECTIONS:  # a name is said once, where it says most
+    for heading in _BARE_SECTIONS:  # keep a name only in the most specific section
         lines = found[heading].lines
         for line in better & lines.keys():
             del lines[line]
@@ -94,18 +112,19 @@ def extract_structured_summary(previous: str, messages: Sequence[Message], max_c
 
 
 class _SectionLines:
-    """The lines below a heading, oldest first, and how many went before."""
+    """The lines of a section, oldest first, and the number of lines left out before."""
 
     def __init__(self) -> None:
         self.lines: dict[str, None] = {}
         self.omitted = 0
 
     def add(self, line: str) -> None:
+        """Add a line at the end; a known line moves there."""
         self.lines.pop(line, None)
         self.lines[line] = None
 
     def fit(self, max_chars: int, bare: bool) -> list[str]:
-        """The newest lines that have room, below the number of those that went."""
+        """Return the newest lines that fit, below the number of lines left out."""
         lines = list(self.lines)
         start, used = len(lines), 0
         while start and used + len(lines[start - 1]) < max_chars:
@@ -163,7 +182,7 @@ def _format_digest(found: dict[str, _SectionLines], max_chars: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _message_notes(message: Message) -> tuple[tuple[str, str], ...]:
-    """``(heading, line)`` of what a message adds."""
+    """Return ``(heading, line)`` pairs that a message adds."""
     return tuple(dict.fromkeys(_iter_notes(message)))
 
 
@@ -207,7 +226,7 @@ def _call_notes(call: ToolCall) -> Iterator[tuple[str, str]]:
 
 
 def _find_error_line(message: Message) -> str | None:
-    """The last line of a result that says that something went wrong; the first where all of it does."""
+    """Return the last error line of a result, or its first line if the result is an error."""
     end = message.text[-_MAX_SCANNED_CHARS:]
     if is_tool_error(message):
         return next((line for line in end.splitlines() if line.strip()), None)
@@ -221,5 +240,5 @@ def _bullet(text: str, limit: int) -> str:
 
 
 def _is_safe_line(name: str) -> bool:
-    """Whether a name stays the line that it is when the digest is read again."""
+    """Return True if a digest that contains this name as a line is parsed correctly."""
     return "\n" not in name and not name.startswith(("## ", "- ", "[… "))

@@ -1,4 +1,4 @@
-"""A model that summarizes reads a transcript: who said what, which tool was called, what it gave."""
+"""Transcripts of messages, as input for a model that summarises."""
 
 from __future__ import annotations
 
@@ -12,8 +12,22 @@ _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 8000, 2000, 3000
 
 
 def format_transcript(messages: Sequence[Message]) -> list[str]:
-    """Each message as a paragraph; long calls and results are cut in the middle, users never.
+    """Format each message as a paragraph; long calls and results are cut in the middle.
 
+    User messages are never cut.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        The messages.
+
+    Returns
+    -------
+    list of str
+        One paragraph for each message.
+
+    Examples
+    --------
     >>> said = [Message("user", "Read it"), Message("assistant", "I will.")]
     >>> for paragraph in format_transcript(said):
     ...     print(paragraph)
@@ -33,10 +47,24 @@ def format_transcript(messages: Sequence[Message]) -> list[str]:
 
 
 def cut_middle(text: str, max_chars: int) -> str:
-    """At most about ``max_chars`` characters of a text: two thirds its beginning, one its end.
+    r"""Cut the middle of a text; two thirds of the rest are its beginning, one third its end.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+    max_chars : int
+        Characters to keep, without the line that marks the cut.
+
+    Returns
+    -------
+    str
+        The text; unchanged if it is short enough.
+
+    Examples
+    --------
     >>> cut_middle("0123456789" * 9, 30)
-    '01234567890123456789\\n[… 60 characters left out]\\n0123456789'
+    '01234567890123456789\n[… 60 characters left out]\n0123456789'
     """
     if len(text) <= max_chars:
         return text

@@ -1,1 +1,1 @@
-"""When a strategy edits: wrappers that combine with any strategy."""
+"""Wrappers that decide when another strategy edits the context."""

@@ -1,4 +1,4 @@
-"""A strategy around another decides when that one is asked, and how."""
+"""Base class of strategies that wrap another strategy, and helpers for dry runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
 
 @dataclass(frozen=True, repr=False)
 class WrapperStrategy(BaseStrategy):
-    """What such strategies share: a plain function may be given, and the inner one is printed first."""
+    """Base class of wrappers. It accepts a plain function, and prints the inner strategy first."""
 
     strategy: Strategy
-    "the strategy that is asked"
+    "the wrapped strategy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,12 +44,28 @@ _CONTAINERS = (dict, list, set)
 
 
 def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
-    """A fork as the strategy would send it; the context, its events and its calls stay as they are.
+    """Run a strategy on a fork and return the result; the context itself does not change.
 
-    The price is the length of the context, so a trial must be rare. Containers in ``strategy_state``
-    are copied and other objects are not: a strategy must set another object there and not change its
-    own. Raises ``SpecError`` for one that routes the conversation, since the branches that it keeps
-    cannot be copied.
+    A dry run costs time in proportion to the length of the context, so it must be rare. Containers
+    in ``strategy_state`` are copied, other objects are not. A strategy must therefore replace such
+    an object instead of changing it.
+
+    Parameters
+    ----------
+    context : Context
+        The context; its events and model calls do not change.
+    strategy : Strategy
+        The strategy to run.
+
+    Returns
+    -------
+    Context
+        The context that the strategy would send.
+
+    Raises
+    ------
+    SpecError
+        If the strategy routes the conversation to branches, which cannot be copied.
     """
     fork = context.fork()
     fork.events, fork.model_calls = [], []
@@ -59,14 +75,29 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     }
     sent = strategy(fork)
     if sent.is_persistent:
-        raise SpecError(f"{strategy!r} keeps branches and cannot be tried: put it before this one")
+        raise SpecError(
+            f"{strategy!r} keeps branches and does not support dry runs; put it before the wrapper"
+        )
     return sent
 
 
 def without_models(strategy: Any) -> Any:
-    """The strategy as it is where no model may be called, since a trial must not be paid for.
+    """Return a strategy with all its models set to None, so that a dry run calls no model.
 
-    Raises ``SpecError`` where it cannot do without one.
+    Parameters
+    ----------
+    strategy : object
+        The strategy.
+
+    Returns
+    -------
+    object
+        The strategy without models; the same object if it has none.
+
+    Raises
+    ------
+    SpecError
+        If the strategy requires a model.
     """
     if not models_used(strategy):
         return strategy
@@ -81,19 +112,44 @@ def without_models(strategy: Any) -> Any:
             changes[field.name] = without_models(value)
     plain = replace(strategy, **changes)
     if models := models_used(plain):
-        raise SpecError(f"{strategy!r} cannot be tried without asking {', '.join(models)}")
+        raise SpecError(
+            f"{strategy!r} does not support dry runs, because it requires {', '.join(models)}"
+        )
     return plain
 
 
 def appended_tokens(context: Context) -> int:
-    """Tokens of all that was appended so far, whatever became of it."""
+    """Return the tokens of all messages appended so far, including those dropped since.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     return context.history.tokens_before[context.history_length]
 
 
 def next_dry_run(context: Context, min_tokens: int = 0) -> int:
-    """``appended_tokens`` when a strategy may be tried again: after so many tokens more.
+    """Return the value of ``appended_tokens`` at which the next dry run is due.
 
-    At least a sixteenth of what the context holds, which spreads the price of a trial over what was
-    appended, however long the conversation.
+    At least a sixteenth of the context's tokens must be appended before, so that the cost of dry
+    runs stays proportional to the length of the conversation.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    min_tokens : int, default 0
+        Minimum number of tokens to append before the next dry run.
+
+    Returns
+    -------
+    int
+        Number of tokens.
     """
     return appended_tokens(context) + max(min_tokens, context.tokens // 16, 1)

@@ -1,4 +1,4 @@
-"""Compaction is an investment: the cache is written anew now, and every later request is shorter."""
+"""Wrapper that compacts when the saving exceeds the cost of rewriting the prompt cache."""
 
 from __future__ import annotations
 
@@ -18,36 +18,40 @@ from ctxlab.tokens.prices import Prices
 
 __all__ = ["when_it_pays"]
 
-# Where no price is known: what Anthropic asks, of whose cache writes the most is known to be paid.
+# Fallback without known prices: those of Anthropic, whose cache writes are the most expensive
+# known.
 _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25
 
 
 @dataclass(frozen=True, repr=False)
 class when_it_pays(WrapperStrategy):
-    """Another strategy compacts only when that saves more than writing the cache anew costs.
+    r"""Runs another strategy only when compacting saves more than rewriting the cache costs.
 
-    A request costs what the cache serves of it at the price of a read and the rest at the price of a
-    write. With ``S`` tokens taken away, ``T`` left, ``U`` the unchanged prefix without compaction and
-    ``P`` the one with it, it pays where
+    The cached part of a request costs the read price per token, and the rest the write price. Let
+    ``S`` be the tokens removed, ``T`` the tokens left, ``U`` the unchanged prefix without
+    compaction and ``P`` the one with it. Compaction pays if
 
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
-    ``own``: what a model that the strategy asks takes, as if it read the ``S`` tokens once. All prices
-    are those of the model that is replayed; where it asks more for long prompts, the requests
-    with compaction and those without are each taken at the prices of their size. A cache that serves
-    only up to breakpoints has nothing left of a conversation that is edited further back but the system
-    prompt. How many requests remain is not known: it is taken that there are as many until the next
-    compaction as there were since the last one. So it compacts when carrying the ``S`` tokens has cost
-    about what writing the rest anew costs, as one buys what one has rented long enough. Where the budget
-    is exceeded it compacts anyway. Both are reported, as ``compacted: pays`` and ``compacted: no room``.
-    What follows it in a pipeline should wait for the whole budget: one that acts at a share of it drops
-    what was to be compacted.
+    ``own`` is the cost of the model that the strategy calls, as if it read the ``S`` tokens once.
+    Prices are those of the replayed model. If that model charges more for long prompts, the
+    requests with and without compaction are each priced by their own size. In a cache with explicit
+    breakpoints, only the system prompt stays valid when older messages are edited.
 
-    What is taken away is known from a trial, at most one for each sixteenth of the context that is
-    appended; nothing of a trial stays. A strategy that asks a model is tried as it is without one.
+    The number of remaining requests is not known. It is assumed to equal the number since the last
+    compaction. So the strategy compacts when carrying the ``S`` tokens has cost about as much as
+    rewriting the rest (the ski-rental rule). If the budget is exceeded, it compacts in any case.
+    The two cases are reported as ``compacted: pays`` and ``compacted: no room``. Later steps of a
+    pipeline should wait until the whole budget is used; a step that acts earlier drops messages
+    that this one would compact.
+
+    The saving is found by a dry run, at most once for each sixteenth of the context that is
+    appended. A dry run changes nothing and calls no model.
 
     Source: ctxlab; the rule for when to buy is that of ski rental (Karlin et al., 1988).
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
@@ -56,7 +60,7 @@ class when_it_pays(WrapperStrategy):
     >>> said = [Message("user", "go")]
     >>> for i in range(9):
     ...     said += [Message("assistant", tool_calls=(ToolCall("c", "ls"),))]
-    ...     said += [Message("tool", "a line of output\\n" * 50, tool_call_id="c")]
+    ...     said += [Message("tool", "a line of output\n" * 50, tool_call_id="c")]
     >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
     >>> pays = when_it_pays(observation_mask(keep=2), read=0.1, write=1.25)
     >>> for length in range(3, 20, 2):
@@ -67,17 +71,18 @@ class when_it_pays(WrapperStrategy):
     """
 
     strategy: Strategy
-    "what compacts"
+    "the strategy that compacts"
     remaining: int | None = None
-    "requests for which it will have been worth it; None: as many as since it last compacted"
+    """number of future requests that the saving is counted for; None: as many as since the last
+    compaction"""
     read: float | None = None
-    "price of a token from the cache, as a share of the input price; None: the model's"
+    "price of a token read from the cache, as a share of the input price; None: that of the model"
     write: float | None = None
-    "price of a token that is written to the cache, likewise"
+    "price of a token written to the cache, as a share of the input price; None: that of the model"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        without_models(self.strategy)  # raises where it cannot be tried
+        without_models(self.strategy)  # raises SpecError if it does not support dry runs
 
     def __call__(self, context: Context, /) -> Context:
         since, due = context.strategy_state.get(self, (0, 0))
@@ -108,7 +113,7 @@ class when_it_pays(WrapperStrategy):
         read, write = self._cache_prices(prices, compacted.tokens + fixed)
         read_now, write_now = self._cache_prices(prices, context.tokens + fixed)
         kept, left = context.unchanged_tokens, compacted.unchanged_tokens
-        if left < kept:  # what a cache with breakpoints has left of the request before
+        if left < kept:  # prefix that a cache with breakpoints can still serve
             left = model.cache.readable_prefix(left, context.system_tokens, kept, 0)
         now = kept * read_now + (context.tokens - kept) * write_now
         once = (
@@ -121,7 +126,7 @@ class when_it_pays(WrapperStrategy):
         return remaining * saved * read + dearer > once - now
 
     def _cache_prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
-        """Of a token that is read and one that is written in a prompt of so many; 1 is ``input``."""
+        """Return the prices of a token read from and written to the cache, relative to ``input``."""
         if not prices.known:
             return _or_default(self.read, _DEFAULT_READ_PRICE), _or_default(
                 self.write, _DEFAULT_WRITE_PRICE
@@ -132,7 +137,7 @@ class when_it_pays(WrapperStrategy):
         return _or_default(self.read, read) * dearer, _or_default(self.write, write) * dearer
 
     def _model_input_price(self, prices: Prices, tokens: int) -> float:
-        """Of a token that models of the strategy's own read, ``tokens`` at once."""
+        """Return the input price of the models that the strategy calls, relative to ``input``."""
         others = [
             find_model_without_warning(model).prices.rates_for(tokens).input
             for model in models_used(self.strategy)

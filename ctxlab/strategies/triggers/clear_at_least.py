@@ -1,4 +1,4 @@
-"""An edit that takes away little is not worth the prompt cache that it breaks."""
+"""Wrapper that skips edits that remove too few tokens to justify a prompt cache miss."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ __all__ = ["clear_at_least"]
 
 @dataclass(frozen=True, repr=False)
 class clear_at_least(WrapperStrategy):
-    """Another strategy's edits are made only when they take away at least so many tokens.
+    r"""Runs another strategy only when it removes enough tokens to justify the edit.
 
-    It is tried first, at most once for each sixteenth of the context that is appended, and nothing of
-    a trial stays. A strategy that asks a model is tried as it is without one, so that no trial is paid
-    for.
+    The saving is found by a dry run, at most once for each sixteenth of the context that is
+    appended. A dry run changes nothing and calls no model.
 
-    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``; LangChain's
-    ``ClearToolUsesEdit`` has a parameter of that name, which there ends the clearing.
+    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``; in
+    LangChain's ``ClearToolUsesEdit`` a parameter of that name ends the clearing instead.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message, ToolCall
     >>> from ctxlab.context.history import History
@@ -36,7 +37,7 @@ class clear_at_least(WrapperStrategy):
     >>> said = [Message("user", "go")]
     >>> for i in range(4):
     ...     said += [Message("assistant", tool_calls=(ToolCall("c", "ls"),))]
-    ...     said += [Message("tool", "a line of output\\n" * 50, tool_call_id="c")]
+    ...     said += [Message("tool", "a line of output\n" * 50, tool_call_id="c")]
     >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
     >>> seldom = clear_at_least(observation_mask(keep=0), tokens=500)
     >>> for length in (3, 5, 7, 9):
@@ -49,13 +50,13 @@ class clear_at_least(WrapperStrategy):
     """
 
     strategy: Strategy
-    "what takes tokens away"
+    "the strategy that removes tokens"
     tokens: int = 10_000
-    "the fewest that it takes away at a time"
+    "minimum number of tokens to remove at a time"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        without_models(self.strategy)  # raises where it cannot be tried
+        without_models(self.strategy)  # raises SpecError if it does not support dry runs
 
     def __call__(self, context: Context, /) -> Context:
         if context.tokens < self.tokens or appended_tokens(context) < context.strategy_state.get(

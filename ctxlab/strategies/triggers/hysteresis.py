@@ -1,4 +1,4 @@
-"""Compacting rarely and deeply keeps the prompt cache: what is there is read until there is no room."""
+"""Wrapper that compacts rarely and deeply, so that a prompt cache lasts between compactions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ __all__ = ["hysteresis"]
 
 @dataclass(frozen=True, repr=False)
 class hysteresis(WrapperStrategy):
-    """Another strategy is asked only when the context fills up, and then to cut below a target.
+    """Runs another strategy only when the context fills up, and then with a smaller budget.
 
-    Between two compactions each request begins with the whole of the one before, so a prompt cache
-    serves it. A strategy that cuts to fit is told of a smaller budget while it is asked; one that does
-    not look at the budget does what it always does. Where the context is then still above the trigger,
-    that is reported, and the strategy is asked again once half of the room that is left is used.
+    Between two compactions each request starts with the whole previous request, so a prompt cache
+    serves it. A strategy that cuts to fit sees the smaller budget; one that ignores the budget acts
+    as usual. If the context is still above the trigger afterwards, that is reported, and the
+    strategy runs again when half of the remaining room is used.
 
-    Source: ctxlab, after products that compact at a high mark and go down to a low one: Letta, goose,
-    Cline (0.9 and 0.7 of the input).
+    Source: ctxlab, after products that compact at a high mark and go down to a low one: Letta,
+    goose, Cline (0.9 and 0.7 of the input).
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.messages.types import Message
     >>> from ctxlab.context.history import History
@@ -40,17 +42,18 @@ class hysteresis(WrapperStrategy):
     """
 
     strategy: Strategy
-    "what compacts"
+    "the strategy that compacts"
     trigger: float = 0.8
-    "share of the available tokens above which it is asked"
+    "share of the available tokens above which the strategy runs"
     target: float = 0.5
-    "share of the available tokens that it may use"
+    "share of the available tokens that the strategy may use"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.target > self.trigger:
             raise SpecError(
-                f"hysteresis: the target {self.target} is above the trigger {self.trigger}"
+                f"hysteresis: the target {self.target} is above the trigger {self.trigger}; "
+                "pass a target that is not larger"
             )
 
     def __call__(self, context: Context, /) -> Context:
@@ -62,7 +65,7 @@ class hysteresis(WrapperStrategy):
             return context
         told = len(context.events)
         sent = context.run_with_budget_share(self.target, self.strategy)
-        if sent.tokens <= whole:  # what could not be made to fit the target fits the budget
+        if sent.tokens <= whole:  # the target was missed, but the request fits the budget
             context.events[told:] = [e for e in context.events[told:] if e[1] != "stuck"]
         if sent.tokens > level:
             context.report("hysteresis: still above the trigger")

@@ -1,8 +1,8 @@
-"""The real code of other packages as strategies: ``peer:langchain.trim_messages(max_tokens=8000)``.
+"""Original code of other packages as strategies: ``peer:langchain.trim_messages(max_tokens=8000)``.
 
-Each is a file in this folder that imports its package when it is first used; the extra ``peers``
-installs them. They are slow, as their packages are, and look at the whole conversation at every
-request.
+Each module of this folder imports its package, and is loaded when its strategy is first used. The
+extra ``peers`` installs the packages. The strategies are as slow as their packages, and process the
+whole conversation at every request.
 """
 
 from __future__ import annotations

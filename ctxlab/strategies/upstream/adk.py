@@ -1,4 +1,4 @@
-"""Google ADK's request contents for an agent that is to see the current turn alone."""
+"""Google ADK's request contents for an agent that sees the current turn only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,18 @@ _AGENT_NAME = "agent"
 
 
 def include_contents_none(_: PeerSettings) -> _SessionAdapter:
-    """``LlmAgent(include_contents="none")``."""
+    """Return an adapter for ``LlmAgent(include_contents="none")``.
+
+    Parameters
+    ----------
+    _ : PeerSettings
+        Not used.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _SessionAdapter(LlmAgent(name=_AGENT_NAME, include_contents="none"))
 
 
@@ -35,7 +46,7 @@ class _SessionAdapter:
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """The instruction, and what the processor puts into the request."""
+        """Return the instruction and the contents that the processor puts into the request."""
         for position in range(self._seen, len(history)):
             self._add_event(history[position], position)
         self._seen = len(history)
@@ -56,7 +67,7 @@ class _SessionAdapter:
     def _add_event(self, message: Message, position: int) -> None:
         if message.role == "system":
             return
-        position_mark = str(position).encode()  # carried along by every copy that ADK makes
+        position_mark = str(position).encode()  # kept in every copy that ADK makes
         parts = []
         if message.role == "tool":
             answer = types.FunctionResponse(

@@ -1,4 +1,4 @@
-"""AG2's assembly policies, run by the package over the events that its agent puts on the stream."""
+"""AG2's assembly policies, run by the package over the events of its stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["sliding_window", "token_budget"]
 
 
 class _StreamAdapter:
-    """A conversation as a stream of events, and the policy that says which of them are sent."""
+    """A conversation as a stream of events, and the policy that selects events."""
 
     def __init__(self, policy: Any) -> None:
         self._policy, self._translated = policy, TranslatedHistory()
@@ -43,7 +43,7 @@ class _StreamAdapter:
         for position, block in self._translated.new_blocks(history):
             self._events += self._to_events(position, block)
         _, kept = run_coroutine(self._policy.apply([], self._events, None))
-        # Calls and single results are there for observers: the provider is sent what lists them.
+        # Events of single calls and results are for observers; the provider gets their lists.
         return self._translated.to_messages(
             [event for event in kept if self._translated.original_block(event)], _reject_new_event
         )
@@ -70,14 +70,42 @@ class _StreamAdapter:
 
 
 def sliding_window(settings: PeerSettings, max_events: int = 40) -> _StreamAdapter:
-    """The newest events."""
+    """Return an adapter for ``SlidingWindowPolicy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    max_events : int, default 40
+        Events to keep.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _StreamAdapter(SlidingWindowPolicy(max_events))
 
 
 def token_budget(
     settings: PeerSettings, max_tokens: int | None = None, chars_per_token: int = 4
 ) -> _StreamAdapter:
-    """The newest events that fit."""
+    """Return an adapter for ``TokenBudgetPolicy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    max_tokens : int, optional
+        Tokens of the events; None: the available tokens.
+    chars_per_token : int, default 4
+        Characters that count as one token.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     tokens = settings.available if max_tokens is None else max_tokens
     return _StreamAdapter(TokenBudgetPolicy(tokens, chars_per_token))
 
@@ -94,4 +122,4 @@ def _to_inputs(message: Message) -> list[Any]:
 
 
 def _reject_new_event(event: BaseEvent) -> Message:
-    raise AssertionError(f"the policy made an event: {event}")
+    raise AssertionError(f"the policy returned an event that is not in the conversation: {event}")

@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework's compaction, run by the package on one list that keeps its marks."""
+"""Microsoft Agent Framework's compaction, run by the package on a list that keeps its marks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class _ListAdapter:
-    """A conversation as the package's list of messages, the excluded ones marked."""
+    """A conversation as the package's list of messages, in which excluded messages are marked."""
 
     def __init__(self, strategy: Any) -> None:
         self._strategy, self._translated = strategy, TranslatedHistory(separate_prompt=False)
@@ -54,7 +54,22 @@ class _ListAdapter:
 def context_window(
     settings: PeerSettings, max_context_window_tokens: int | None = None, **options: Any
 ) -> _ListAdapter:
-    """Folds at half of the window, truncates at 0.8."""
+    """Return an adapter for ``ContextWindowCompactionStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Available tokens.
+    max_context_window_tokens : int, optional
+        Tokens of the window; None: the available tokens.
+    **options
+        Other parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     window = max_context_window_tokens
     options.setdefault("max_output_tokens", 0)
     return _ListAdapter(
@@ -67,43 +82,118 @@ def context_window(
 def truncation(
     settings: PeerSettings, max_n: int = 40, compact_to: int = 20, **options: Any
 ) -> _ListAdapter:
-    """The oldest groups go."""
+    """Return an adapter for ``TruncationStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    max_n : int, default 40
+        Number of messages above which groups are dropped.
+    compact_to : int, default 20
+        Number of messages that remain.
+    **options
+        Other parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ListAdapter(TruncationStrategy(max_n=max_n, compact_to=compact_to, **options))
 
 
 def sliding_window(
     settings: PeerSettings, keep_last_groups: int = 20, **options: Any
 ) -> _ListAdapter:
-    """The newest groups."""
+    """Return an adapter for ``SlidingWindowStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    keep_last_groups : int, default 20
+        Groups to keep.
+    **options
+        Other parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ListAdapter(SlidingWindowStrategy(keep_last_groups=keep_last_groups, **options))
 
 
 def selective_tool_calls(settings: PeerSettings, **options: Any) -> _ListAdapter:
-    """Older calls go."""
+    """Return an adapter for ``SelectiveToolCallCompactionStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    **options
+        Parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ListAdapter(SelectiveToolCallCompactionStrategy(**options))
 
 
 def tool_results(settings: PeerSettings, **options: Any) -> _ListAdapter:
-    """Older calls are folded."""
+    """Return an adapter for ``ToolResultCompactionStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    **options
+        Parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ListAdapter(ToolResultCompactionStrategy(**options))
 
 
 def summarization(
     settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
 ) -> _ListAdapter:
-    """The older groups become a summary."""
+    """Return an adapter for ``SummarizationStrategy``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        The client that is called.
+    tokens : int, default 400
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; required.
+    **options
+        Other parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     client: Any = _ChatClient(ModelCaller(settings, model, tokens))
     return _ListAdapter(SummarizationStrategy(client=client, **options))
 
 
 class _ChatClient:
-    """The package's chat client, answered by ours."""
+    """The package's chat client, answered by ctxlab's client."""
 
     def __init__(self, caller: ModelCaller) -> None:
         self._caller = caller
 
     async def get_response(self, messages: Sequence[Theirs], **_: Any) -> ChatResponse[None]:
-        """The answer."""
+        """Return the reply of the model."""
         said = self._caller(f"{message.role}: {message.text}" for message in messages)
         return ChatResponse(messages=[Theirs("assistant", [said])])
 

@@ -1,4 +1,4 @@
-"""AutoGen's model contexts, run by the package: messages are added, and it is asked what to send."""
+"""AutoGen's model contexts, run by the package: messages are added, then the request is read."""
 
 from __future__ import annotations
 
@@ -48,21 +48,62 @@ class _ContextAdapter:
 
 
 def buffered(settings: PeerSettings, buffer_size: int = 40) -> _ContextAdapter:
-    """The newest messages."""
+    """Return an adapter for ``BufferedChatCompletionContext``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    buffer_size : int, default 40
+        Messages to keep.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ContextAdapter(BufferedChatCompletionContext(buffer_size), TranslatedHistory())
 
 
 def head_and_tail(
     settings: PeerSettings, head_size: int = 10, tail_size: int = 30
 ) -> _ContextAdapter:
-    """The oldest and the newest messages."""
+    """Return an adapter for ``HeadAndTailChatCompletionContext``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    head_size : int, default 10
+        Oldest messages to keep.
+    tail_size : int, default 30
+        Newest messages to keep.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ContextAdapter(
         HeadAndTailChatCompletionContext(head_size, tail_size), TranslatedHistory()
     )
 
 
 def token_limited(settings: PeerSettings, token_limit: int | None = None) -> _ContextAdapter:
-    """What fits, the middle left out."""
+    """Return an adapter for ``TokenLimitedChatCompletionContext``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    token_limit : int, optional
+        Tokens of the messages; None: the available tokens.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     translated = TranslatedHistory()
     counting: Any = _CountingClient(settings, translated)
     return _ContextAdapter(
@@ -78,7 +119,7 @@ class _CountingClient:
         self._token_counts: dict[int, int] = {}
 
     def count_tokens(self, messages: Sequence[Any], *, tools: Sequence[Any] = ()) -> int:
-        """Tokens of the messages, counted by us."""
+        """Return the tokens of messages, counted by ctxlab's counter."""
         for made in messages:
             if id(made) not in self._token_counts:
                 block = self._translated.original_block(made) or ()
@@ -86,7 +127,7 @@ class _CountingClient:
         return sum([self._token_counts[id(made)] for made in messages])
 
     def remaining_tokens(self, messages: Sequence[Any], *, tools: Sequence[Any] = ()) -> int:
-        """What the budget leaves."""
+        """Return the available tokens that messages leave."""
         return self._settings.available - self.count_tokens(messages)
 
 

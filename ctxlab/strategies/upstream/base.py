@@ -1,4 +1,4 @@
-"""An adapter asks a package, before each request, what it would send; messages go in and come out."""
+"""Adapters that ask a package, before each request, which messages it would send."""
 
 from __future__ import annotations
 
@@ -58,40 +58,67 @@ PEERS: dict[str, str] = {
     "strands.sliding": "strands:sliding",
     "strands.summarizing": "strands:summarizing",
 }
-"""Name → ``module:factory`` in this folder; a factory takes ``PeerSettings`` and the peer's options."""
+"Maps a name to ``module:factory`` in this folder; a factory takes ``PeerSettings`` and options."
 
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """What a package is given to work with."""
+    """Data and services that a package gets from ctxlab."""
 
     counter: TokenCounter
-    "counts for it where it lets others count"
+    "counts tokens, if the package accepts a counter"
     available: int
-    "tokens that the messages may have"
+    "tokens that the messages may take"
     client: Client | None = None
-    "answers where it asks a model"
+    "answers the package's model calls"
 
 
 class PeerAdapter(Protocol):
     """One conversation as a package manages it."""
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """What it would send, given all messages so far; called before each request in turn.
+        """Return the messages that the package would send; called before each request in order.
 
-        What it leaves as it is may be returned as the same object, or as an equal message.
+        Unchanged messages may be returned as the same objects or as equal ones.
+
+        Parameters
+        ----------
+        history : sequence of Message
+            All messages so far.
+
+        Returns
+        -------
+        sequence of Message
+            The messages of the request.
         """
         ...
 
 
 class EditingAdapter:
-    """An adapter for packages that rewrite the conversation: what was edited stays edited."""
+    """Adapter for packages that rewrite the conversation, so that edits persist.
+
+    Parameters
+    ----------
+    edit : callable
+        Function that takes the messages and returns the edited messages.
+    """
 
     def __init__(self, edit: Callable[[list[Message]], Sequence[Message]]) -> None:
         self._edit, self._seen, self._kept = edit, 0, list[Message]()
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """The last request, what came since, and the package's edit of both."""
+        """Return the package's edit of the last request and the messages since then.
+
+        Parameters
+        ----------
+        history : sequence of Message
+            All messages so far.
+
+        Returns
+        -------
+        sequence of Message
+            The messages of the request.
+        """
         messages = [*self._kept, *history[self._seen :]]
         self._seen = len(history)
         self._kept = list(restore_originals(messages, self._edit(messages)))
@@ -100,10 +127,12 @@ class EditingAdapter:
 
 @dataclass(frozen=True, repr=False)
 class Peer(BaseStrategy):
-    """The real code of a package, as a strategy."""
+    """The original code of a package, as a strategy."""
 
     name: str
+    "name in ``PEERS``"
     options: tuple[tuple[str, Any], ...] = ()
+    "pairs of name and value of the options"
 
     def __call__(self, context: Context, /) -> Context:
         adapter: PeerAdapter | None = context.strategy_state.get(self)
@@ -123,7 +152,23 @@ class Peer(BaseStrategy):
 
 
 def find_peer(name: str) -> Callable[..., Peer]:
-    """Makes the strategy that runs the code of a peer; raises ``UnknownName``."""
+    """Return a function that makes the strategy of a peer from options.
+
+    Parameters
+    ----------
+    name : str
+        Name in ``PEERS``.
+
+    Returns
+    -------
+    callable
+        Function that takes the options as keywords and returns a ``Peer``.
+
+    Raises
+    ------
+    UnknownName
+        If no peer has that name.
+    """
     if name not in PEERS:
         raise UnknownName("peer", name, PEERS)
 
@@ -134,14 +179,27 @@ def find_peer(name: str) -> Callable[..., Peer]:
 
 
 def restore_originals(originals: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
-    """Messages that read as one that was given are that one, with all that a package cannot carry."""
+    """Replace messages that equal an original by the original, with data that a package cannot carry.
+
+    Parameters
+    ----------
+    originals : sequence of Message
+        Messages given to a package.
+    messages : sequence of Message
+        Messages returned by the package.
+
+    Returns
+    -------
+    list of Message
+        The returned messages, with originals where they are equal.
+    """
     known: dict[Hashable, list[Message]] = {}
     for message in reversed(originals):
         known.setdefault(_message_json(message), []).append(message)
     same = {id(message) for message in originals}
     result = []
     for message in messages:
-        # Equal messages are taken in their order, and the last of them as often as it is said.
+        # Equal messages are used in order, and the last one as often as needed.
         places = known.get(_message_json(message)) if id(message) not in same else None
         result.append((places.pop() if len(places) > 1 else places[0]) if places else message)
     return result
@@ -161,7 +219,7 @@ def _adapter_factory(name: str) -> Callable[..., PeerAdapter]:
         if (error.name or "").startswith("ctxlab"):
             raise
         raise DataMissing(
-            f"peer:{name} runs a package that is not installed ({error.name}): "
+            f"peer:{name} needs a package that is not installed ({error.name}); "
             "run pip install '.[peers]' in a clone of ctxlab"
         ) from None
 

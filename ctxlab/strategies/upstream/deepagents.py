@@ -1,7 +1,7 @@
-"""deepagents' own code as a strategy: its summarization middleware, with the defaults of an agent.
+"""deepagents' summarization middleware as a strategy, with the defaults of its agent.
 
-What it would save to files is kept in the process. A request that it refuses to send, because it would
-not fit even when summarised, is sent as it was before.
+Files that it would save are kept in memory. If it refuses a request that does not fit even when
+summarised, the request is sent unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,30 @@ def default(
     max_length: int = 2000,
     model: str | None = None,
 ) -> PeerAdapter:
-    """``SummarizationMiddleware`` as an agent has it where the model's window is known."""
+    """Return an adapter for ``SummarizationMiddleware``, configured for a model with a known window.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    trigger : tuple
+        Size, or several sizes, from which messages are summarised.
+    keep : tuple
+        Size of the newest part to keep.
+    truncate_trigger : tuple
+        Size from which arguments are truncated.
+    truncate_keep : tuple
+        Size of the newest part whose arguments are kept.
+    max_length : int, default 2000
+        An argument with more characters than this is truncated.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     arguments: Any = {
         "trigger": truncate_trigger,
         "keep": truncate_keep,
@@ -60,7 +83,7 @@ def default(
 
 
 class _MemoryBackend(BackendProtocol):
-    """Files in the process."""
+    """A backend that keeps files in memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -91,7 +114,7 @@ class _SummarizationAdapter:
         self._converter, self._middleware = converter, middleware
         self._messages: list[Any] = []
         self._seen = 0
-        # The name of the file in which the history is kept; else it is a random one.
+        # Name of the file of the history; otherwise it would be random.
         self._state: dict[str, Any] = {"_summarization_session_id": "session"}
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:

@@ -1,4 +1,4 @@
-"""Inspect AI's compaction handler: its own strategies, with our counter and our client in its model."""
+"""Inspect AI's compaction handler and strategies, with ctxlab's counter and client in its model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,24 @@ def edit(
     keep_tool_uses: int = 3,
     exclude_tools: Sequence[str] = (),
 ) -> _CompactionAdapter:
-    """``CompactionEdit``."""
+    """Return an adapter for ``CompactionEdit``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    threshold : float, default 0.9
+        Tokens above which compaction starts; a fraction is a share of the available tokens.
+    keep_tool_uses : int, default 3
+        Newest tool uses whose results stay.
+    exclude_tools : sequence of str, default ()
+        Tools whose results are never cleared.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     strategy = CompactionEdit(
         threshold=_threshold_tokens(settings, threshold),
         keep_tool_uses=keep_tool_uses,
@@ -55,7 +72,22 @@ def edit(
 def trim(
     settings: PeerSettings, threshold: float = 0.9, preserve: float = 0.8
 ) -> _CompactionAdapter:
-    """``CompactionTrim``."""
+    """Return an adapter for ``CompactionTrim``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    threshold : float, default 0.9
+        Tokens above which compaction starts; a fraction is a share of the available tokens.
+    preserve : float, default 0.8
+        Share of the messages after the task that one pass keeps.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     strategy = CompactionTrim(threshold=_threshold_tokens(settings, threshold), preserve=preserve)
     return _CompactionAdapter(settings, strategy)
 
@@ -63,33 +95,50 @@ def trim(
 def summary(
     settings: PeerSettings, threshold: float = 0.9, model: str | None = None
 ) -> _CompactionAdapter:
-    """``CompactionSummary``; the model is asked through the setting's client."""
+    """Return an adapter for ``CompactionSummary``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    threshold : float, default 0.9
+        Tokens above which compaction starts; a fraction is a share of the available tokens.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     strategy = CompactionSummary(threshold=_threshold_tokens(settings, threshold))
     return _CompactionAdapter(settings, strategy, model)
 
 
 def _threshold_tokens(settings: PeerSettings, threshold: float) -> int:
-    """It takes a share of a window that it looks up by the model's name; ours is the setting's."""
+    """Return a threshold in tokens; inspect_ai would look up the window by the model's name."""
     whole = isinstance(threshold, int) or threshold > 1
     return int(threshold) if whole else int(threshold * settings.available)
 
 
 class _UnusedAPI(ModelAPI):
-    """A provider that is never asked."""
+    """A provider that is never called."""
 
     async def generate(self, *_: Any, **__: Any) -> ModelOutput:
         raise NotImplementedError
 
 
 class _ClientModel(Model):
-    """Its model, which counts as we do and answers what our client answers."""
+    """Inspect AI's model, with ctxlab's counter and client."""
 
     def __init__(self, adapter: _CompactionAdapter, model: str | None) -> None:
         super().__init__(_UnusedAPI("ctxlab"), GenerateConfig())
         self._adapter, self._requested_model = adapter, model
 
     def __str__(self) -> str:
-        return "ctxlab/scripted"  # what it looks windows up by; it knows none of this name
+        return (
+            "ctxlab/scripted"  # name for the lookup of windows; inspect_ai knows none of this name
+        )
 
     async def count_tokens(
         self, input: str | list[ChatMessage], config: GenerateConfig | None = None
@@ -99,19 +148,19 @@ class _ClientModel(Model):
         return sum(map(self._adapter.count_tokens, input))
 
     async def count_tool_tokens(self, tools: Sequence[Any]) -> int:
-        return 0  # the setting's tokens are those of the messages alone
+        return 0  # the available tokens are those of the messages alone
 
     async def generate(self, input: Any, *_: Any, **__: Any) -> ModelOutput:
         client = self._adapter.settings.client
         if client is None or self._requested_model is None:
-            raise SpecError("peer:inspect.summary asks a model: name one, and give a client")
+            raise SpecError("peer:inspect.summary calls a model; pass model='…' and a client")
         messages = tuple(map(self._adapter.to_message, input))
         reply = client.complete(Request(self._requested_model, messages))
         return ModelOutput.from_content(self._requested_model, reply.text)
 
 
 class _CompactionAdapter:
-    """One conversation, as an agent of inspect_ai hands it to the compaction handler."""
+    """One conversation as an agent of inspect_ai passes it to the compaction handler."""
 
     def __init__(
         self, settings: PeerSettings, strategy: CompactionStrategy, model: str | None = None
@@ -126,11 +175,11 @@ class _CompactionAdapter:
         self._since_compaction: list[ChatMessage] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _CompactionAdapter:
-        """No copy can be made, so no extra question can be previewed."""
-        raise TypeError("inspect_ai keeps the conversation in a closure, of which there is no copy")
+        """Raise ``TypeError``: the state cannot be copied, so no extra question can be previewed."""
+        raise TypeError("inspect_ai keeps the conversation in a closure, which cannot be copied")
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """What its handler gives for the model; after its error, the conversation as it stood."""
+        """Return the handler's messages for the model; after its error, the unchanged conversation."""
         new = [
             _to_chat_message(message, position)
             for position, message in enumerate(history[len(self._history) :], len(self._history))
@@ -158,11 +207,11 @@ class _CompactionAdapter:
         return [self.to_message(message) for message in kept]
 
     def count_tokens(self, message: ChatMessage) -> int:
-        """Its tokens, as we count them."""
+        """Return the tokens of a message, counted by ctxlab's counter."""
         return self.settings.counter.count_message(self.to_message(message))
 
     def to_message(self, message: ChatMessage) -> Message:
-        """The message that was given, with what inspect_ai changed in it."""
+        """Return the original message with the changes that inspect_ai made."""
         position = (message.metadata or {}).get(_POSITION_KEY)
         if position is None:
             return Message(message.role, message.text)

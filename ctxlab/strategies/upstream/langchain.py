@@ -1,6 +1,6 @@
-"""LangChain's own code as strategies: ``trim_messages`` and the two middlewares that shorten a context.
+"""LangChain's code as strategies: ``trim_messages`` and two middlewares.
 
-A middleware is driven by its hooks over a state that is kept here; an agent's system prompt is no part
+The hooks of a middleware run over a state that is kept here. An agent's system prompt is not part
 of that state, so leading system messages stand before it.
 """
 
@@ -35,28 +35,95 @@ __all__ = [
 def trim_messages(
     settings: PeerSettings, max_tokens: int | None = None, **options: Any
 ) -> PeerAdapter:
-    """``trim_messages`` over the whole conversation before every request."""
+    """Return an adapter for ``trim_messages``, run over the whole conversation at every request.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    max_tokens : int, optional
+        Tokens to keep; None: the available tokens.
+    **options
+        Other parameters of the package's function.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     room = settings.available if max_tokens is None else max_tokens
     return _TrimAdapter(MessageConverter(settings), {"max_tokens": room, **options})
 
 
 def summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
-    """``SummarizationMiddleware.before_model`` over a state that it may rewrite."""
+    """Return an adapter for ``SummarizationMiddleware.before_model``, which may rewrite the state.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    model : str, optional
+        Model that writes the summary; required with a trigger.
+    **options
+        Other parameters of the package's class.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _SummarizationAdapter(settings, model, options)
 
 
 def clear_tool_uses(settings: PeerSettings, **options: Any) -> PeerAdapter:
-    """``ContextEditingMiddleware`` with one ``ClearToolUsesEdit``; it edits a copy for each request."""
+    """Return an adapter for ``ContextEditingMiddleware`` with one ``ClearToolUsesEdit``.
+
+    It edits a copy of the conversation for each request.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter of the tokens.
+    **options
+        Parameters of ``ClearToolUsesEdit``.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ClearingAdapter(MessageConverter(settings), options)
 
 
 def count_leading_system_messages(history: Sequence[Message]) -> int:
-    """How many system messages stand at the beginning."""
+    """Return the number of leading system messages.
+
+    Parameters
+    ----------
+    history : sequence of Message
+        Messages of a conversation.
+
+    Returns
+    -------
+    int
+        Index of the first other message.
+    """
     return next((i for i, m in enumerate(history) if m.role != "system"), len(history))
 
 
 def as_size_list(trigger: Any) -> Any:
-    """A trigger as LangChain takes it: several sizes are a list."""
+    """Return a trigger in LangChain's form, where several sizes are a list.
+
+    Parameters
+    ----------
+    trigger : tuple or None
+        A size, or several sizes.
+
+    Returns
+    -------
+    list, tuple or None
+        The trigger.
+    """
     return list(trigger) if trigger and not isinstance(trigger[0], str) else trigger
 
 

@@ -1,7 +1,7 @@
-"""Conversations go into LangChain's messages and come back as they were, where it left them alone.
+"""Conversion between ctxlab's messages and LangChain's messages.
 
-Its messages carry less than ours (an empty content for a missing one, arguments as an object), so each
-has the position of its original as its id, and only what the package changed is taken from it.
+LangChain's messages hold less: empty content instead of None, and arguments as an object. So each
+has the position of its original as its id, and only the package's changes are read back.
 """
 
 from __future__ import annotations
@@ -25,18 +25,48 @@ _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system
 
 
 class MessageConverter:
-    """One conversation in LangChain's classes, counted by ctxlab."""
+    """Converter of one conversation to LangChain's classes and back.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter of the tokens.
+    """
 
     def __init__(self, settings: PeerSettings) -> None:
         self._counter = settings.counter
         self._originals: dict[str, tuple[Message, BaseMessage, int]] = {}
 
     def to_langchain(self, history: Sequence[Message], start: int = 0) -> list[BaseMessage]:
-        """The messages from ``start`` on, each with its position as its id."""
+        """Convert the messages from ``start`` on; the id of each is its position.
+
+        Parameters
+        ----------
+        history : sequence of Message
+            Messages of a conversation.
+        start : int, default 0
+            Position of the first message to convert.
+
+        Returns
+        -------
+        list of BaseMessage
+            The converted messages.
+        """
         return [self._to_langchain_message(history[i], i) for i in range(start, len(history))]
 
     def to_system_message(self, messages: Sequence[Message]) -> SystemMessage | None:
-        """The one system message that an agent has; it counts as those that it stands for."""
+        """Return the single system message of an agent; its tokens are those of its originals.
+
+        Parameters
+        ----------
+        messages : sequence of Message
+            System messages.
+
+        Returns
+        -------
+        SystemMessage or None
+            The joined message; None if there are none.
+        """
         if not messages:
             return None
         said = Message("system", "\n\n".join(message.text for message in messages))
@@ -45,11 +75,33 @@ class MessageConverter:
         return made
 
     def from_langchain(self, messages: Iterable[BaseMessage]) -> list[Message]:
-        """Ours again: the original, with what was changed."""
+        """Convert messages back: the originals with the changes that the package made.
+
+        Parameters
+        ----------
+        messages : iterable of BaseMessage
+            LangChain's messages.
+
+        Returns
+        -------
+        list of Message
+            ctxlab's messages.
+        """
         return [self._from_langchain_message(message) for message in messages]
 
     def count_tokens(self, messages: Any) -> int:
-        """A token counter as LangChain takes it."""
+        """Count tokens with ctxlab's counter; LangChain accepts this method as a token counter.
+
+        Parameters
+        ----------
+        messages : iterable of BaseMessage
+            LangChain's messages.
+
+        Returns
+        -------
+        int
+            Number of tokens.
+        """
         return sum(self._message_tokens(message) for message in messages)
 
     def _to_langchain_message(self, message: Message, position: int) -> BaseMessage:
@@ -92,11 +144,14 @@ class MessageConverter:
 
 
 class ClientChatModel(BaseChatModel):
-    """A chat model that hands every question to ctxlab's client."""
+    """A chat model of LangChain that is answered by ctxlab's client."""
 
     client: Any
+    "client that answers"
     requested_model: str
+    "name of the model to call"
     from_langchain: Any
+    "function that converts LangChain's messages"
 
     @property
     def _llm_type(self) -> str:
@@ -114,13 +169,30 @@ class ClientChatModel(BaseChatModel):
 def make_chat_model(
     settings: PeerSettings, model: str | None, converter: MessageConverter
 ) -> ClientChatModel:
-    """The chat model of a peer; its window is what the budget leaves for messages.
+    """Return the chat model of a peer; its window is the available tokens.
 
-    Raises ``SpecError`` where there is nobody to ask.
+    Parameters
+    ----------
+    settings : PeerSettings
+        Available tokens and client.
+    model : str or None
+        Name of the model to call.
+    converter : MessageConverter
+        Converter of the conversation.
+
+    Returns
+    -------
+    ClientChatModel
+        The chat model.
+
+    Raises
+    ------
+    SpecError
+        If there is no client or no model.
     """
     client: Client | None = settings.client
     if client is None or model is None:
-        raise SpecError("this peer asks a model for its summaries: give a client and model='…'")
+        raise SpecError("this peer calls a model for its summaries; pass model='…' and a client")
     window: Any = {"max_input_tokens": settings.available}
     return ClientChatModel(
         client=client,
@@ -152,7 +224,7 @@ def _build_message(message: Message, key: str) -> BaseMessage:
 
 
 def _parse_arguments(call: ToolCall) -> dict[str, Any] | None:
-    """None where they are no object: LangChain keeps such calls apart."""
+    """Return the arguments as an object, else None: LangChain stores such calls apart."""
     try:
         value = json.loads(call.arguments or "{}")
     except ValueError:
@@ -169,5 +241,5 @@ def _is_unchanged(message: BaseMessage, loaded: BaseMessage) -> bool:
 
 
 def _with_arguments(call: ToolCall, arguments: dict[str, Any]) -> ToolCall:
-    """The call with other arguments, written as LangChain's models write them."""
+    """Return a call with other arguments, formatted as LangChain's models do."""
     return ToolCall(call.id, call.name, json.dumps(arguments, ensure_ascii=False))

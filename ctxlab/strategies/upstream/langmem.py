@@ -1,4 +1,4 @@
-"""LangMem's own code as a strategy: ``summarize_messages`` with the running summary that it returns."""
+"""LangMem's ``summarize_messages`` as a strategy, with the running summary that it returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,24 @@ __all__ = ["summarize"]
 def summarize(
     settings: PeerSettings, max_tokens: int | None = None, model: str | None = None, **options: Any
 ) -> PeerAdapter:
-    """``summarize_messages`` over the whole conversation before every request."""
+    """Return an adapter for ``summarize_messages``, run over the whole conversation at every request.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    max_tokens : int, optional
+        Target tokens; None: the available tokens.
+    model : str, optional
+        Model that writes the summary; required.
+    **options
+        Other parameters of the package's function.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     room = settings.available if max_tokens is None else max_tokens
     return _SummarizationAdapter(settings, model, {"max_tokens": room, **options})
 
@@ -34,7 +51,7 @@ class _SummarizationAdapter:
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         loaded: Any = self._converter.to_langchain(history)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # it says that it could not trim
+            warnings.simplefilter("ignore", RuntimeWarning)  # raised if it could not trim
             result = summarize_messages(
                 loaded, running_summary=self._running_summary, **self._options
             )

@@ -1,4 +1,4 @@
-"""litellm's own code as a strategy: ``trim_messages`` over the whole conversation."""
+"""litellm's ``trim_messages`` as a strategy, run over the whole conversation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 
-# Else it fetches a list of prices from the network while it is imported.
+# Without this, litellm fetches a price list from the network on import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from litellm.utils import trim_messages as trim
@@ -21,7 +21,22 @@ __all__ = ["trim_messages"]
 def trim_messages(
     settings: PeerSettings, max_tokens: int | None = None, trim_ratio: float = 0.75
 ) -> PeerAdapter:
-    """It counts by itself, as the model's own tokenizer that it knows."""
+    """Return an adapter for ``trim_messages``, which counts with its own tokenizer for the model.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Available tokens, and the name of the model.
+    max_tokens : int, optional
+        Tokens of the request; None: a share of the available tokens.
+    trim_ratio : float, default 0.75
+        That share.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     room = int(settings.available * trim_ratio) if max_tokens is None else max_tokens
     return _TrimAdapter(settings.counter.model, room)
 
@@ -29,7 +44,7 @@ def trim_messages(
 class _TrimAdapter:
     def __init__(self, model: str, max_tokens: int) -> None:
         self._model, self._max_tokens = model, max_tokens
-        # It tells every failure with a traceback, and then sends the whole conversation.
+        # It logs a traceback for every failure and then sends the whole conversation.
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:

@@ -1,4 +1,4 @@
-"""LlamaIndex's own code as a strategy: ``Memory``, into which each message is put as it comes."""
+"""LlamaIndex's ``Memory`` as a strategy; messages are added one by one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,25 @@ __all__ = ["memory"]
 
 
 def memory(settings: PeerSettings, **options: Any) -> PeerAdapter:
-    """A ``Memory`` without blocks; an agent's system prompt is no part of it."""
+    """Return an adapter for a ``Memory`` without blocks; the system prompt is not part of it.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter of the tokens.
+    **options
+        Parameters of ``Memory.from_defaults``.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _MemoryAdapter(settings, options)
 
 
 class _MemoryChatStore(AsyncDBChatStore):
-    """The messages that a ``Memory`` still has, in the process; its own store is a database."""
+    """The messages that a ``Memory`` still holds, in memory; its own store is a database."""
 
     kept: list[Any] = Field(default_factory=list)
 
@@ -63,7 +76,7 @@ class _MemoryChatStore(AsyncDBChatStore):
 class _MemoryAdapter:
     def __init__(self, settings: PeerSettings, options: dict[str, Any]) -> None:
         count = settings.counter.count_text
-        # Anything that has the length of the tokens will do.
+        # Any object with the right length will do.
         self._memory = Memory.from_defaults(
             tokenizer_fn=lambda text: range(count(text)),  # type: ignore[arg-type, return-value]
             chat_store=_MemoryChatStore(),

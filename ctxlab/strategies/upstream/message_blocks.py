@@ -1,4 +1,4 @@
-"""What several adapters need: blocks of messages as objects of a package, and coroutines run at once."""
+"""Helpers for adapters: blocks of messages as a package's objects, model calls, and coroutines."""
 
 from __future__ import annotations
 
@@ -17,25 +17,41 @@ __all__ = ["Block", "ModelCaller", "TranslatedHistory", "run_coroutine", "tool_n
 _T = TypeVar("_T")
 
 Block = tuple[Message, ...]
-"""A message, or tool results that stand next to each other."""
+"A single message, or consecutive tool results."
 
 
 class TranslatedHistory:
-    """A conversation as a package's own objects, and what each of them stands for.
+    """A conversation as a package's objects, with the original messages of each object.
 
-    The system messages at the beginning are the prompt: most packages keep them apart.
+    Parameters
+    ----------
+    separate_prompt : bool, default True
+        Keep leading system messages apart, as most packages do.
+    group_results : bool, default True
+        Convert consecutive tool results to one object.
     """
 
     def __init__(self, separate_prompt: bool = True, group_results: bool = True) -> None:
         self.prompt: list[Message] = []
         self.calls: dict[int, ToolCall] = {}
-        "position of a tool result → the call that it answers"
+        "call that each tool result answers, by the position of the result"
         self._separate_prompt, self._group_results = separate_prompt, group_results
         self._seen, self._units = 0, UnitTracker()
         self._originals: dict[int, tuple[Any, Block]] = {}
 
     def new_blocks(self, history: Sequence[Message]) -> list[tuple[int, Block]]:
-        """The blocks that were appended since, each with its position."""
+        """Return the blocks appended since the last call.
+
+        Parameters
+        ----------
+        history : sequence of Message
+            All messages so far.
+
+        Returns
+        -------
+        list of tuple of int and Block
+            Position of the first message, and the block.
+        """
         position, self._seen = self._seen, len(history)
         added = history[position:]
         for message in added:
@@ -53,19 +69,56 @@ class TranslatedHistory:
         return blocks
 
     def link(self, translated: Any, block: Block) -> Any:
-        """Notes what an object stands for, and gives it back."""
+        """Record the original block of an object.
+
+        Parameters
+        ----------
+        translated : object
+            Object of the package.
+        block : Block
+            The messages that it stands for.
+
+        Returns
+        -------
+        object
+            The same object.
+        """
         self._originals[id(translated)] = (translated, block)
         return translated
 
     def original_block(self, translated: Any) -> Block | None:
-        """What an object stands for; None where the package made it."""
+        """Return the original block of an object.
+
+        Parameters
+        ----------
+        translated : object
+            Object of the package.
+
+        Returns
+        -------
+        Block or None
+            The messages; None if the package created the object.
+        """
         known = self._originals.get(id(translated))
         return None if known is None else known[1]
 
     def to_messages(
         self, objects: Sequence[Any], convert: Callable[[Any], Message]
     ) -> list[Message]:
-        """The prompt and what the objects stand for; ``convert`` reads those that the package made."""
+        """Return the prompt and the original messages of objects.
+
+        Parameters
+        ----------
+        objects : sequence of object
+            Objects that the package would send.
+        convert : callable
+            Function that converts an object created by the package to a message.
+
+        Returns
+        -------
+        list of Message
+            The messages.
+        """
         messages = list(self.prompt)
         for made in objects:
             block = self.original_block(made)
@@ -74,32 +127,76 @@ class TranslatedHistory:
 
 
 class ModelCaller:
-    """What a package asks its model, asked of the client of the replay instead."""
+    """Answers a package's model calls with the client of the replay.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Settings with the client.
+    model : str or None
+        Name of the model to call.
+    tokens : int, optional
+        Maximum tokens of a reply.
+
+    Raises
+    ------
+    SpecError
+        If there is no client or no model.
+    """
 
     def __init__(
         self, settings: PeerSettings, model: str | None, tokens: int | None = None
     ) -> None:
         if model is None or settings.client is None:
-            raise SpecError("this peer asks a model: give it model='…', and a client to ask it")
+            raise SpecError("this peer calls a model; pass model='…' and a client")
         self._client, self._model, self._tokens = settings.client, model, tokens
 
     def __call__(self, lines: Iterable[str]) -> str:
-        """The answer to what the package sent, its messages a line each."""
+        """Return the reply to the package's messages, given as one line each."""
         prompt = Message("user", "\n".join(lines))
         return self._client.complete(Request(self._model, (prompt,), max_tokens=self._tokens)).text
 
 
 def tool_name(call: ToolCall | None, message: Message) -> str:
-    """The tool that a result comes from, as far as is known."""
+    """Return the name of the tool that produced a result.
+
+    Parameters
+    ----------
+    call : ToolCall or None
+        The call that the result answers.
+    message : Message
+        The result.
+
+    Returns
+    -------
+    str
+        The name; ``tool`` if it is unknown.
+    """
     return call.name if call else message.name or "tool"
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a coroutine that waits for nothing, also where an event loop is running already."""
+    """Run a coroutine that never waits, even if an event loop is running.
+
+    Parameters
+    ----------
+    coroutine : coroutine
+        The coroutine.
+
+    Returns
+    -------
+    object
+        The result of the coroutine.
+
+    Raises
+    ------
+    RuntimeError
+        If the coroutine waits.
+    """
     try:
         coroutine.send(None)
     except StopIteration as end:
         result: _T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("a package waits for something that never comes in a replay")
+    raise RuntimeError("the package awaits an event that does not occur in a replay")

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's ``ToolOutputTrimmer``, given the conversation as items of a response."""
+"""The OpenAI Agents SDK's ``ToolOutputTrimmer``, run over the conversation as response items."""
 
 from __future__ import annotations
 
@@ -21,14 +21,33 @@ def tool_output_trimmer(
     preview_chars: int = 200,
     trimmable_tools: Sequence[str] | None = None,
 ) -> _FilterAdapter:
-    """The filter as it is given to ``RunConfig.call_model_input_filter``."""
+    """Return an adapter for ``ToolOutputTrimmer``, a ``RunConfig.call_model_input_filter``.
+
+    Parameters
+    ----------
+    _ : PeerSettings
+        Not used.
+    recent_turns : int, default 2
+        Newest user messages from which on nothing is trimmed.
+    max_output_chars : int, default 500
+        An output with more characters than this is trimmed.
+    preview_chars : int, default 200
+        Characters of a trimmed output to keep.
+    trimmable_tools : sequence of str, optional
+        Tools whose outputs may be trimmed; None: all.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _FilterAdapter(
         ToolOutputTrimmer(recent_turns, max_output_chars, preview_chars, trimmable_tools)
     )
 
 
 class _FilterAdapter:
-    """One conversation; the SDK keeps it whole and filters it anew before each request."""
+    """One conversation; the SDK keeps it whole and filters it before each request."""
 
     def __init__(self, trimmer: ToolOutputTrimmer) -> None:
         self._trimmer = trimmer
@@ -37,7 +56,7 @@ class _FilterAdapter:
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """What the filter leaves of each result."""
+        """Return the messages with the results as the filter leaves them."""
         for position in range(self._seen, len(history)):
             for item in _to_items(history[position]):
                 self._items.append(item)

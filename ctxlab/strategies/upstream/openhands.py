@@ -1,4 +1,4 @@
-"""The OpenHands SDK's summarizing condenser, on a view of events as a live agent keeps it."""
+"""The OpenHands SDK's summarizing condenser, run over a view of events like that of a live agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# The SDK prints a banner when it is imported, unless it was told not to.
+# Without this, the SDK prints a banner on import.
 os.environ.setdefault("OPENHANDS_SUPPRESS_BANNER", "1")
 
 from openhands.sdk.context.condenser import LLMSummarizingCondenser
@@ -43,7 +43,28 @@ def default(
     minimum_progress: float = 0.1,
     model: str | None = None,
 ) -> _CondenserAdapter:
-    """``default_condenser``: its ``LLMSummarizingCondenser``, which asks the setting's client."""
+    """Return an adapter for the ``LLMSummarizingCondenser`` of ``default_condenser``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    max_size : int, default 80
+        Number of events above which it condenses.
+    max_tokens : int, optional
+        Tokens above which it condenses, if less than the available tokens.
+    keep_first : int, default 4
+        First events to keep.
+    minimum_progress : float, default 0.1
+        Share of the events that a condensation must remove.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _CondenserAdapter(
         settings,
         LLMSummarizingCondenser(
@@ -57,13 +78,13 @@ def default(
 
 
 class _CountedText(TextContent):
-    """A text that knows what the message it stands for costs: the SDK asks for nothing else."""
+    """A text with the token count of its message, which is all that the SDK needs."""
 
     tokens: int = 0
 
 
 class _ClientLLM(LLM):
-    """The model that writes summaries: our client."""
+    """The model that writes summaries, answered by ctxlab's client."""
 
     _settings: PeerSettings | None = PrivateAttr(default=None)
     _requested_model: str | None = PrivateAttr(default=None)
@@ -77,7 +98,7 @@ class _ClientLLM(LLM):
     def generate(self, messages: list[HandsMessage], *_: Any, **__: Any) -> LLMResponse:
         client = self._settings.client if self._settings else None
         if client is None or self._requested_model is None:
-            raise SpecError("peer:openhands.default asks a model: name one, and give a client")
+            raise SpecError("peer:openhands.default calls a model; pass model='…' and a client")
         asked = tuple(Message(m.role, _join_text(m)) for m in messages)
         text = client.complete(Request(self._requested_model, asked)).text
         answer = HandsMessage(role="assistant", content=[TextContent(text=text)])
@@ -91,7 +112,7 @@ class _RawResponse:
 
 
 class _AgentLLM:
-    """The agent's model, as far as the condenser looks at it: its window, and what a request costs."""
+    """The agent's model as the condenser uses it: its window and its token counts."""
 
     def __init__(self, settings: PeerSettings) -> None:
         self.effective_max_input_tokens = settings.available
@@ -108,18 +129,18 @@ class _AgentLLM:
 
 
 class _CondenserAdapter:
-    """One conversation: before each request it condenses until the condenser gives a view."""
+    """One conversation, which is condensed before each request until the condenser returns a view."""
 
     def __init__(self, settings: PeerSettings, condenser: LLMSummarizingCondenser) -> None:
         self._settings, self._condenser = settings, condenser
         self._llm: Any = _AgentLLM(settings)
         self._view = View()
         self._messages_by_event: dict[str, Message] = {}
-        "the message that an event is the first of, by the event's id"
+        "message of each event that is the first of a message, by the id of the event"
         self._seen = 0
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """What its view holds once it is condensed, or once condensing changes nothing."""
+        """Return the messages of the view once condensing is done or changes nothing."""
         for position in range(self._seen, len(history)):
             for event in self._to_events(history[position], position):
                 self._view.append_event(event)
@@ -184,7 +205,7 @@ class _CondenserAdapter:
 
 
 class _ToolResultEvent(AgentErrorEvent):
-    """A tool result of any tool: the SDK's own want the tool's classes."""
+    """A result of any tool; the SDK's own events require the class of the tool."""
 
     _content_text: _CountedText | None = PrivateAttr(default=None)
 

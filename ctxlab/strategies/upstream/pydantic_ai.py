@@ -1,7 +1,7 @@
-"""The history processors of summarization-pydantic-ai, whose cuts an agent's run keeps, and its manager.
+"""The history processors of summarization-pydantic-ai, and its context manager.
 
-Whether a cut stays is Pydantic AI's doing, not theirs: it writes back what a processor returns, and not
-what a capability puts into a request.
+Pydantic AI decides whether a cut persists: it keeps the messages that a processor returns, but not
+those that a capability puts into a request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,24 @@ def sliding(
     keep: Any = ("messages", 50),
     keep_head: Any = None,
 ) -> _ProcessorAdapter:
-    """``create_sliding_window_processor``."""
+    """Return an adapter for ``create_sliding_window_processor``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    trigger : tuple
+        Size from which messages are dropped.
+    keep : tuple
+        Size of the newest part to keep.
+    keep_head : tuple, optional
+        Size of the first part to keep.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     run = _ProcessorAdapter(settings)
     run.process = create_sliding_window_processor(
         trigger, keep, keep_head, settings.available, run.count_tokens
@@ -58,7 +75,24 @@ def summarization(
     keep: Any = ("messages", 20),
     model: str | None = None,
 ) -> _ProcessorAdapter:
-    """``create_summarization_processor``; the model is asked through the setting's client."""
+    """Return an adapter for ``create_summarization_processor``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    trigger : tuple
+        Size from which messages are summarised.
+    keep : tuple
+        Size of the newest part to keep.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     run = _ProcessorAdapter(settings)
     run.process = create_summarization_processor(
         _summary_model(settings, model), trigger, keep, settings.available, run.count_tokens
@@ -73,7 +107,26 @@ def manager(
     keep: Any = ("messages", 0),
     model: str | None = None,
 ) -> _ProcessorAdapter:
-    """``ContextManagerCapability``: an agent's run keeps its history whole behind it."""
+    """Return an adapter for ``ContextManagerCapability``; the history of the run stays whole.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    max_tokens : int, optional
+        Tokens of the window; None: the available tokens.
+    compress_threshold : float, default 0.9
+        Share of the window from which messages are summarised.
+    keep : tuple
+        Size of the newest part to keep.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     run = _ProcessorAdapter(settings, keeps_edits=False)
     capability = ContextManagerCapability(
         max_tokens=settings.available if max_tokens is None else max_tokens,
@@ -84,7 +137,7 @@ def manager(
     )
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
-        class RequestContext:  # all that it looks at of a request
+        class RequestContext:  # the only part of the context that it reads
             pass
 
         request_context: Any = RequestContext()
@@ -97,11 +150,11 @@ def manager(
 
 
 def _summary_model(settings: PeerSettings, model: str | None) -> FunctionModel:
-    """A model of theirs that answers what our client answers."""
+    """Return a model of the package that is answered by ctxlab's client."""
 
     def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         if settings.client is None or model is None:
-            raise SpecError("peer:pydantic_ai asks a model: name one, and give a client")
+            raise SpecError("peer:pydantic_ai calls a model; pass model='…' and a client")
         prompt = [str(getattr(part, "content", "")) for m in messages for part in m.parts]
         reply = settings.client.complete(Request(model, (Message("user", "\n".join(prompt)),)))
         return ModelResponse(parts=[TextPart(reply.text)])
@@ -110,7 +163,7 @@ def _summary_model(settings: PeerSettings, model: str | None) -> FunctionModel:
 
 
 class _ProcessorAdapter:
-    """One conversation: the messages that the processor left, and those that came since."""
+    """One conversation: the messages that the processor left, and those since then."""
 
     process: _Processor
 
@@ -119,10 +172,10 @@ class _ProcessorAdapter:
         self._kept: list[ModelMessage] = []
         self._seen = 0
         self._originals: dict[int, tuple[object, Message]] = {}
-        "the message that a part or a reply stands for, by identity"
+        "original message of a part or a reply, by identity"
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """What the processor gives; a request says all that stands between two replies."""
+        """Return the processor's messages; all messages between two replies form one request."""
         for message in history[self._seen :]:
             self._append_message(message, starts_request=message is history[self._seen])
         self._seen = len(history)
@@ -132,7 +185,7 @@ class _ProcessorAdapter:
         return [message for each in made for message in self._to_messages(each)]
 
     def count_tokens(self, messages: Sequence[ModelMessage]) -> int:
-        """Tokens, as we count them."""
+        """Return the tokens of messages, counted by ctxlab's counter."""
         return sum(
             self._count_message(message) for each in messages for message in self._to_messages(each)
         )

@@ -1,4 +1,4 @@
-"""Semantic Kernel's history reducers, run by the package: the history is reduced before each request."""
+"""Semantic Kernel's history reducers, run by the package before each request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["summarization", "truncation"]
 
 
 class _ReducerAdapter:
-    """A conversation in a reducer, which is the history as well."""
+    """A conversation in a reducer, which holds the history too."""
 
     def __init__(self, reducer: ChatHistoryReducer) -> None:
         self._reducer, self._translated = (
@@ -52,7 +52,22 @@ class _ReducerAdapter:
 def truncation(
     settings: PeerSettings, target_count: int = 40, threshold_count: int = 0
 ) -> _ReducerAdapter:
-    """The oldest messages go."""
+    """Return an adapter for ``ChatHistoryTruncationReducer``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Not used.
+    target_count : int, default 40
+        Number of messages that remain.
+    threshold_count : int, default 0
+        Number of messages above ``target_count`` at which messages are dropped.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ReducerAdapter(
         ChatHistoryTruncationReducer(target_count=target_count, threshold_count=threshold_count)
     )
@@ -66,7 +81,28 @@ def summarization(
     tokens: int = 400,
     model: str | None = None,
 ) -> _ReducerAdapter:
-    """The oldest messages become a summary."""
+    """Return an adapter for ``ChatHistorySummarizationReducer``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        The client that is called.
+    target_count : int, default 40
+        Number of messages that remain.
+    threshold_count : int, default 0
+        Number of messages above ``target_count`` at which messages are summarised.
+    include_function_content_in_summary : bool, default False
+        Summarise calls and results too.
+    tokens : int, default 400
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     return _ReducerAdapter(
         ChatHistorySummarizationReducer(
             service=_ClientService(
@@ -80,7 +116,7 @@ def summarization(
 
 
 class _ClientService(ChatCompletionClientBase):
-    """The package's chat service, answered by our client."""
+    """The package's chat service, answered by ctxlab's client."""
 
     caller: Any
 

@@ -1,4 +1,4 @@
-"""Strands' conversation managers, run by the package as its agent's loop runs them."""
+"""Strands' conversation managers, run by the package in a loop like that of its agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["sliding", "summarizing"]
 
 
 class _AgentAdapter:
-    """What a manager sees of an agent, and the loop around it: reduce until the request fits."""
+    """The agent as a manager sees it, with the loop that reduces until the request fits."""
 
     def __init__(self, settings: PeerSettings, manager: ConversationManager, model: Any) -> None:
         self.messages: list[Any] = []
@@ -38,7 +38,7 @@ class _AgentAdapter:
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         for _, block in self._translated.new_blocks(history):
             turn = block[0].role == "user" and self._follows_agent_message()
-            if turn:  # the turn before is over
+            if turn:  # the previous turn is over
                 self._manager.apply_management(self)  # type: ignore[arg-type]
             made = self._translated.link(_to_strands_message(block), block)
             self._original_contents[id(made)] = made["content"]
@@ -54,7 +54,7 @@ class _AgentAdapter:
                 break
             stuck = len(self.messages) == before[0] and self._sent_tokens() >= before[1]
             if stuck and isinstance(self._manager, SummarizingConversationManager):
-                break  # it summarises its own summary, and would without end
+                break  # it would summarise its own summary without end
             self._invoke_hooks()
         return self._to_messages()
 
@@ -96,7 +96,26 @@ def sliding(
     per_turn: bool | int = False,
     proactive_compression: float | None = None,
 ) -> _AgentAdapter:
-    """The newest messages."""
+    """Return an adapter for ``SlidingWindowConversationManager``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter and available tokens.
+    window_size : int, default 40
+        Messages to keep after a turn.
+    should_truncate_results : bool, default True
+        Shorten results before messages are dropped.
+    per_turn : bool or int, default False
+        Apply the window before every model call too, or before every n-th call.
+    proactive_compression : float, optional
+        Share of the budget from which messages are dropped before a call.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     manager = SlidingWindowConversationManager(
         window_size,
         should_truncate_results,
@@ -114,7 +133,28 @@ def summarizing(
     tokens: int = 1000,
     model: str | None = None,
 ) -> _AgentAdapter:
-    """A summary of the oldest messages."""
+    """Return an adapter for ``SummarizingConversationManager``.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Counter, available tokens and client.
+    summary_ratio : float, default 0.3
+        Share of the messages to summarise.
+    preserve_recent_messages : int, default 10
+        Newest messages to keep.
+    proactive_compression : float, optional
+        Share of the budget from which messages are summarised before a call.
+    tokens : int, default 1000
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; required.
+
+    Returns
+    -------
+    PeerAdapter
+        The adapter of one conversation.
+    """
     manager = SummarizingConversationManager(
         summary_ratio,
         preserve_recent_messages,
@@ -130,18 +170,18 @@ def _compression_config(share: float | None) -> Any:
 
 
 class _ClientModel:
-    """The package's model, answered by our client."""
+    """The package's model, answered by ctxlab's client."""
 
     def __init__(self, settings: PeerSettings, caller: ModelCaller | None = None) -> None:
         self.context_window_limit = settings.available
         self._caller = caller
 
     def estimate_utilization(self, tokens: int) -> float:
-        """Share of the window."""
+        """Return the share of the window that tokens take."""
         return tokens / max(1, self.context_window_limit)
 
     async def stream(self, messages: Any, *_: Any, **other: Any) -> AsyncIterator[dict[str, Any]]:
-        """The answer in the pieces in which the package reads it."""
+        """Yield the reply in the events that the package reads."""
         assert self._caller is not None
         lines = [f"{message['role']}: {message['content']}" for message in messages]
         said = self._caller([str(other.get("system_prompt", "")), *lines])

@@ -98,13 +98,13 @@ def test_wrong_arguments_are_told_one_line_a_fault() -> None:
     assert (result.ok, result.error_type) == (False, "invalid_args")
     assert result.error is not None
     begin, *lines = result.error.splitlines()
-    assert begin == "edit_file was not called; its arguments are wrong:"
+    assert begin == "edit_file was not called, because its arguments are not valid:"
     assert [line.split(":")[0] for line in lines] == [
         "- path", "- edits.0.line", "- mode", "- limit", "- paht",
     ]  # fmt: skip
     assert lines[0] == "- path: Field required"
     assert '(given: "x")' in lines[1]
-    assert "there are: path, edits, mode, copy, limit, encoding" in lines[-1]
+    assert "available: path, edits, mode, copy, limit, encoding" in lines[-1]
 
 
 @pytest.mark.parametrize("text", ['{"path": ', "[1]", "null", '"a"', "NaN", "{" * 50_000, "{}}"])
@@ -241,7 +241,7 @@ def test_a_callable_object_that_is_async_is_no_tool() -> None:
 
 def test_a_single_function_is_no_list_of_tools() -> None:
     for one in (edit_file, tool_from_function(edit_file), "edit_file"):
-        with pytest.raises(SpecError, match="give a list of functions"):
+        with pytest.raises(SpecError, match="Expected a list of tools"):
             tools_by_name(one)  # type: ignore[arg-type]
 
 
@@ -264,7 +264,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         return ""
 
     assert list(tools_by_name([now, tool_from_function(now, name="then")])) == ["now", "then"]
-    with pytest.raises(SpecError, match="two tools are called 'now'"):
+    with pytest.raises(SpecError, match="two tools have the name 'now'"):
         tools_by_name([now, tool_from_function(now)])
 
 

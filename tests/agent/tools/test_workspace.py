@@ -153,7 +153,7 @@ def test_files_are_listed_in_order_with_what_is_left_out(tmp_path: Path, ask: As
     lines = ask("list_files").data.splitlines()
     assert lines[:7] == ["a/", "a/b/", "a/b/c/", "a/x.py", "b.py", "link (link)", r"two\nlines"]
     assert lines[7:] == [
-        "[3 hidden names (beginning with a dot) left out]",
+        "[3 hidden names (starting with a dot) left out]",
         "[1 folder not entered: deeper than 3 levels]",
     ]
     assert ask("list_files", glob="*.py", depth=9).data.splitlines()[:3] == [
@@ -187,7 +187,7 @@ def test_lines_are_found_with_their_places_and_files_left_out_are_counted(
     assert found[:3] == ["a.txt:3: alphabet [x]", "d.txt:1: � alpha", "sub/b.md:1: alpha in é"]
     assert found[3:] == [
         "[1 files left out: binary]",
-        "[1 hidden name (beginning with a dot) left out]",
+        "[1 hidden name (starting with a dot) left out]",
     ]
     assert "a.txt:1: Alpha" in ask("search_files", text="ALPHA", ignore_case=True).data
     assert ask("search_files", text="[x]").data.startswith("a.txt:3")
@@ -288,7 +288,7 @@ def test_a_model_may_shorten_the_time_limit_and_not_lengthen_it(
 
 def test_what_goes_on_in_the_background_is_told(ask: Ask, processes: ProcessManager) -> None:
     data = ask("run_command", command="sleep 60 & echo up").data
-    assert data == "up\n[exit code 0; processes in the background go on as p1]"
+    assert data == "up\n[exit code 0; processes in the background keep running as p1]"
     assert [each.process_id for each in processes.list_running()] == ["p1"]
 
 

@@ -68,7 +68,7 @@ def test_what_is_no_answer_is_told_and_asked_again(answer: str) -> None:
 
 def test_an_id_that_begins_several_is_none() -> None:
     several = [Session("abc1"), Session("abc2")]
-    with pytest.raises(CtxlabError, match="begins 2 ids"):
+    with pytest.raises(CtxlabError, match="is the beginning of 2 ids"):
         parse_session_choice(several, "abc")
 
 
@@ -79,7 +79,7 @@ def test_the_list_says_title_time_messages_model_and_id_and_how_many_more() -> N
     assert lines[2].split()[:3] == ["2", "Task", "1"]
     assert lines[2].split()[-3:] == ["1", "gpt-5-mini", SESSIONS[1].id]
     assert len(lines) == MAX_LISTED + 2
-    assert lines[-1] == "and 3 older ones: ctxlab sessions list, and here their id"
+    assert lines[-1] == "and 3 older sessions: type the id, which ctxlab sessions list shows"
     assert "older" not in render_to_text(session_choices_table(SESSIONS[:MAX_LISTED]))
 
 

@@ -38,7 +38,7 @@ def test_what_was_learned_is_used_by_later_runs_in_the_project(
     before = json.loads(run("describe", billed, "--json").out)
     said = run("calibrate", billed)
     assert said.code == 0
-    assert "2 sessions, 80 requests" in said.out
+    assert "2 sessions and 80 requests" in said.out
     assert "stored as .ctxlab/profiles/anthropic.json" in said.err
     after = json.loads(run("describe", billed, "--json").out)
     assert before[0]["billed"]["error"] > 0.1

@@ -72,7 +72,7 @@ def test_planted_recordings_are_written_with_their_questions(
     out = tmp_path / "planted"
     said = run("canaries", logs, "--write", out, "-n", "5")
     assert (said.code, said.out) == (0, "")
-    assert f"6 recordings written to {out} with 5 canaries in each" in said.err
+    assert f"wrote 6 recordings with 5 canaries each to {out}" in said.err
     again = list(load(out))
     assert [len(read_canaries(recording)) for recording in again] == [5] * 6
     assert all(len(recording.probes) == 5 for recording in again)
@@ -91,7 +91,7 @@ def test_recordings_that_were_planted_before_are_measured_as_they_are(
     assert json.loads(said.out)[0]["canaries"] == 18
     twice = run("canaries", tmp_path / "planted", "--write", tmp_path / "twice")
     assert twice.code == 2
-    assert "holds canaries already" in twice.err
+    assert "contains canaries already" in twice.err
 
 
 def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
@@ -100,20 +100,20 @@ def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
     )
     said = run("canaries", logs, *LIMIT, "-s", "full", "--json")
     assert said.code == 0
-    assert "left out: 1 recording: short: 10 canaries take 12 messages" in said.err
+    assert "skipped 1 recording: short: 10 canaries need 12 messages" in said.err
     none = run("canaries", logs / "short.jsonl", *LIMIT)
     assert none.code == 2
-    assert none.err.startswith("ctxlab: nothing could be planted: short: ")
+    assert none.err.startswith("ctxlab: no canary could be planted: short: ")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("-n", "0"), "at least one canary"),
+        (("-n", "0"), "at least 1 canary"),
         (("--kind", "facts"), "did you mean fact?"),
         (("--depth", "3"), "shares from 0 to 1"),
         (("-s", "nobody"), "no strategy is called"),
-        (("--write", ""), "--write: the folder is empty"),
+        (("--write", ""), "--write: expected a folder, got an empty text"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -130,7 +130,7 @@ def test_it_says_what_was_left_out_and_of_which_model_it_counts(run: Run, logs: 
     claude = replace(a_recording(7), id="claude", model="claude-opus-4-5")
     write([claude], logs / "claude.jsonl")
     said = run("canaries", logs, *LIMIT, "-s", "full", "--json").err
-    assert "left out: 1 file" in said
+    assert "skipped 1 file" in said
     assert (
         "by their own models: claude-opus-4-5 (1); as gpt-5: 6 recordings that name no model"
         in said

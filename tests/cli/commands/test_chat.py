@@ -164,7 +164,7 @@ def test_a_model_is_named_by_option_or_environment_or_it_is_said(
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     said = run("chat")
     assert (said.code, said.out) == (2, "")
-    assert "no model is named: add --model" in said.err
+    assert "no model named: add --model" in said.err
     assert "CTXLAB_MODEL" in said.err
     assert not (workspace / ".ctxlab").exists()
     monkeypatch.setenv("CTXLAB_MODEL", MODEL)
@@ -233,7 +233,9 @@ def test_the_limit_of_iterations_gives_the_partial_answer(
     assert said.out == "Looking.\n\n[Tool call limit reached]\n"
     assert said.code == 0
     assert said.err.count("list_files") == 2
-    assert said.err.endswith("stopped after 2 calls of the model; --max-iterations allows more\n")
+    assert said.err.endswith(
+        "stopped after 2 calls of the model; raise --max-iterations to allow more\n"
+    )
 
 
 def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> None:
@@ -271,8 +273,8 @@ def test_a_slash_command_is_obeyed_and_not_said(
     assert "1. Fix the parser\n" in said.out
     assert "user\nFix the parser\n\nassistant\nDone.\n" in said.out
     assert "--max-iterations" not in said.err
-    assert "titled: Parser work\nParser work\n" in said.out
-    assert "Fix the parser" in said.out.split("titled:")[1]
+    assert "title set: Parser work\nParser work\n" in said.out
+    assert "Fix the parser" in said.out.split("title set:")[1]
     assert all(f"/{name}" in said.out for name in ("context", "toc", "turn", "title", "quit"))
     assert stored(workspace)[0].title == "Parser work"
 
@@ -317,7 +319,7 @@ def test_a_path_and_what_begins_with_a_space_are_said(
 def test_before_anything_was_said_nothing_is_stored(chat: Chat, workspace: Path) -> None:
     said = chat("/toc\n/title\n/title To come\n/title\n/context\n\n   \n")
     assert said.code == 0
-    assert "(no turns yet)\n(no title yet)\ntitled: To come\nTo come\n" in said.out
+    assert "(no turns yet)\n(no title yet)\ntitle set: To come\nTo come\n" in said.out
     assert stored(workspace) == []
 
 

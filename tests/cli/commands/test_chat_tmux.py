@@ -100,7 +100,7 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     # There is nothing to pick, so a new session begins.
     screen.run(CHAT)
     shown = screen.wait_end(">")
-    assert "a new session" in shown
+    assert "new session" in shown
     assert "Number" not in shown
     screen.type(f"{FACT}.")
     screen.wait("Noted.")
@@ -135,10 +135,10 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     assert re.search(r"tools +\d", shown)
     assert re.search(r"messages +\d", shown)
     screen.type("/title Harbour work")
-    screen.wait("titled: Harbour work")
+    screen.wait("title set: Harbour work")
     screen.wait_end(">")
     screen.press("C-d")
-    screen.wait("goes on with it")
+    screen.wait("resume it with: ")
     screen.wait_end(PROMPT)
 
     # Another day: the session is picked by number, and the fact is known through the summary.
@@ -147,9 +147,9 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     shown = screen.wait("Number to resume, Enter for a new session:")
     assert re.search(r"1  Harbour work +\d{4}-\d\d-\d\d \d\d:\d\d +\d+ +openai/gpt-4o-mini", shown)
     screen.type("7")
-    screen.wait("is none of them")
+    screen.wait("is not one of them")
     screen.type("1")
-    screen.wait("Harbour work, ")
+    screen.wait("resumed Harbour work (")
     screen.wait_end(">")
     before = len(server.calls)
     screen.type("Who is the harbour master?")
@@ -286,9 +286,9 @@ def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: P
     screen.run(CHAT)
     shown = screen.wait("Number to resume")
     assert "9  Session 2" in shown
-    assert "and 2 older ones: ctxlab sessions list" in shown
+    assert "and 2 older sessions: type the id, which ctxlab sessions list shows" in shown
     screen.press("Enter")
-    screen.wait("a new session")
+    screen.wait("new session")
     screen.wait_end(">")
     screen.press("C-d")
     screen.wait_end(PROMPT)
@@ -304,7 +304,7 @@ def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: P
     screen.wait("Number to resume")
     screen.press("C-d")
     shown = screen.wait_end(PROMPT)
-    assert "a new session;" not in shown
+    assert "new session;" not in shown
     screen.type("echo it was $?")
     screen.wait("it was 0")
     assert len(SqliteStore(workspace).sessions()) == 11
@@ -393,12 +393,12 @@ def test_the_last_line_is_a_command_that_goes_on_with_the_session(
         store.create(id=f"harbour-work-{number}", model=MODEL, title=f"Harbour work {number}")
     store.close()
     screen.run([*CHAT, "--workspace", "an other", "--session", "harbour-work-2"])
-    screen.wait("Harbour work 2, 0 messages so far")
+    screen.wait("resumed Harbour work 2 (0 messages)")
     screen.wait_end(">")
     screen.press("C-d")
-    found = re.search(r"; ctxlab (chat .*) goes on with it", screen.wait("goes on with it"))
+    found = re.search(r"; resume it with: ctxlab (chat .*)", screen.wait("resume it with: "))
     assert found
     screen.wait_end(PROMPT)
     screen.clear()
     screen.run([*PROGRAM, *shlex.split(found[1])])
-    screen.wait("Harbour work 2, 0 messages so far")
+    screen.wait("resumed Harbour work 2 (0 messages)")

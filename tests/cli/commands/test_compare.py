@@ -73,17 +73,20 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 ) -> None:
     folder = saved(run, logs, tmp_path)
     for arguments, hint in (
-        ((folder, *PAIR, *LIMIT), "would need a replay"),
+        ((folder, *PAIR, *LIMIT), "so limits cannot be set"),
         ((logs, "panic", *LIMIT), "at least two"),
         ((logs, *PAIR, *LIMIT, "-l", "3k", "--equal-tokens"), "one limit"),
         ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
-        ((folder, *PAIR, "--margin", "recall=-0.02"), "recall: a margin is 0 or more, not -0.02"),
-        ((folder, *PAIR, "--out", tmp_path / "again"), "out would need a replay"),
-        ((folder, *PAIR, "--resamples", "999"), "--resamples: 1,000 at least"),
+        ((folder, *PAIR, "--margin", "recall=-0.02"), "expected 0 or more for recall, got -0.02"),
+        ((folder, *PAIR, "--out", tmp_path / "again"), "so out cannot be set"),
+        ((folder, *PAIR, "--resamples", "999"), "--resamples: expected at least 1,000, got 999"),
         ((logs, "panic @ 4k", "panic @ 4k"), "at least two"),
-        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each of these names its own"),
-        ((logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"), "leave out their @"),
-        ((folder, *PAIR, "--latex", "--json"), "one at a time"),
+        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each strategy names its own limit"),
+        (
+            (logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"),
+            "remove their @ LIMIT",
+        ),
+        ((folder, *PAIR, "--latex", "--json"), "use only one of them"),
         ((folder, "panic", "tool_stubs"), "no strategy of this evaluation is called"),
     ):
         said = run("compare", *arguments)
@@ -120,7 +123,7 @@ def test_names_take_no_room_from_figures_and_no_figure_is_cut(
         assert set(cells[-1].replace(";", "").split()) <= set(words.replace(";", "").split())
     told = " ".join(" ".join(lines).split())
     heads = {head for head in ("w/t/l", "(Holm)") if head in words}
-    assert ("Too narrow here for" in told) == (" effect " not in table[1])
+    assert ("Hidden at this width:" in told) == (" effect " not in table[1])
     assert ("w/t/l: recordings" in told) == ("w/t/l" in heads)
     assert ("permutation test" in told) == ("(Holm)" in heads)
     assert ("(Holm)" in heads) == (columns >= 80)
@@ -168,8 +171,8 @@ def test_what_equal_tokens_saved_is_compared_again_as_it_says(
 ) -> None:
     said = run("compare", logs, "tool_stubs(keep=3)", "sliding_window", *LIMIT, "--equal-tokens",
                "--json", "--out", tmp_path / "a run")  # fmt: skip
-    (advice,) = [line for line in said.err.split("\n") if "compares it again" in line]
-    arguments = shlex.split(advice.split("; ctxlab ")[1].removesuffix(" compares it again"))
+    (advice,) = [line for line in said.err.split("\n") if "compare it again with: " in line]
+    arguments = shlex.split(advice.split("compare it again with: ctxlab ")[1])
     again = run(*arguments, "--json")
     assert again.code == 0
     assert again.out == said.out
@@ -183,14 +186,14 @@ def test_a_replay_says_what_an_evaluation_says(run: Run, logs: Path) -> None:
     said, told = (run(command, logs, *more, *LIMIT) for command, more in (
         ("compare", PAIR), ("eval", [x for s in PAIR for x in ("-s", s)])))  # fmt: skip
     assert said.err == told.err
-    assert "left out: 1 file" in said.err
+    assert "skipped 1 file" in said.err
     assert "priced by their own models: claude-opus-4-5 (1)" in said.err
     named = run("compare", logs, *PAIR, *LIMIT, "-m", "gpt-5").err
     assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in named
     basis = " ".join(said.out.split())
     for words in (
-        "Tokens are counted with o200k_base, the vocabulary of gpt-5.",
-        "The vocabulary of claude-opus-4-5 is not public",
+        "Tokens are counted with o200k_base, the encoding of gpt-5.",
+        "The tokenizer of claude-opus-4-5 is not public",
         "gpt-5: input $1.25, cached $0.125, output $10",
         "claude-opus-4-5: input $5, cached $0.5, output $25",
     ):

@@ -25,7 +25,7 @@ def session(tmp_path: Path) -> Path:
 def test_native_to_native_is_stable_to_the_byte(run: Run, session: Path, tmp_path: Path) -> None:
     said = run("convert", session, tmp_path / "again.jsonl")
     assert (said.code, said.out) == (0, "")
-    assert said.err == "ctxlab: 1 recording of native written as native\n"
+    assert said.err == "ctxlab: 1 recording converted from native to native\n"
     assert (tmp_path / "again.jsonl").read_bytes() == session.read_bytes()
 
 
@@ -34,7 +34,7 @@ def test_what_the_target_has_no_place_for_is_said_with_counts(
 ) -> None:
     said = run("convert", session, tmp_path / "chats.jsonl", "--to", "openai")
     assert said.err == (
-        "ctxlab: 1 recording of native written as openai; lost: time of 7 messages, 2 compactions\n"
+        "ctxlab: 1 recording converted from native to openai; lost: time of 7 messages, 2 compactions\n"
     )
     (recording,) = load(tmp_path / "chats.jsonl")
     assert [m.replace(time=None) for m in next(load(session)).messages] == list(recording.messages)
@@ -52,7 +52,7 @@ def test_standard_output_gets_the_recordings_and_nothing_else(run: Run, logs: Pa
     said = run("convert", logs, "-", "--to", "openai")
     rows = [json.loads(line) for line in said.out.splitlines()]
     assert [len(row["messages"]) for row in rows] == [31] * 6
-    assert said.err.startswith("ctxlab: 6 recordings of native written as openai")
+    assert said.err.startswith("ctxlab: 6 recordings converted from native to openai")
 
 
 @pytest.mark.e2e
@@ -71,7 +71,7 @@ def test_what_was_left_out_while_reading_is_said(run: Run, logs: Path, tmp_path:
         file.write("{broken\n")
     said = run("convert", logs, tmp_path / "all.jsonl", "--on-error", "skip")
     assert said.err.splitlines()[1].startswith(
-        "ctxlab: left out: 1 file (no reader recognises it), 1 row (broken line: not JSON"
+        "ctxlab: skipped 1 file (no reader recognises it), 1 row (broken line: not JSON"
     )
     said = run("convert", logs, tmp_path / "stopped.jsonl")
     assert said.code == 2
@@ -88,7 +88,7 @@ def test_what_is_there_or_read_stays(run: Run, session: Path, tmp_path: Path) ->
         assert said.code == 2
         assert words in said.err
         assert "force=True" not in said.err
-    assert "is read here" in run("convert", session, session, "--force").err
+    assert "is being read" in run("convert", session, session, "--force").err
     assert (session.read_bytes(), (tmp_path / "mine.jsonl").read_text()) == (before, "mine")
     assert run("convert", session, tmp_path / "mine.jsonl", "--force").code == 0
 
@@ -102,7 +102,7 @@ def test_what_is_there_or_read_stays(run: Run, session: Path, tmp_path: Path) ->
         (["session.jsonl"], "Missing argument"),
         (["session.jsonl", "out.jsonl", "--on-error", "ignore"], "raise, skip"),
         (["session.jsonl", "out.jsonl", "--format", "nativ"], "did you mean native"),
-        (["session.jsonl", "s3://bucket/out.jsonl"], "this machine only"),
+        (["session.jsonl", "s3://bucket/out.jsonl"], "a path on this machine"),
     ],
 )
 def test_bad_input_ends_with_a_sentence(

@@ -83,7 +83,7 @@ def test_info_says_everything(run: Run) -> None:
 
 
 def test_info_says_where_no_hash_is_known(run: Run) -> None:
-    assert "sha256 not known" in run("datasets", "info", "pi-mono").out
+    assert "sha256 unknown" in run("datasets", "info", "pi-mono").out
 
 
 def test_an_unknown_name_offers_similar_ones(run: Run) -> None:
@@ -103,8 +103,9 @@ def test_without_consent_nothing_is_asked_of_a_server(
     shown, last = said.err.rstrip("\n").rsplit("\n", 1)
     assert tiny.licence.means in shown
     assert "kB" in shown
-    assert (
-        last == "ctxlab: nothing was fetched: add --yes to agree (ctxlab datasets fetch tiny --yes)"
+    assert last == (
+        "ctxlab: nothing was downloaded: add --yes to agree to the license (ctxlab datasets fetch tiny "
+        "--yes)"
     )
     assert server.asked == []
     assert not home.exists()
@@ -120,7 +121,7 @@ def test_what_was_agreed_to_is_fetched_and_can_be_used_by_name(
     assert "order-0" in run("describe", "dataset:tiny").out
     again = run("datasets", "fetch", "tiny")
     assert (again.code, again.out) == (0, said.out)
-    assert "here already" in again.err
+    assert "was already downloaded" in again.err
     assert len(server.asked) == 1
 
 
@@ -151,10 +152,10 @@ def test_a_file_without_a_known_hash_is_left_out_and_named(
         **{f: getattr(tiny, f) for f in tiny.__struct_fields__} | {"files": (*tiny.files, odd)}
     )
     monkeypatch.setitem(datasets(), "tiny", changed)
-    assert "not fetched: odd.jsonl" in run("datasets", "fetch", "tiny", "--yes").err
+    assert "odd.jsonl was not downloaded" in run("datasets", "fetch", "tiny", "--yes").err
     assert not (home / "tiny" / "odd.jsonl").exists()
     said = run("datasets", "fetch", "tiny", "-y", "--sha256", hashlib.sha256(body).hexdigest())
-    assert "not fetched" not in said.err
+    assert "not downloaded" not in said.err
     assert (home / "tiny" / "odd.jsonl").is_file()
 
 
@@ -180,7 +181,7 @@ def test_on_a_terminal_the_person_is_asked(server: Server, home: Path) -> None:
         os.close(person)
         os.close(terminal)
         assert done.returncode == (130 if answer == "n" else 2)  # it has not what was asked for
-        assert "non-commercial" in done.stderr.partition("Agree and fetch?")[0]
+        assert "non-commercial" in done.stderr.partition("Agree and download?")[0]
         assert [each.path for each in server.asked] == asked
 
 
@@ -201,7 +202,7 @@ def test_cancelling_keeps_what_has_arrived(server: Server, home: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "ctxlab datasets fetch tau-bench goes on from there" in err
+    assert "run ctxlab datasets fetch tau-bench again to continue it" in err
     assert err.rstrip().endswith("Cancelled")
     assert part.stat().st_size == 1 << 20
     assert [p.name for p in part.parent.iterdir()] == [part.name]

@@ -33,7 +33,7 @@ def test_json_holds_a_row_a_recording_and_nothing_else(run: Run, logs: Path) -> 
 
 def test_the_hints_name_the_limits_that_bite(run: Run, logs: Path) -> None:
     said = " ".join(run("describe", logs).out.split())
-    assert "A limit bites, of 6 recordings: 4,000 in 6" in said
+    assert "Of 6 recordings, these exceed a limit: 4,000 in 6" in said
 
 
 def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> No
     with (logs / "0.jsonl").open("a") as file:
         file.write("{broken\n")
     said = run("describe", logs)
-    assert said.err == "ctxlab: left out: 1 file: no reader recognises it: notes.txt\n"
-    assert "Left out inside files: 1 × broken line: not JSON" in said.out
+    assert said.err == "ctxlab: skipped 1 file: no reader recognises it: notes.txt\n"
+    assert "Rows skipped inside files: 1 × broken line: not JSON" in said.out
 
 
 def test_names_from_the_data_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def billed_log(folder: Path, **meta: str) -> Path:
 def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_path: Path) -> None:
     said = " ".join(run("describe", billed_log(tmp_path)).out.split())
     assert "billed" in said
-    assert "The product itself summarised 1 time, at 20.5k tokens" in said
+    assert "The recorded product summarised 1 time, at 20.5k tokens" in said
     assert "-s recorded" in said
-    assert "with the provider's usage: counts are off by" in said
-    assert "Something was cleared without a record: the bill falls by" in said
+    assert "with the provider's usage: counts differ from bills by" in said
+    assert "Context was cleared without a record of it: the bill falls by" in said
     assert "before message 31 of billed" in said
 
 
@@ -101,9 +101,9 @@ def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its
     run: Run, tmp_path: Path
 ) -> None:
     said = " ".join(run("describe", billed_log(tmp_path, strategy="panic()")).out.split())
-    assert "1 recording had a context strategy in force: the bills are of what it sent" in said
+    assert "1 recording ran with a context strategy: bills are for the tokens that it sent" in said
     assert "cleared without a record" not in said
-    assert "counts are off" not in said
+    assert "counts differ" not in said
 
 
 def test_only_what_was_asked_for_is_described(run: Run, logs: Path) -> None:
@@ -124,8 +124,8 @@ def test_files_left_out_are_counted_by_reason_unless_all_are_asked_for(
         (logs / f"notes-{number}.txt").write_text("not a recording")
     (logs / "empty.txt").write_text("")
     assert run("describe", logs).err.split("\n")[:-1] == [
-        "ctxlab: left out: 1 file: the file is empty: empty.txt",
-        "ctxlab: left out: 5 files: no reader recognises it: notes-0.txt, notes-1.txt, notes-2.txt "
+        "ctxlab: skipped 1 file: the file is empty: empty.txt",
+        "ctxlab: skipped 5 files: no reader recognises it: notes-0.txt, notes-1.txt, notes-2.txt "
         "and 2 more (--all)",
     ]
     every = run("describe", logs, "--all").err
@@ -147,7 +147,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal(logs: Path, columns: int) -> None
     (heads,) = [line for line in lines if line.startswith("recording ")]
     assert {"msgs", "tokens"} <= set(heads.split())
     told = " ".join(lines)
-    assert ("Too narrow here for format" in told) == ("format" not in heads) == (columns <= 60)
+    assert ("Hidden at this width: format" in told) == ("format" not in heads) == (columns <= 60)
 
 
 @pytest.mark.e2e

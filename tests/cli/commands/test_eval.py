@@ -88,7 +88,7 @@ def test_a_saved_run_is_repeated_exactly(run: Run, logs: Path, tmp_path: Path) -
     assert run("eval", logs, *LIMITS, "-s", "full", "-s", "panic", "--out", first).code == 0
     again = run("eval", first, "--out", second)
     assert again.code == 0
-    assert "the 6 recordings are those of" in again.err
+    assert "the 6 recordings are the same as in" in again.err
     assert Results.load(first).equals(Results.load(second))
 
 
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_said(run: Run, logs: Path) -> None:
         file.write("{broken\n")
     said = run("eval", logs, "-l", "4k", "-s", "full", "--on-error", "skip")
     assert said.code == 0
-    assert said.err.startswith("ctxlab: left out: 1 file (no reader recognises it), 1 row (broken")
+    assert said.err.startswith("ctxlab: skipped 1 file (no reader recognises it), 1 row (broken")
 
 
 @pytest.mark.e2e
@@ -161,7 +161,7 @@ def test_it_says_by_which_model_it_counts_where_none_is_named(run: Run, tmp_path
     write([claude], tmp_path / "a.jsonl")
     options = ("-s", "full", "-l", "1.0")
     said = run("eval", tmp_path, *options)
-    assert "counted and priced as claude-opus-4-5, by which 1 recording was made" in said.err
+    assert "counted and priced as claude-opus-4-5, the model of 1 recording" in said.err
     assert "input $5, cached $0.5" in " ".join(said.out.split())
     other = run("eval", tmp_path, *options, "--model", "gpt-5")
     assert "counted and priced as gpt-5; recorded with claude-opus-4-5 (1)" in other.err
@@ -194,7 +194,7 @@ def test_evidence_and_answers_are_shown_where_there_are_questions(
     assert "recall (95 %) view (95 %)" in " ".join(lines[1].split())
     rows = {line.split()[0]: line.split()[-3:-1] for line in lines if line[:4] in ("full", "slid")}
     assert rows["full"] == ["1.0", "1.0"]
-    assert "3 questions of the recordings were put" in " ".join(said.out.split())
+    assert "3 questions of the recordings were measured" in " ".join(said.out.split())
     without = run("eval", logs, "-l", "4k", "-s", "full").out
     assert "evidence" not in without
     assert "question" not in without
@@ -230,8 +230,8 @@ def test_markdown_has_a_table_for_each_limit_with_the_controls_last(
 @pytest.mark.parametrize(
     ("metric", "said"),
     [
-        ("probes", "no recording holds a question: LoCoMo and LongMemEval do"),
-        ("canaries", "no recording holds a canary: ctxlab canaries plants them"),
+        ("probes", "no recording contains probes, so they were not measured; LoCoMo"),
+        ("canaries", "no recording contains canaries, so they were not measured; plant some"),
     ],
 )
 def test_what_was_to_be_measured_and_is_not_there_is_said_once(

@@ -45,12 +45,12 @@ def test_a_run_says_what_it_asked_and_that_what_is_kept_is_not_billed_again(aski
         first, again = (asking(server, ASKS, "rolling_summary | panic") for _ in range(2))
         asked, tokens = server.answered, server.prompt + server.completion
     assert (
-        f"asked {MODEL} {asked} times (0 answers from {DEFAULT_CACHE_FOLDER}): {tokens / 1000:.1f}"
+        f"called {MODEL} {asked} times (0 answers from {DEFAULT_CACHE_FOLDER}): {tokens / 1000:.1f}"
         in first.err
     )
     assert "k tokens, $0.0" in first.err
     kept = (
-        f"asked {MODEL} {asked} times: all answers came from {DEFAULT_CACHE_FOLDER}, and nothing was "
+        f"called {MODEL} {asked} times: all answers came from {DEFAULT_CACHE_FOLDER}; nothing was "
         "billed"
     )
     assert kept in again.err
@@ -60,7 +60,7 @@ def test_a_run_says_what_it_asked_and_that_what_is_kept_is_not_billed_again(aski
 @pytest.mark.e2e
 def test_the_cost_of_own_calls_is_shown_where_there_is_some(asking: Run) -> None:
     with talking(summary) as server:
-        head, words = "strategy", "strategy $: the strategy's own model calls, which cost includes"
+        head, words = "strategy", "strategy $: the strategy's own model calls (included in cost)"
         said = asking(server, ASKS, "full").out
         assert head in said.split("\n")[0]
         assert words in " ".join(said.split())
@@ -80,7 +80,9 @@ def test_a_run_whose_summaries_are_not_the_models_says_so(
         said.out.split()
     )
     assert "(the summary repeats itself)." in " ".join(said.out.split())
-    assert said.out.rstrip().endswith("; 100% of what its model was to write was made without it.")
+    assert said.out.rstrip().endswith(
+        "; 100% of its texts are fallbacks, written without its model."
+    )
     assert row["fallback_rate"] == 1
 
 
@@ -89,9 +91,9 @@ def test_a_model_without_a_price_is_said_before_and_costs_what_is_not_known(aski
     unknown = ASKS.replace("gpt-4o-mini", "my-finetune")
     with talking(summary) as server:
         said = asking(server, unknown, "rolling_summary | panic")
-    before = "openai/my-finetune has no known price: costs that include it are shown as –"
+    before = "openai/my-finetune has no known price; costs that include it are shown as –"
     assert before in said.err
-    assert "tokens, at no known price" in said.err
+    assert "tokens, price unknown" in said.err
     cells = said.out.split("| panic")[0]
     assert cells.count(" –") == 2
 
@@ -102,7 +104,7 @@ def test_a_provider_that_is_down_stops_the_run_with_one_sentence(asking: Run) ->
         assert server.attempts == 5
     assert said.code == 2
     last = said.err.rstrip().split("\n")[-1]
-    assert last.startswith(f"ctxlab: {MODEL} gave no answer to 5 calls in a row (the last: ")
+    assert last.startswith(f"ctxlab: {MODEL}: no reply to 5 calls in a row (last error: ")
     assert last.endswith(
-        f"; what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the next run goes on there"
+        f"; earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the next run continues from there"
     )

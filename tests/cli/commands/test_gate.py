@@ -67,11 +67,11 @@ def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, ga
 FAULTS = {
     "no file": (["gate", "nowhere.toml"], "nowhere.toml: No such file"),
     "no file named": (["gate"], "evals/budgets.toml: No such file"),
-    "no baseline": (["gate", "budgets.toml"], "ctxlab gate budgets.toml --update writes it"),
+    "no baseline": (["gate", "budgets.toml"], "run ctxlab gate budgets.toml --update"),
     "experiment": (["gate", "budgets.toml", "-e", "lags"], "did you mean logs?"),
     "update and report": (
         ["gate", "budgets.toml", "--update", "--json"],
-        "--update writes the bas",
+        "--update cannot be combined with --markdown, --junit or --json",
     ),
     "score": (["gate", "score.toml"], "score.toml: logs: a: max: no score is called 'recal'"),
     "strategy that raises": (["gate", "raises.toml"], "getcwd failed at message"),
@@ -130,7 +130,7 @@ def test_no_figure_is_cut_and_names_keep_their_words(run: Run, gate: Path, colum
         assert f"{row['now']:,.0f}" in " ".join(table)
         assert row["score"] in " ".join(table)
     assert "margin 1 %" in " ".join(table)
-    assert ("Too narrow here for" in words) == ("baseline" not in table[0])
+    assert ("Hidden at this width:" in words) == ("baseline" not in table[0])
     assert ("difference (95 %)" in table[0]) == (columns >= 80)
 
 
@@ -167,7 +167,7 @@ def test_in_github_actions_the_summary_of_the_step_is_added_to(
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     said = run("gate", "budgets.toml")
-    assert "the table is added to the summary" in said.err
+    assert "the table was added to the step summary" in said.err
     assert summary.read_text().startswith("before\n### ctxlab gate\n")
     run("gate", "budgets.toml", "--markdown", "own.md")
     assert summary.read_text().count("### ctxlab gate") == 1
@@ -193,15 +193,15 @@ def test_an_update_prints_old_and_new(run: Run, gate: Path) -> None:
     first = run("gate", "budgets.toml", "--update")
     assert re.search(r"logs / all at 8,000: token mean new → [\d,]+\n", first.out)
     assert run("gate", "budgets.toml", "--update").out == (
-        "baseline.json holds what was found: nothing changed\n"
+        "baseline.json is up to date: nothing changed\n"
     )
     broken(gate)
     again = run("gate", "budgets.toml", "--update")
     assert re.search(r"logs / all at 8,000: token mean [\d,]+ → [\d,]+\n", again.out)
-    assert again.out.endswith("baseline.json is rewritten: commit it\n")
+    assert again.out.endswith("baseline.json was rewritten; commit it\n")
 
 
 def test_files_that_were_left_out_are_said(run: Run, gate: Path) -> None:
     run("gate", "budgets.toml", "--update")
     (gate / "logs" / "notes.txt").write_text("nothing of use")
-    assert "left out: 1 file" in run("gate", "budgets.toml").err
+    assert "skipped 1 file" in run("gate", "budgets.toml").err

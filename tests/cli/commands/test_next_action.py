@@ -97,7 +97,7 @@ def test_the_estimate_comes_first_and_a_dry_run_ends_there(
     assert dry.err.startswith(estimate)
     assert f" with {MODEL}\n" in dry.err
     assert wet.err.startswith(estimate)
-    assert f"asked {MODEL} {asked} times (0 answers from {DEFAULT_CACHE_FOLDER})" in wet.err
+    assert f"called {MODEL} {asked} times (0 answers from {DEFAULT_CACHE_FOLDER})" in wet.err
 
 
 @pytest.mark.e2e
@@ -110,8 +110,8 @@ def test_the_same_command_once_more_asks_nothing_and_says_the_same(
         replayed = next_action(server, *OPTIONS, "--cache-mode", "replay")
         assert server.attempts == attempts == server.answered
     assert first.out == again.out == replayed.out
-    assert f"on disk or asked twice: nothing to ask {MODEL}" in again.err
-    assert f"nothing is asked: answers are those kept in {DEFAULT_CACHE_FOLDER}" in replayed.err
+    assert f"cached or repeated: no calls of {MODEL} are needed" in again.err
+    assert f"no model is called: answers are read from {DEFAULT_CACHE_FOLDER}" in replayed.err
     assert "nothing was billed" in again.err
     assert NextActionResults.load("run0").equals(NextActionResults.load("run1"))
     frames = [pd.read_parquet(f"run{i}/answers.parquet") for i in range(2)]
@@ -132,8 +132,8 @@ def test_the_bound_in_dollars_is_not_passed_and_the_next_run_goes_on(
     assert said.code == 2
     assert spent <= 0.01
     assert said.err.rstrip().endswith(
-        f"raise the bound to go on; what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the next "
-        "run goes on there"
+        f"raise the limit to continue; earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the "
+        "next run continues from there"
     )
     assert 0 < done < len(texts)
     assert len(texts) == len(set(texts))
@@ -176,14 +176,14 @@ def test_the_board_says_what_is_behind_it_and_what_it_does_not_say(
         )
     for each in (
         f"{MODEL} was asked at 24 of 84 recorded calls, in 6 recordings and 3 clusters.",
-        "Off-policy: another call than the recorded one may be as good",
-        "--replicates shows how often the model agrees with itself",
-        "6 recordings without tool definitions: those offered are derived from the calls (1.0 tools",
+        "Off-policy: a different call may be as good as the recorded one",
+        "--replicates measures how often the model agrees with itself",
+        "6 recordings without tool definitions: tools are derived from the recorded calls (mean: 1.0",
     ):
         assert each in words
     assert "vs full" in words
     assert "vs full" not in alone
-    assert "Full history is not among them" in alone
+    assert "Full history was not evaluated" in alone
 
 
 def test_definitions_are_read_from_a_file(next_action: Callable[..., Said], logs: Path) -> None:
@@ -199,7 +199,11 @@ def test_definitions_are_read_from_a_file(next_action: Callable[..., Said], logs
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "No such file"), ("{", "no JSON"), ('{"a": 1}', "a JSON list of objects")],
+    [
+        (None, "No such file"),
+        ("{", "this is not JSON"),
+        ('{"a": 1}', "a JSON list of tool definitions, as objects"),
+    ],
 )
 def test_definitions_that_are_none_are_said_in_a_sentence(
     next_action: Callable[..., Said], content: str | None, words: str
@@ -222,7 +226,7 @@ def test_recordings_without_calls_are_said_to_hold_nothing_to_agree_with(
         said = next_action(server, paths=(tmp_path / "chat.jsonl",))
         assert server.attempts == 0
     assert said.code == 2
-    assert "no recording holds a tool call" in said.err
+    assert "no recording contains a tool call" in said.err
 
 
 def test_the_model_that_answers_must_be_named(run: Run, logs: Path) -> None:
@@ -237,7 +241,7 @@ def test_a_provider_that_refuses_ends_the_command_with_one_sentence(
     with talking(Refusal(401, says="Incorrect API key provided")) as server:
         said = next_action(server, *OPTIONS)
     assert (said.code, said.out) == (2, "")
-    assert "cannot be asked so" in said.err.rstrip().split("\n")[-1]
+    assert f"{MODEL} rejected the request" in said.err.rstrip().split("\n")[-1]
 
 
 def test_broken_lines_are_left_out_and_said_once(
@@ -252,9 +256,9 @@ def test_broken_lines_are_left_out_and_said_once(
             server, "-s", "full", "--requests-per-recording", "1", "--on-error", "skip"
         )
     assert stopped.code == 2
-    assert "--on-error skip leaves it out" in stopped.err
+    assert "--on-error skip skips the line" in stopped.err
     assert said.code == 0
-    assert said.err.count("left out: ") == 1
+    assert said.err.count("skipped ") == 1
 
 
 @pytest.mark.e2e

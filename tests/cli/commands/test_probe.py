@@ -141,12 +141,12 @@ def test_all_that_was_asked_before_ctrl_c_is_on_disk(
         assert stopped.returncode == 130, told
         assert told.rstrip().endswith("Cancelled")
         assert (
-            f"what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the same command goes on there"
-            in told
+            f"the answers so far are stored in {DEFAULT_CACHE_FOLDER}; run the same command again to "
+            "continue" in told
         )
         assert not (elsewhere / "stopped").exists()
         said = run("probe", "chats.jsonl", *OPTIONS, "--dry-run").err
-    assert f"1,000 questions, {server.answered} on disk" in said
+    assert f"1,000 questions, {server.answered} cached" in said
     assert server.answered == server.attempts
 
 
@@ -165,7 +165,7 @@ def test_a_second_interruption_leaves_at_once(
         run.send_signal(signal.SIGINT)
         _, told = run.communicate(timeout=40)  # less than an answer is waited for
         assert run.returncode == 130
-    assert f"waiting for {AT_ONCE} calls under way; interrupt again to leave" in told
+    assert f"waiting for {AT_ONCE} running calls; interrupt again to leave now" in told
 
 
 def billed(server: Talker) -> float:
@@ -193,18 +193,16 @@ def test_a_run_stops_before_its_bound_and_goes_on_with_another(
         assert said.code == 2
         assert said.out == ""
         last = said.err.rstrip().split("\n")[-1]
-        assert f"of at most ${bound} is spent" in last
+        assert f"of the cost limit of ${bound} is spent" in last
         assert (
-            f"what was answered is kept in {DEFAULT_CACHE_FOLDER}, and the next run goes on there"
-            in last
+            f"earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the next run continues from "
+            "there" in last
         )
         assert bound / 2 < billed(server) <= bound
         answered = {asked_of(call) for call in server.calls if call.outcome == "answered"}
         first = server.attempts
         assert 0 < len(answered) < 40
-        assert (
-            f", {len(answered)} on disk or asked twice, at most" in run(*options, "--dry-run").err
-        )
+        assert f", {len(answered)} cached or repeated, at most" in run(*options, "--dry-run").err
         done = run(*options, "--max-cost", 1)
         assert done.code == 0
         assert not answered & {asked_of(call) for call in server.calls[first:]}
@@ -228,13 +226,13 @@ def test_the_board_is_readable_at_100_columns_and_says_what_it_rests_on(
         rows = json.loads(run(*options, "--json").out)
         assert server.attempts == asked
     assert again.out == said.out
-    assert "nothing is asked" in again.err
+    assert "no model is called" in again.err
     assert max(map(len, said.out.split("\n"))) <= 100
     words = " ".join(said.out.split())
     for part in (
         "Off-policy",
         "compare with full",
-        "was asked 40 questions under each, each 2 times, in 5 recordings and 5 clusters",
+        "was asked 40 questions under each strategy, each 2 times, in 5 recordings and 5 clusters",
         "standard deviation of the judge's share over the 2 replicates",
         "Cohen's kappa 1.0",
         "availability",
@@ -258,8 +256,8 @@ def test_what_got_no_answer_is_told_below_the_board(
     with talking(silent) as server:
         reached(server)
         said = " ".join(run("probe", "few.jsonl", *OPTIONS).out.split())
-    assert "1 of 40 times no reply came, so they are in no score" in said
-    assert "5 of 40 times the reply is empty, which is wrong (mostly: stop)" in said
+    assert "1 of 40 requests got no reply and are in no score" in said
+    assert "5 of 40 replies are empty, which counts as wrong (mostly: stop)" in said
 
 
 def test_strategies_that_ask_are_said_to_come_on_top(
@@ -270,8 +268,8 @@ def test_strategies_that_ask_are_said_to_come_on_top(
         said = run("probe", "few.jsonl", "-a", MODEL, "-s", f"rolling_summary(model='{MODEL}')",
                    "-l", "50%", "--dry-run", "--max-cost", "1")  # fmt: skip
         assert server.attempts == 0
-    assert "not known before and comes on top, within the same bound" in said.err
-    assert "it stops before $1.00 are passed" in said.err
+    assert "cannot be estimated and is added; it counts towards the same limit" in said.err
+    assert "the run stops before it costs more than $1.00" in said.err
 
 
 @pytest.mark.e2e
@@ -283,7 +281,7 @@ def test_a_saved_run_is_evaluated_on_the_recordings_that_it_asked_about(
         assert run("probe", "few.jsonl", *OPTIONS, "--out", "run").code == 0
     said = run("eval", "run", "-s", "full", "--json")
     assert said.code == 0
-    assert "the 5 recordings are those of run" in said.err
+    assert "the 5 recordings are the same as in run" in said.err
 
 
 def test_a_dry_run_as_json_is_the_estimate(
@@ -312,19 +310,19 @@ def test_a_bound_is_said_as_it_was_written(
     bound: str, said: str, elsewhere: Path, run: Run
 ) -> None:
     told = run("probe", "few.jsonl", *OPTIONS, "--max-cost", bound, "--dry-run").err
-    assert f"it stops before {said} are passed" in told
+    assert f"the run stops before it costs more than {said}; " in told
 
 
 @pytest.mark.e2e(smoke=True)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--replicates", "0"), "replicates: 1 or more"),
-        (("--concurrency", "0"), "concurrency: 1 or more"),
-        (("-j", "a", "-j", "a"), "each judge is named once"),
-        (("--max-cost", "-1"), "what may be spent is 0 dollars or more"),
+        (("--replicates", "0"), "replicates must be at least 1"),
+        (("--concurrency", "0"), "--concurrency: expected 1 or more, got 0"),
+        (("-j", "a", "-j", "a"), "judges must be different models"),
+        (("--max-cost", "-1"), "Expected a cost limit of 0 USD or more"),
         (("--cache-mode", "sometimes"), "--cache-mode: "),
-        (("--max-tokens", "0"), "max_tokens: 1 or more"),
+        (("--max-tokens", "0"), "max_tokens must be at least 1"),
     ],
 )
 def test_what_is_written_wrongly_is_one_sentence(
@@ -339,4 +337,4 @@ def test_what_is_written_wrongly_is_one_sentence(
 def test_recordings_without_questions_say_where_there_are_some(run: Run, logs: Path) -> None:
     said = run("probe", logs, "-a", MODEL)
     assert said.code == 2
-    assert "no recording holds a question: LoCoMo and LongMemEval do" in said.err
+    assert "no recording contains a question; use LoCoMo" in said.err

@@ -271,7 +271,7 @@ def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
         (["mcp", "--session", "x"], "no session 'x'"),
         (["http", "--token", "two words"], "printable ASCII"),
         (["http", "--keep-env", "A=1"], "Expected the name of an environment variable, got A=…"),
-        (["http", "--workspace", "nowhere"], "is no folder"),
+        (["http", "--workspace", "nowhere"], "is not a folder"),
         (["http", "-s", "panick", "-m", "gpt-5"], "did you mean panic"),
         (["http", "-l", "x", "-m", "gpt-5"], "limit"),
         (["http", "--port", "70000"], "65535"),

@@ -104,7 +104,7 @@ def test_dates_bound_when_a_session_was_updated(workspace: Path, listed: Listed,
     assert len(listed("--before", tomorrow)) == 3
     assert listed("--since", tomorrow) == []
     assert listed("--before", "yesterday") == []
-    assert "'soon' is not a date" in run("sessions", "list", "--since", "soon").err
+    assert "expected a date, got 'soon'" in run("sessions", "list", "--since", "soon").err
 
 
 @pytest.mark.e2e
@@ -166,7 +166,7 @@ def test_an_archived_session_is_out_of_sight_until_it_is_brought_back(
     assert run("sessions", "archive", ids[TITLES[1]]).code == 0
     assert TITLES[1] not in listed()
     assert TITLES[1] in listed("--all")
-    assert "and 1 archived one (--all)" in run("sessions", "list").err
+    assert "; 1 archived session hidden (--all)" in run("sessions", "list").err
     assert "0 messages found" in run("sessions", "search", "fish").err
     assert run("sessions", "search", "fish", "--session", ids[TITLES[1]]).out
     assert run("sessions", "archive", "--undo", ids[TITLES[1]]).code == 0
@@ -182,7 +182,7 @@ def test_what_was_not_archived_is_not_brought_back(
     assert said == (
         0,
         "",
-        f"ctxlab: back: {TITLES[1]}\nctxlab: not archived, and left as it was: {TITLES[0]}\n",
+        f"ctxlab: restored: {TITLES[1]}\nctxlab: not archived, so unchanged: {TITLES[0]}\n",
     )
     assert SqliteStore(workspace).get(ids[TITLES[0]]) == before
 
@@ -190,7 +190,7 @@ def test_what_was_not_archived_is_not_brought_back(
 @pytest.mark.e2e
 def test_a_search_is_for_whole_words_and_says_so(workspace: Path, run: Run) -> None:
     said = run("sessions", "search", "fis")
-    assert said == (0, "", "ctxlab: 0 messages found; only whole words are looked for\n")
+    assert said == (0, "", "ctxlab: 0 messages found; only whole words match\n")
     assert "whole words" not in run("sessions", "search", "fish").err
     assert "hole words" in run("sessions", "search", "--help").out
 
@@ -216,7 +216,7 @@ def test_a_query_is_words_whatever_it_looks_like(workspace: Path, run: Run, quer
 def test_a_search_for_nothing_is_said(workspace: Path, run: Run) -> None:
     said = run("sessions", "search", " ")
     assert (said.code, said.out) == (2, "")
-    assert "nothing to search for" in said.err
+    assert "expected words to search for" in said.err
 
 
 @pytest.mark.e2e
@@ -298,7 +298,7 @@ def test_the_beginning_of_an_id_will_do_where_it_is_only_one(
     assert run("sessions", "toc", "ab").code == 0
     said = run("sessions", "toc", "aaaa")
     assert said.code == 2
-    assert "'aaaa' begins 2 ids (aaaa2, aaaa1)" in said.err
+    assert "2 session ids begin with 'aaaa' (aaaa2, aaaa1)" in said.err
     assert run("sessions", "toc", "aaaa2").code == 0
     assert run("sessions", "toc", "").code == 2
     assert "no session 'b'" in run("sessions", "toc", "b").err
@@ -321,7 +321,7 @@ def test_an_export_is_a_recording_that_says_the_same(
     assert "2 sessions written as openai; lost: " in said.err
     assert len(list(load(tmp_path / "two.jsonl"))) == 2
     assert run("sessions", "export", id, "-o", tmp_path / "two.jsonl").err.endswith(
-        "two.jsonl: is there already; --force replaces it\n"
+        "two.jsonl: already exists; --force replaces it\n"
     )
     assert run("sessions", "export", id, ids[TITLES[1]], "-o", f"{tmp_path}/new/").code == 0
     assert len(list((tmp_path / "new").iterdir())) == 2
@@ -356,7 +356,7 @@ def test_a_folder_of_chunks_is_a_store_as_well(
     assert run("sessions", "delete", id, *where).code == 0
     said = run("sessions", "list", *where)
     assert (said.code, said.out) == (2, "")
-    assert "no session is stored there" in said.err
+    assert "found no stored session" in said.err
 
 
 @pytest.mark.e2e

@@ -39,11 +39,11 @@ def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> 
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in said.out
     assert last.startswith(
-        "On 6 clusters held out: the cheapest strategy that keeps far recall at or"
+        "On 6 held-out clusters: the cheapest strategy that keeps far recall at or"
     )
     words = " ".join(said.out.split())
-    for part in ("of 24 are worth their price on 6 clusters", "6 other clusters", "off-policy",
-                 "upper bound", "optimism of the search is"):  # fmt: skip
+    for part in ("of 24 are on the cost-gain frontier of 6 clusters", "6 other clusters", "off-policy",
+                 "upper bound", "their difference (the optimism) is"):  # fmt: skip
         assert part in words
     assert "optimism (95 %)" in said.out
 
@@ -51,7 +51,7 @@ def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> 
 @pytest.mark.e2e
 def test_it_says_how_to_go_on_with_what_it_found(run: Run, trails: Path) -> None:
     said = run("tune", trails, *FEW, "--min-recall", "0.2")
-    (advice,) = [line for line in said.err.split("\n") if "go on with: ctxlab eval" in line]
+    (advice,) = [line for line in said.err.split("\n") if "next: ctxlab eval" in line]
     arguments = advice.split("ctxlab eval ")[1]
     before, strategy = arguments.split(" -s full -s ")
     again = run("eval", *before.split(), "-s", strategy.strip("'"), "-s", "full", "--json")
@@ -102,7 +102,7 @@ def test_a_name_is_the_space_that_is_searched_by_default(run: Run, trails: Path)
 @pytest.mark.e2e
 def test_holding_nothing_out_is_said_loudly(run: Run, trails: Path) -> None:
     said = run("tune", trails, *FEW, "--holdout", "0")
-    assert "warning: nothing is held out" in said.err
+    assert "warning: nothing was held out" in said.err
     assert (
         said.out.rstrip("\n").split("\n")[-1].startswith("Nothing was held out, so these figures")
     )
@@ -113,26 +113,29 @@ def test_holding_nothing_out_is_said_loudly(run: Run, trails: Path) -> None:
 def test_another_objective_is_weighed(run: Run, trails: Path) -> None:
     said = run("tune", trails, *FEW, "--objective", "tokens_mean,recall")
     assert said.code == 0
-    assert "A verdict goes by far recall" in said.out
+    assert "A verdict needs far recall" in said.out
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("-s", "observation_mask(keep=[])"), "a list without alternatives, at character 23"),
+        (("-s", "observation_mask(keep=[])"), "empty list of alternatives, at character 23"),
         (("-s", "observation_mask(kep=[1])"), "unexpected keyword argument 'kep'"),
-        (("-s", "rolling_summary(model='gpt-4o') | panic"), "would be asked at every trial"),
-        (("--holdout", "0.1"), "--holdout 0.42 is enough"),
-        (("--holdout", "1.5"), "from 0 to below 1"),
-        (("--objective", "cost_usd"), "--objective is two figures"),
+        (
+            ("-s", "rolling_summary(model='gpt-4o') | panic"),
+            "would be called in every trial; ctxlab tune does not allow that",
+        ),
+        (("--holdout", "0.1"), "use --holdout 0.42"),
+        (("--holdout", "1.5"), "--holdout must be at least 0 and below 1"),
+        (("--objective", "cost_usd"), "--objective: expected two scores"),
         (("--objective", "cost_usd,speed"), "--objective: no gain is called 'speed'"),
         (
             ("--objective", "cost_usd,evidence_recall"),
-            "--objective tokens_mean,recall may be known",
+            "choose another one, such as --objective tokens_mean,recall",
         ),
         (("-l", "lots"), "lots"),
-        (("--trials", "0"), "at least one configuration"),
+        (("--trials", "0"), "--trials must be at least 1"),
     ],
 )
 def test_bad_input_is_one_sentence_and_ends_with_2(
@@ -160,24 +163,24 @@ def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
             assert any(f" {figure}" in line for line in lines)
     assert "tuning set: the same" in words
     assert ("vs full:" in words.lower()) == ("% (95 %)" in words)
-    assert ("Too narrow here for optimism" in words) == ("optimism (95 %)" not in words)
+    assert ("Hidden at this width: optimism" in words) == ("optimism (95 %)" not in words)
 
 
 def test_one_configuration_is_worth_its_price(run: Run, trails: Path) -> None:
     said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o")
-    assert said.out.count("1 configuration of 1 is worth its price") == 1
+    assert said.out.count("1 configuration of 1 is on the cost-gain frontier") == 1
 
 
 def test_what_is_saved_says_what_repeating_it_replays(
     run: Run, trails: Path, tmp_path: Path
 ) -> None:
     said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o", "--out", tmp_path / "run")
-    assert "replays all of the data, what it was tuned on too" in said.err
+    assert "replays the frontier over all of the data, tuning part included" in said.err
 
 
 def test_help_teaches_with_examples(run: Run) -> None:
     said = run("tune", "--help").out
     assert "ctxlab tune ~/.claude/projects" in said
     assert "observation_mask(keep=[1, 3, 10" in said
-    names = said.split("where none is given:")[1].split(".")[0]
+    names = said.split("unless -s names some:")[1].split(".")[0]
     assert {name.strip() for name in names.split(",")} == set(DEFAULT_SPACES)

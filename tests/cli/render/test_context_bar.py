@@ -55,7 +55,7 @@ def test_it_keeps_to_the_width(columns: int) -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     lines = shown(80, system=200, tools=800, messages=12_000, reserve=1000, free=-4_000)
-    assert lines[-1].startswith("4,000 tokens more than")
+    assert lines[-1].startswith("4,000 tokens over the limit")
     assert "·" not in lines[1]
 
 

@@ -123,7 +123,7 @@ def test_a_text_counts_once_however_many_of_its_parts_failed(counter: TokenCount
             if context.request_index == 0:
                 context.report("summary fallback: part 1 of 3: busy")
                 context.report("summary fallback: part 2 of 3: busy")
-                context.report("summary rejected: longer than what it stands for")
+                context.report("summary rejected: not shorter than the messages it replaces")
             if context.request_index == 1:
                 context.report("contents fallback: busy")
                 context.record_call("m", Reply(Message("assistant", "x")))

@@ -185,7 +185,5 @@ def test_importing_it_loads_no_matplotlib(module: str) -> None:
 
 
 def test_what_holds_results_is_refused_with_where_they_are(recordings: list[Recording]) -> None:
-    with pytest.raises(
-        SpecError, match=r"not SurvivalResults; those of this SurvivalResults are its \.results"
-    ):
+    with pytest.raises(SpecError, match=r"got SurvivalResults; pass its attribute \.results"):
         plot_frontier(measure_survival(recordings[:1], "full", 1.0, workers=1))  # type: ignore[arg-type]

@@ -72,7 +72,5 @@ def test_a_limit_that_is_not_there_or_not_chosen_is_refused(recordings: list[Rec
 
 
 def test_results_are_refused_with_what_draws_them(recordings: list[Recording]) -> None:
-    with pytest.raises(
-        SpecError, match=r"survival: .*not Results; ctxlab\.plot_frontier draws results"
-    ):
+    with pytest.raises(SpecError, match=r"survival: .*got Results; use ctxlab\.plot_frontier"):
         plot_survival(found(recordings).results)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_what_was_saved_comes_back_equal_and_is_a_result_too(
     plain = Results.load(folder)
     assert plain.leaderboard()["f1"].tolist() == qa_run.leaderboard()["f1"].tolist()
     (folder / "answers.parquet").unlink()
-    with pytest.raises(ReadError, match="no saved QA run"):
+    with pytest.raises(ReadError, match="not a saved QA run"):
         QAResults.load(folder)
     assert "gpt-4o-mini" in repr(qa_run)
     assert "declined_rate" in qa_run._repr_html_()
@@ -291,7 +291,7 @@ def test_strategies_that_ask_share_the_cost_limit(tmp_path: Path) -> None:
             client=asked, progress=False,
         )  # fmt: skip
         assert found.manifest["calls"][MODEL]["calls"] > len(found.answers)
-        with pytest.raises(CostLimitExceeded, match="the next run goes on there"):
+        with pytest.raises(CostLimitExceeded, match="the next run continues from there"):
             run_qa(
                 RECORDINGS[2:4], f"rolling_summary(model='{MODEL}')", 0.4, answer_model=MODEL,
                 client=asked, max_cost=1e-4, progress=False,
@@ -302,14 +302,14 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
     scripted = ScriptedClient("x")
     bare = Recording("r", (Message("user", "Hi"), Message("assistant", "Hello")))
     for changes, words in (
-        ({"replicates": 0}, "replicates: 1 or more"),
-        ({"max_tokens": 0}, "max_tokens: 1 or more"),
-        ({"judges": ("a", "a")}, "each judge is named once"),
+        ({"replicates": 0}, "replicates must be at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"judges": ("a", "a")}, "judges must be different models"),
         ({"answer_model": ""}, "name the model"),
     ):
         with pytest.raises(SpecError, match=words):
             sat(scripted, **changes)
-    with pytest.raises(SpecError, match="no recording holds a question"):
+    with pytest.raises(SpecError, match="no recording contains a question"):
         run_qa([bare], "full", 1.0, answer_model=MODEL, client=scripted, progress=False)
     assert scripted.requests == []
 
@@ -317,7 +317,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
 @pytest.mark.e2e
 def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
     with talking(lambda call: 401 if call.number > 20 else honest(call)) as server:
-        with pytest.raises(ModelRequestRejected, match="and the next run goes on there"):
+        with pytest.raises(ModelRequestRejected, match="and the next run continues from there"):
             sat(client(server, tmp_path))
         kept = server.answered
         server.script = honest
@@ -392,11 +392,19 @@ def test_a_run_of_another_kind_is_named_where_it_is_loaded(
     agreed.save(tmp_path / "agreed")
     evaluate([Recording("r", talk)], "full", 1000).save(tmp_path / "run")
     for folder, other, said in (
-        ("agreed", QAResults, "QA run, got a saved next-action run: ctxlab.NextActionResults.load"),
-        ("qa", NextActionResults, "next-action run, got a saved QA run: ctxlab.QAResults.load"),
-        ("run", QAResults, "QA run, got a saved evaluation: ctxlab.Results.load"),
-        ("run", NextActionResults, "next-action run, got a saved evaluation: ctxlab.Results.load"),
+        (
+            "agreed",
+            QAResults,
+            "QA run, got a saved next-action run; use ctxlab.NextActionResults.load",
+        ),
+        ("qa", NextActionResults, "next-action run, got a saved QA run; use ctxlab.QAResults.load"),
+        ("run", QAResults, "QA run, got a saved evaluation; use ctxlab.Results.load"),
+        (
+            "run",
+            NextActionResults,
+            "next-action run, got a saved evaluation; use ctxlab.Results.load",
+        ),
     ):
-        with pytest.raises(ReadError, match=f"expected a saved {said} reads it"):
+        with pytest.raises(ReadError, match=f"expected a saved {said}"):
             other.load(tmp_path / folder)
     assert ctxlab.NextActionResults.load(tmp_path / "agreed").equals(agreed)

@@ -91,17 +91,17 @@ def test_both_parts_are_alike_in_length_and_every_cluster_may_be_held_out() -> N
 @pytest.mark.parametrize(
     ("count", "share", "remedy"),
     [
-        (6, 0.5, "at least 7 are needed"),
-        (8, 0.5, "a holdout of 0.63 is enough"),
-        (20, 0.1, "a holdout of 0.25 is enough"),
-        (20, 0.95, "take a smaller holdout"),
+        (6, 0.5, "provide at least 7"),
+        (8, 0.5, "use a holdout of 0.63"),
+        (20, 0.1, "use a holdout of 0.25"),
+        (20, 0.95, "use a smaller holdout"),
     ],
 )
 def test_too_few_clusters_are_refused_with_a_remedy_that_helps(
     count: int, share: float, remedy: str
 ) -> None:
     given_ = recordings([("a", 2, 5)] * count)
-    with pytest.raises(SpecError, match=r"interval needs 5.*a holdout of 0 reports") as error:
+    with pytest.raises(SpecError, match=r"interval needs 5.*a holdout of 0 to report") as error:
         split_holdout(given_, share)
     assert remedy in str(error.value)
     if "is enough" in remedy:
@@ -112,5 +112,5 @@ def test_too_few_clusters_are_refused_with_a_remedy_that_helps(
 
 @pytest.mark.parametrize("share", [-0.1, 1, 2])
 def test_a_share_is_a_share(share: float) -> None:
-    with pytest.raises(SpecError, match="from 0 to below 1"):
+    with pytest.raises(SpecError, match="at least 0 and below 1"):
         split_holdout(recordings([("a", 1, 5)] * 20), share)

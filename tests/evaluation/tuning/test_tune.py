@@ -203,7 +203,7 @@ def test_the_frontier_is_in_order_of_cost_and_says_what_is_beaten_there() -> Non
 def test_the_verdict_goes_by_what_was_held_out() -> None:
     found, floor = usual(), 0.3
     said = found.verdict(floor)
-    assert said.startswith("On 8 clusters held out: the cheapest strategy that keeps far recall at")
+    assert said.startswith("On 8 held-out clusters: the cheapest strategy that keeps far recall at")
     frame = found.frontier
     first = frame[frame["fits"] & (frame["recall_far"] >= floor)].iloc[0]
     assert found.winner(floor) == (first["strategy"], first["limit"])
@@ -215,7 +215,7 @@ def test_the_verdict_goes_by_what_was_held_out() -> None:
 def test_the_verdict_says_what_the_tuned_part_alone_would_have_chosen() -> None:
     floors = np.linspace(0.3, 0.99, 24)
     said = [usual().verdict(float(floor)) for floor in floors]
-    others = [text for text in said if "What was tuned on alone would have chosen" in text]
+    others = [text for text in said if "The tuning part alone would have chosen" in text]
     assert 0 < len(others) < len(said)
 
 
@@ -224,23 +224,19 @@ def test_holding_nothing_out_is_said_loudly() -> None:
     found = tuned(trips(6), holdout=0)
     assert found.heldout_clusters == ()
     assert len(found.tuning_clusters) == 6
-    assert found.verdict().startswith(
-        "Nothing was held out, so these figures flatter what they chose."
-    )
+    assert found.verdict().startswith("Nothing was held out, so these figures are optimistic.")
     assert found.frontier["recall_far_optimism"].isna().all()
     assert found.frontier["tuned_recall_far"].isna().all()
 
 
 def test_too_few_clusters_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"of 6 clusters a holdout of 0\.5 leaves 3 to tune on"):
+    with pytest.raises(SpecError, match=r"of 6, a holdout of 0\.5 leaves 3 to tune on"):
         tuned(trips(6, each=3))
 
 
 def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
     space = "rolling_summary(target=[0.3, 0.5], model='gpt-4o') | panic"
-    with pytest.raises(
-        SpecError, match="gpt-4o would be asked at every trial: tune needs a client"
-    ):
+    with pytest.raises(SpecError, match="gpt-4o would be called in every trial; pass a client"):
         tuned(trips(12), spaces=space)
     client = ScriptedClient(
         lambda messages, **_: Reply(Message("assistant", "## Goal\nAll of it."))
@@ -260,10 +256,10 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
         ({"objective": ("cost", "recall_far")}, "no cost is called 'cost'"),
         ({"objective": ("cost_usd", "tokens_mean")}, "no gain is called 'tokens_mean'"),
         ({"objective": ("tokens_peak", "recall")}, "no cost is called 'tokens_peak'"),
-        ({"objective": ("cost_usd", "evidence_recall")}, "evidence_recall is known of no"),
-        ({"eta": 1}, "eta: one in more than 1"),
-        ({"rounds": 0}, "rounds: there is at least one"),
-        ({"trials": 0}, "at least one configuration"),
+        ({"objective": ("cost_usd", "evidence_recall")}, "evidence_recall is unknown for every"),
+        ({"eta": 1}, "eta must be above 1"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"trials": 0}, "trials must be at least 1"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(options: dict[str, Any], said: str) -> None:
@@ -274,11 +270,13 @@ def test_what_cannot_be_searched_is_refused(options: dict[str, Any], said: str) 
 
 def test_a_model_without_a_price_says_what_to_search_by() -> None:
     options: dict[str, Any] = {"model": "nobody/knows-this-one", "spaces": SPACES[1]}
-    with pytest.raises(SpecError, match=r"cost_usd is known of no configuration.*tokens_mean"):
+    with pytest.raises(
+        SpecError, match=r"cost_usd is unknown for every configuration.*tokens_mean"
+    ):
         tuned(trips(12), **options)
     found = tuned(trips(12), objective=("tokens_mean", "recall"), **options)
     assert found.frontier["tokens_mean"].is_monotonic_increasing
-    assert "A verdict goes by far recall" in found.verdict()
+    assert "A verdict needs far recall" in found.verdict()
     assert found.winner() is None
 
 
@@ -286,7 +284,7 @@ def test_a_model_without_a_price_says_what_to_search_by() -> None:
 def test_recordings_that_call_no_model_are_left_aside() -> None:
     mute = Recording("mute", (Message("user", "hi"),))
     assert pairs(tuned([mute, *trips(12)])) == pairs(tuned(trips(12)))
-    with pytest.raises(SpecError, match="no recording holds a model call"):
+    with pytest.raises(SpecError, match="no recording contains a model call"):
         tuned([mute])
 
 
@@ -304,7 +302,7 @@ def test_a_saved_tuning_is_a_run_with_its_trials_beside_it(tmp_path: Path) -> No
 def test_it_shows_itself_as_the_frontier_and_the_verdict() -> None:
     shown = usual()._repr_html_()
     assert "<table" in shown
-    assert "clusters held out" in shown
+    assert "held-out clusters" in shown
     assert "availability" in shown
 
 

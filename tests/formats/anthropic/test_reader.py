@@ -129,7 +129,9 @@ def test_without_one_or_with_one_of_openais_it_is_openai(tmp_path: Path, other: 
 
 def test_a_broken_message_is_named_by_its_place(write_lines: Callable[..., Path]) -> None:
     path = write_lines(BODY | {"messages": [USER, {"role": "assistant", "content": 1}, USER]})
-    with pytest.raises(ReadError, match="jsonl: message 1: content is text or a list of blocks"):
+    with pytest.raises(
+        ReadError, match="jsonl: message 1: content must be text or a list of blocks"
+    ):
         list(load(path))
     (recording,) = load(path, on_error="skip")
     assert [m.role for m in recording.messages] == ["system", "user", "user"]
@@ -161,17 +163,17 @@ def test_a_late_system_message_stays_where_it_is_and_is_told() -> None:
     )
     assert body["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert body["messages"] == [{"role": "user", "content": text} for text in "cd"]
-    assert lost == {"border between system messages": 1, "role of a late system message": 1}
+    assert lost == {"boundary between system messages": 1, "role of a late system message": 1}
 
 
 @pytest.mark.parametrize(
     ("arguments", "made", "told"),
     [
         ('{"a":1}', {"a": 1}, None),
-        ('{"a": 1}', {"a": 1}, "spelling of the arguments of a call"),
-        ("", {}, "spelling of the arguments of a call"),
-        ("[1]", {"arguments": [1]}, "bare arguments of a call"),
-        ('{"a":', {"arguments": '{"a":'}, "bare arguments of a call"),
+        ('{"a": 1}', {"a": 1}, "JSON formatting of the arguments of a call"),
+        ("", {}, "JSON formatting of the arguments of a call"),
+        ("[1]", {"arguments": [1]}, "arguments of a call that are not an object"),
+        ('{"a":', {"arguments": '{"a":'}, "arguments of a call that are not an object"),
     ],
 )
 def test_arguments_are_an_object(arguments: str, made: dict[str, Any], told: str | None) -> None:

@@ -35,7 +35,7 @@ def test_an_answer_that_was_broken_off_while_thinking_is_left_out(read: Read) ->
     rows = [said("m1", thinking), user("[Request interrupted by user]"), said("m2", text("a"))]
     (recording,) = read(user("hi"), *rows)
     assert [*shape(recording)] == ["user:hi", "user:[Request interrupted by user]", "assistant:a"]
-    assert recording.skipped == {"answer that was broken off": 1}
+    assert recording.skipped == {"interrupted answer": 1}
     (merged,) = read(said("m1", thinking), user("wait"), said("m1", text("a")))
     assert [*shape(merged)] == ["assistant:a", "user:wait"]
 
@@ -114,7 +114,7 @@ def test_rows_and_blocks_that_are_no_message_are_counted_by_type(read: Read) -> 
         "row of type summary": 1,
         "block of type document": 1,
         "block of type redacted_thinking": 1,
-        "row of the client's own, not of a model": 2,
+        "row written by the client, not by a model": 2,
     }
 
 
@@ -211,12 +211,15 @@ def test_sessions_that_take_turns_are_several_conversations(read: Read) -> None:
     ("row", "reason"),
     [
         ('{"type": "user", "mess', "not JSON"),
-        ("[1, 2]", "a row is an object, not list"),
-        (user("x") | {"message": None}, "message is an object, not NoneType"),
-        (user(7), "content is text or a list of blocks, not int"),
-        (user([result("c") | {"tool_use_id": 4}]), "tool_use_id is text, not int"),
-        (said("m1", {"type": "text"}), "text of a block is text, not NoneType"),
-        (said("m1", {"type": "tool_use", "id": "c"}), "a tool call has a name, not None"),
+        ("[1, 2]", "a row must be an object, got list"),
+        (user("x") | {"message": None}, "message must be an object, got NoneType"),
+        (user(7), "content must be text or a list of blocks, got int"),
+        (user([result("c") | {"tool_use_id": 4}]), "tool_use_id must be text, got int"),
+        (said("m1", {"type": "text"}), "text of a block must be text, got NoneType"),
+        (
+            said("m1", {"type": "tool_use", "id": "c"}),
+            "the name of a tool call must be text, got None",
+        ),
     ],
 )
 def test_a_broken_row_says_where_and_why_and_costs_only_itself(

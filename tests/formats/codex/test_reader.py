@@ -139,7 +139,7 @@ def test_a_count_that_is_said_again_or_of_no_answer_is_not_taken(read: Read) -> 
     recording = read(META, user("hi"), *rows, tokens(99), compacted(), answer("c"))
     usages = [m.usage for m in recording.messages if m.role == "assistant"]
     assert usages == [billed(10), billed(20), None]
-    assert recording.skipped == {"token count of no answer": 2}
+    assert recording.skipped == {"token count without an answer": 2}
 
 
 def test_an_output_stands_behind_its_call_also_where_the_user_spoke_in_between(read: Read) -> None:
@@ -307,12 +307,15 @@ def test_the_model_is_the_most_used_and_several_are_told(read: Read) -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        ("[1, 2]", "a line is an object, not list"),
-        (row("response_item", 7), "payload is an object, not int"),
-        (row("session_meta", 7), "session_meta has an object as its payload"),
-        (item("message", role="user", content=7), "content is text or a list of parts, not int"),
-        (item("function_call", call_id="c"), "a tool call has a name, not None"),
-        (item("function_call_output", output="x"), "call_id is text, not NoneType"),
+        ("[1, 2]", "a line must be an object, got list"),
+        (row("response_item", 7), "payload must be an object, got int"),
+        (row("session_meta", 7), "payload of session_meta must be an object"),
+        (
+            item("message", role="user", content=7),
+            "content must be text or a list of parts, got int",
+        ),
+        (item("function_call", call_id="c"), "the name of a tool call must be text, got None"),
+        (item("function_call_output", output="x"), "call_id must be text, got NoneType"),
     ],
 )
 def test_a_broken_line_says_where_and_why_and_costs_only_itself(

@@ -134,11 +134,11 @@ def test_what_has_no_place_is_counted_by_its_type() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("hi", "a message is an object, not str"),
-        ({"type": "remove", "data": {"id": "1"}}, "not 'remove'"),
-        (constructor("AIMessage") | {"kwargs": None}, "has fields, not NoneType"),
-        ({"type": "ai", "content": [1]}, "a block of content is an object, not int"),
-        ({"type": "ai", "content": "", "tool_calls": 1}, "tool_calls is a list, not int"),
+        ("hi", "a message must be an object, got str"),
+        ({"type": "remove", "data": {"id": "1"}}, "got 'remove'"),
+        (constructor("AIMessage") | {"kwargs": None}, "must be an object, got NoneType"),
+        ({"type": "ai", "content": [1]}, "a block of content must be an object, got int"),
+        ({"type": "ai", "content": "", "tool_calls": 1}, "tool_calls must be a list, got int"),
     ],
 )
 def test_what_is_wrong_is_said(value: Any, reason: str) -> None:

@@ -165,7 +165,7 @@ def test_what_the_user_took_back_is_counted(read: Read) -> None:
     assert [*shape(recording)] == ["u:u1", "a:a", "u:u3"]
     assert recording.skipped == {
         "message taken back": 2,
-        "rewind to a message that is not there": 1,
+        "rewind to an unknown message": 1,
         "message without content": 1,
     }
 
@@ -267,11 +267,11 @@ def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
     ("row", "reason"),
     [
         ('{"id": "g", "ty', "not JSON"),
-        ([1], "a record is an object, not list"),
-        (user("x", [7]), "content is text, a part, or a list of them"),
-        (gemini("g", "", {"id": "c"}), "a tool call has a name, not None"),
-        (gemini("g", "a", "call"), "toolCalls are objects"),  # type: ignore[arg-type]
-        (gemini("g", "", call("c", result=3)), "content is text, a part, or a list of them"),
+        ([1], "a record must be an object, got list"),
+        (user("x", [7]), "content must be text, a part, or a list of them"),
+        (gemini("g", "", {"id": "c"}), "the name of a tool call must be text, got None"),
+        (gemini("g", "a", "call"), "toolCalls must be objects"),  # type: ignore[arg-type]
+        (gemini("g", "", call("c", result=3)), "content must be text, a part, or a list of them"),
     ],
 )
 def test_a_broken_record_says_why_and_costs_only_itself(read: Read, row: Any, reason: str) -> None:

@@ -125,7 +125,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_path_is_refused_and_not_the_current_folder() -> None:
-    with pytest.raises(SpecError, match="a path is empty"):
+    with pytest.raises(SpecError, match="the path is empty"):
         load("")
 
 

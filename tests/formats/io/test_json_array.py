@@ -45,7 +45,7 @@ def test_of_a_list_that_is_cut_off_the_whole_elements_come_out(
 
 @pytest.mark.parametrize("text", [b"", b"  ", b'{"a": 1}', b"1", b'"["', b"x [1]", b'{"a": [1]}'])
 def test_what_is_no_list_is_said(text: bytes) -> None:
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="expected a JSON list"):
         list(iter_array_elements(io.BytesIO(text)))
 
 

@@ -276,7 +276,7 @@ def test_other_events_are_counted_by_type(read: Callable[..., Recording]) -> Non
 
 def test_a_broken_event_is_named_and_costs_only_itself(write_lines: WriteLines) -> None:
     path = write_lines(row(ASKED), row(ASKED, {"action": "run"}, action(2, "message", content="a")))
-    with pytest.raises(ReadError, match=r":2: event 1: args is an object"):
+    with pytest.raises(ReadError, match=r":2: event 1: args must be an object"):
         list(load(path))
     _, recording = load(path, on_error="skip")
     assert [m.text for m in recording.messages] == ["q", "a"]
@@ -285,12 +285,12 @@ def test_a_broken_event_is_named_and_costs_only_itself(write_lines: WriteLines) 
 
 def test_rows_without_a_conversation_are_counted(write_lines: WriteLines) -> None:
     path = write_lines(row(ASKED), row(), row(history=None))
-    with pytest.raises(ReadError, match=r":3: a row has its events in history"):
+    with pytest.raises(ReadError, match=r":3: expected a list of events in history"):
         list(load(path))
     (recording,) = load(path, on_error="skip")
     assert recording.skipped == {
         "row without messages (2)": 1,
-        "broken line: a row has its events in history, which is a list (3)": 1,
+        "broken line: expected a list of events in history of the row (3)": 1,
     }
 
 

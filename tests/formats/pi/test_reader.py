@@ -147,13 +147,13 @@ def test_an_answer_that_was_broken_off_is_what_pi_sends_again(read: Read, reason
     newer = read(*rows, user("hi"), header=NEWER)
     assert [*shape(newer)] == ["u:hi"]
     assert older.skipped == {
-        "call of an answer that was broken off": 1,
-        "result of a call that was broken off": 1,
-        "answer that was broken off": 1,
+        "call of an interrupted answer": 1,
+        "result of an interrupted call": 1,
+        "interrupted answer": 1,
     }
     assert newer.skipped == {
-        "answer that was broken off": 2,
-        "result of a call that was broken off": 1,
+        "interrupted answer": 2,
+        "result of an interrupted call": 1,
     }
 
 
@@ -242,12 +242,12 @@ def test_a_session_that_begins_as_a_copy_is_in_the_cluster_of_its_origin(
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("[1, 2]", "an entry is an object, not list"),
-        ({"type": "message"}, "message is an object, not NoneType"),
-        (entry("user", 7), "content is text or a list of blocks, not int"),
-        (entry("toolResult", [], toolCallId=4), "toolCallId is text, not int"),
-        (entry("bashExecution"), "command is text, not NoneType"),
-        (said({"type": "toolCall", "id": "c"}), "a tool call has a name, not None"),
+        ("[1, 2]", "an entry must be an object, got list"),
+        ({"type": "message"}, "message must be an object, got NoneType"),
+        (entry("user", 7), "content must be text or a list of blocks, got int"),
+        (entry("toolResult", [], toolCallId=4), "toolCallId must be text, got int"),
+        (entry("bashExecution"), "command must be text, got NoneType"),
+        (said({"type": "toolCall", "id": "c"}), "the name of a tool call must be text, got None"),
     ],
 )
 def test_a_broken_entry_says_where_and_why_and_costs_only_itself(
@@ -271,8 +271,8 @@ def test_the_real_sessions_are_read_whole(data: Path) -> None:
     # 990 and 914 messages stand in the files; 16 and 15 of them are answers that were broken off
     # before they said a word.
     assert (len(before.messages), len(large.messages)) == (974, 899)
-    assert before.skipped["answer that was broken off"] == 16
-    assert large.skipped["answer that was broken off"] == 15
+    assert before.skipped["interrupted answer"] == 16
+    assert large.skipped["interrupted answer"] == 15
     assert (before.model, large.model) == ("claude-opus-4-5", "claude-sonnet-4-5")
     for recording in (before, large):
         answers = [recording.messages[i] for i in recording.request_positions]

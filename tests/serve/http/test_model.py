@@ -151,4 +151,4 @@ def test_a_server_without_a_model_says_so_and_serves_what_is_stored(tmp_path: Pa
         assert client.get(f"/api/v1/sessions/{id}/toc").status_code == 200
         document = client.get("/openapi.json").json()["paths"]
     for path in ("/chat", "/sessions", "/sessions/{id}/messages"):
-        assert "no model" in document[path]["post"]["responses"]["503"]["description"]
+        assert "No model" in document[path]["post"]["responses"]["503"]["description"]

@@ -281,9 +281,9 @@ def test_a_session_is_searched_by_words(tmp_path: Path) -> None:
 
 
 def test_an_app_is_made_of_folders_that_are_there(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="no workspace"):
+    with pytest.raises(SpecError, match="at least one workspace"):
         make_app([], agent_for=scripted())
-    with pytest.raises(SpecError, match="no folder"):
+    with pytest.raises(SpecError, match="not a folder"):
         make_app([tmp_path / "missing"], agent_for=scripted())
 
 

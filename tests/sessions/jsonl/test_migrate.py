@@ -129,7 +129,7 @@ def test_a_file_whose_id_is_taken_or_cannot_be_used_is_left_and_told(tmp_path: P
     write(tmp_path / "session-a b.jsonl", rows(2))
     report = migrate_folder(tmp_path)
     assert {each.file for each in report.skipped} == {"session-a.jsonl", "session-a b.jsonl"}
-    assert "is in the store already" in str(report)
+    assert "exists in the store already" in str(report)
     assert contents(tmp_path, "a") == ["mine"]
     assert (tmp_path / "session-a.jsonl").exists()
 

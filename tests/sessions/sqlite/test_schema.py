@@ -111,7 +111,7 @@ def test_a_database_of_version_1_is_data_as_it_is(tmp_path: Path) -> None:
 def test_a_newer_database_is_refused_with_a_clear_sentence(tmp_path: Path) -> None:
     path = old(tmp_path, version=99)
     before = path.read_bytes()
-    with pytest.raises(SessionError, match=r"version 99 .* a newer ctxlab wrote; .* install"):
+    with pytest.raises(SessionError, match=r"version 99 .* by a newer ctxlab; .* upgrade"):
         SqliteStore(tmp_path).sessions()
     with pytest.raises(ReadError, match="version 99"):
         list(ctxlab.load(path))
@@ -124,7 +124,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE notes (text)")
     connection.close()
-    with pytest.raises(SessionError, match="a database of something else"):
+    with pytest.raises(SessionError, match="not a ctxlab database"):
         SqliteStore(tmp_path).create()
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("notes",)]

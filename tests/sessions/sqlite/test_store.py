@@ -114,7 +114,7 @@ def test_a_new_session_leaves_the_older_ones_as_they_are(store: SqliteStore) -> 
     begun(store, "b")
     assert store.recording("a").messages == before
     assert store.open("a").plan == AgentPlan(("x",), 0)
-    with pytest.raises(SessionError, match="there is a session 'a' already"):
+    with pytest.raises(SessionError, match="session 'a' exists already"):
         store.create(id="a")
     assert len({store.create().id, store.create().id, "a", "b"}) == 4
 
@@ -151,7 +151,7 @@ def test_on_request_a_second_start_is_refused(tmp_path: Path) -> None:
             store, "INSERT OR IGNORE INTO chat_sessions (session_id, status) VALUES ('b', 'closed')"
         )
         with pytest.raises(
-            SessionActive, match="session 'a' is active in this workspace: close it"
+            SessionActive, match="session 'a' is active in this workspace; close it"
         ):
             refused()
     store.open("a")  # the active one itself is no other

@@ -270,7 +270,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path, content: bytes) -> N
 
 def test_a_workspace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(SessionError, match="cannot be made"):
+    with pytest.raises(SessionError, match="cannot create it"):
         SqliteStore(tmp_path / "file").create()
 
 

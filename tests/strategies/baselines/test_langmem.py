@@ -86,5 +86,5 @@ def test_the_results_of_a_call_go_with_it_but_parallel_results_are_parted(
 
 
 def test_a_summary_as_large_as_the_limit_is_refused(counter: TokenCounter) -> None:
-    with pytest.raises(SpecError, match="256 tokens in 200"):
+    with pytest.raises(SpecError, match=r"\(256\) must be less than max_tokens \(200\)"):
         sent("langmem.summarize(max_tokens=200)", talk(1), counter)

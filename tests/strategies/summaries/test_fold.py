@@ -102,7 +102,7 @@ def test_a_window_too_small_for_any_summary_is_said_and_nothing_is_asked() -> No
     assert client.requests == []
     assert said == summarize(context_of(None), previous, talk(4), 400)
     assert context.events == [
-        (0, "summary fallback: the window of gpt-4 is too small to be asked for one")
+        (0, "summary fallback: the window of gpt-4 is too small for the request")
     ]
 
 
@@ -142,7 +142,9 @@ def test_a_prompt_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_prompt_that_is_nowhere_names_those_that_there_are() -> None:
-    with pytest.raises(SpecError, match=r"no prompt 'sumary' .* structured, summary or a file"):
+    with pytest.raises(
+        SpecError, match=r"unknown prompt 'sumary' .* structured, summary or the path"
+    ):
         load_prompt("sumary")
 
 
@@ -211,7 +213,7 @@ def test_where_no_part_is_answered_the_summary_is_the_one_without_a_model() -> N
     said = summarize(context, "- before", messages, 400, SMALL)
     assert said == summarize(context_of(None), "- before", messages, 400)
     (event,) = context.events
-    assert event[1].startswith("summary fallback: no part of it was summarized; part 1 of ")
+    assert event[1].startswith("summary fallback: no part could be summarised; part 1 of ")
     assert all(kind(request) == "read" for request in client.requests)
 
 
@@ -220,11 +222,14 @@ def test_where_no_part_is_answered_the_summary_is_the_one_without_a_model() -> N
 NONSENSE: dict[str, tuple[str | Reply | Exception, str]] = {
     "empty": (" \n ", "the summary is empty"),
     "thought": ("<think>Hm, what was asked?", "the summary is empty"),
-    "nothing": (Reply(Message("assistant", None), finish="length"), "it ended by length"),
-    "filtered": (Reply(Message("assistant", "The user"), finish="content_filter"), "filter ended"),
+    "nothing": (Reply(Message("assistant", None), finish="length"), "finish reason length"),
+    "filtered": (
+        Reply(Message("assistant", "The user"), finish="content_filter"),
+        "content filter stopped",
+    ),
     "repeating": ("and then " * 300, "the summary repeats itself"),
     "stuck": ("All went well. " + "ha" * 800, "the summary repeats itself"),
-    "long": (" ".join(f"word{i}" for i in range(5000)), "no shorter than what it stands for"),
+    "long": (" ".join(f"word{i}" for i in range(5000)), "not shorter than its source"),
     "unavailable": (ModelUnavailable("gpt-4 gave no answer"), "gpt-4 gave no answer"),
 }  # fmt: skip
 
@@ -260,7 +265,7 @@ def test_a_summary_over_its_tokens_is_cut_at_a_line_and_that_is_reported() -> No
     assert 60 < COUNTER.count_text(said) <= 120
     assert said.split("\n") == lines[: said.count("\n") + 1]
     used = COUNTER.count_text("\n".join(lines))
-    assert context.events == [(0, f"summary cut: it had {used} tokens, and 120 are allowed")]
+    assert context.events == [(0, f"summary cut: it had {used} tokens, but only 120 are allowed")]
 
 
 @given(st.text(min_size=1), st.integers(1, 60))

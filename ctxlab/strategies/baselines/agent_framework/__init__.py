@@ -1,1 +1,1 @@
-"""The defaults of Microsoft's Agent Framework."""
+"""Baselines of Microsoft Agent Framework."""

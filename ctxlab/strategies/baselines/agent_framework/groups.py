@@ -1,6 +1,6 @@
-"""Groups of messages that stay or go together, as Microsoft Agent Framework forms them.
+"""Message groups of Microsoft Agent Framework, which are kept or dropped as a whole.
 
-A group is a message, or a call with its results.
+A group is a single message, or a tool call with its results.
 """
 
 from __future__ import annotations
@@ -26,18 +26,33 @@ __all__ = [
 
 
 class MessageGroup(NamedTuple):
-    """Entries ``[start, stop)`` that stay or go together."""
+    """Entries ``[start, stop)`` that are kept or dropped together."""
 
     start: int
+    "index of the first entry"
     stop: int
+    "index after the last entry"
     kind: str
     "system, user, text or step"
     blocks: int
-    "messages of the package: the results of a step are one"
+    "number of messages as the package counts them; the results of a step are one"
 
 
 def split_groups(entries: Sequence[Entry], index: int = 0) -> list[MessageGroup]:
-    """The groups from an index on, at which one begins."""
+    """Split entries into groups.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    index : int, default 0
+        Index at which the first group begins.
+
+    Returns
+    -------
+    list of MessageGroup
+        The groups in order.
+    """
     groups = []
     while index < len(entries):
         groups.append(group_at(entries, index))
@@ -46,7 +61,20 @@ def split_groups(entries: Sequence[Entry], index: int = 0) -> list[MessageGroup]
 
 
 def group_at(entries: Sequence[Entry], index: int) -> MessageGroup:
-    """The group that begins at an index."""
+    """Return the group that begins at an index.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    index : int
+        Index at which the group begins.
+
+    Returns
+    -------
+    MessageGroup
+        The group.
+    """
     message, stop, blocks = entries[index].message, block_end(entries, index), 1
     kind: str = message.role if message.role in ("system", "user") else "text"
     if message.role == "tool" or message.tool_calls:
@@ -57,7 +85,20 @@ def group_at(entries: Sequence[Entry], index: int) -> MessageGroup:
 
 
 def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[Entry]]:
-    """The package's messages of a group: a call, and its results as one."""
+    """Yield the messages of a group as the package has them: a call, then all results as one.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    group : MessageGroup
+        A group of these entries.
+
+    Yields
+    ------
+    list of Entry
+        The entries of one message.
+    """
     index = group.start
     while index < group.stop:
         stop = block_end(entries, index)
@@ -66,9 +107,26 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
 
 
 def pop_older_steps(context: Context, strategy: BaseStrategy, keep: int) -> list[MessageGroup]:
-    """The steps with calls before the newest ``keep``, each given once: they do not stay."""
+    """Return the steps with calls before the newest ``keep``; each step is returned once.
+
+    The caller must drop or fold the steps, since they are not returned again.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    strategy : BaseStrategy
+        The strategy under which the progress is stored in the context.
+    keep : int
+        Number of newest steps to keep.
+
+    Returns
+    -------
+    list of MessageGroup
+        The older steps in order.
+    """
     entries = context.entries
-    # Where the newest group began, and where the steps began that were left.
+    # Start of the newest group seen so far, and the starts of the steps kept so far.
     seen, left = context.strategy_state.get(strategy, (0, ()))
     there = [index for position in left if (index := context.find_index(position)) is not None]
     groups = split_groups(entries, context.index_at_or_after(seen))
@@ -91,7 +149,28 @@ def select_oldest_groups(
     keep_system: bool,
     keep_first_user: bool,
 ) -> list[MessageGroup]:
-    """The oldest groups without which the others have the target size, some protected."""
+    """Return the oldest groups to drop so that the rest has the target size.
+
+    The newest group is always protected.
+
+    Parameters
+    ----------
+    groups : sequence of MessageGroup
+        All groups in order.
+    sizes : sequence of int
+        Size of each group.
+    target : int
+        Size of the groups that remain.
+    keep_system : bool
+        Protect system messages.
+    keep_first_user : bool
+        Protect the first message of the user.
+
+    Returns
+    -------
+    list of MessageGroup
+        The groups to drop in order.
+    """
     protected = {group for group in groups if keep_system and group.kind == "system"}
     if keep_first_user:
         protected.update([group for group in groups if group.kind == "user"][:1])
@@ -108,7 +187,18 @@ def select_oldest_groups(
 
 
 def group_ranges(groups: Sequence[MessageGroup]) -> list[tuple[int, int]]:
-    """The groups as ranges, neighbours in one."""
+    """Return the ranges of groups; adjacent groups form one range.
+
+    Parameters
+    ----------
+    groups : sequence of MessageGroup
+        Groups in order.
+
+    Returns
+    -------
+    list of tuple of int and int
+        Ranges ``(start, stop)``.
+    """
     rows: list[tuple[int, int]] = []
     for group in groups:
         if rows and rows[-1][1] == group.start:
@@ -119,6 +209,14 @@ def group_ranges(groups: Sequence[MessageGroup]) -> list[tuple[int, int]]:
 
 
 def drop_groups(context: Context, groups: Sequence[MessageGroup]) -> None:
-    """The groups, in their order, go."""
+    """Drop groups from a context.
+
+    Parameters
+    ----------
+    context : Context
+        The context to edit.
+    groups : sequence of MessageGroup
+        Groups in order.
+    """
     for start, stop in reversed(group_ranges(groups)):
         context.drop(start, stop)

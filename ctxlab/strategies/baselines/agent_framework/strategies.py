@@ -1,8 +1,8 @@
-"""Microsoft Agent Framework's compaction: whole groups of messages are left out, folded or summarised.
+"""Baselines of Microsoft Agent Framework, which drops, folds or summarises groups of messages.
 
-A group is a message, or a call with its results. What is left out stays out. Results that stand apart
-from their call, with other messages between, are a group of their own here; the package keeps them with
-the call.
+A group is a single message, or a tool call with its results. Dropped groups never come back. If
+other messages lie between a call and its results, the results form a group of their own here; the
+package keeps them with the call.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ __all__ = [
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):
-    """Above a count of messages the oldest groups go until a lower count is reached.
+    """Drops the oldest groups above one number of messages until a lower number is reached.
 
     Source: agent-framework-core 1.23.0, ``TruncationStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=truncation(4, 2))
@@ -57,18 +59,21 @@ class truncation(BaseStrategy):
     """
 
     max_n: int = 40
-    "messages from above which on it acts, the results of a step counted as one"
+    "number of messages above which groups are dropped; the results of a step count as one"
     compact_to: int = 20
-    "messages that it goes down to"
+    "number of messages that remain"
     preserve_system: bool = True
-    "system messages stay"
+    "keep system messages"
     preserve_first_user_group: bool = False
-    "the first user's message stays"
+    "keep the first message of the user"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.compact_to <= self.max_n:
-            raise SpecError("truncation: compact_to is at least 1, and max_n no less")
+            raise SpecError(
+                "truncation: compact_to must be at least 1 and at most max_n, "
+                f"got compact_to={self.compact_to}, max_n={self.max_n}"
+            )
 
     def __call__(self, context: Context, /) -> Context:
         groups = split_groups(context.entries)
@@ -81,10 +86,12 @@ class truncation(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """The newest groups; the task goes with what is old.
+    """Keeps the newest groups; the task is dropped like other old messages.
 
     Source: agent-framework-core 1.23.0, ``SlidingWindowStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=sliding_window(2))
@@ -93,14 +100,14 @@ class sliding_window(BaseStrategy):
     """
 
     keep_last_groups: int = 20
-    "groups that stay, system messages not counted"
+    "groups to keep, not counting system messages"
     preserve_system: bool = True
-    "system messages stay"
+    "keep system messages"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep_last_groups == 0:
-            raise SpecError("sliding_window: keep_last_groups is 0; the package wants at least 1")
+            raise SpecError("sliding_window: expected a keep_last_groups of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         groups = split_groups(context.entries)
@@ -114,10 +121,12 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class selective_tool_calls(BaseStrategy):
-    """Older calls go with their results; everything else stays.
+    """Drops older calls with their results and keeps everything else.
 
     Source: agent-framework-core 1.23.0, ``SelectiveToolCallCompactionStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> from ctxlab.messages.types import ToolCall
     >>> call = Message("assistant", tool_calls=(ToolCall("c", "read"),))
@@ -128,7 +137,7 @@ class selective_tool_calls(BaseStrategy):
     """
 
     keep_last_tool_call_groups: int = 1
-    "steps with calls that stay"
+    "number of newest steps with calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
         drop_groups(context, pop_older_steps(context, self, self.keep_last_tool_call_groups))
@@ -137,10 +146,12 @@ class selective_tool_calls(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class tool_results(BaseStrategy):
-    """Older calls with their results become a message of the assistant that quotes the results.
+    """Replaces older calls and their results by a message of the assistant that quotes the results.
 
     Source: agent-framework-core 1.23.0, ``ToolResultCompactionStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> from ctxlab.messages.types import ToolCall
     >>> call = Message("assistant", tool_calls=(ToolCall("c", "read"),))
@@ -151,7 +162,7 @@ class tool_results(BaseStrategy):
     """
 
     keep_last_tool_call_groups: int = 1
-    "steps with calls that stay"
+    "number of newest steps with calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
         for group in reversed(pop_older_steps(context, self, self.keep_last_tool_call_groups)):
@@ -162,12 +173,14 @@ class tool_results(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class context_window(BaseStrategy):
-    """At half of the window older calls become quotes of their results; at 0.8 the oldest groups go.
+    """Quotes the results of older calls at half of the window, and drops the oldest groups at 0.8.
 
-    Tokens are estimated as the package does: the characters of a message as JSON, by four.
+    Tokens are estimated as in the package: the characters of a message as JSON, divided by four.
 
     Source: agent-framework-core 1.23.0, ``ContextWindowCompactionStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text * 400) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=context_window(600))
@@ -178,15 +191,16 @@ class context_window(BaseStrategy):
     max_context_window_tokens: int | None = None
     "tokens of the window; None: what the budget allows"
     max_output_tokens: int = 0
-    "tokens of it that are left for the reply"
+    "tokens of the window reserved for the reply"
     tool_eviction_threshold: float = 0.5
-    "share of the window from which on older calls are folded"
+    "share of the window above which older calls are folded"
     truncation_threshold: float = 0.8
-    "share of the window from which on the oldest groups go, down to the share above"
+    """share of the window above which the oldest groups are dropped, down to
+    ``tool_eviction_threshold``"""
     keep_last_tool_call_groups: int = 4
-    "steps with calls that are not folded"
+    "number of newest steps with calls that are not folded"
     preserve_first_user_group: bool = False
-    "the first user's message stays"
+    "keep the first message of the user"
 
     def __call__(self, context: Context, /) -> Context:
         window = self.max_context_window_tokens
@@ -217,36 +231,39 @@ class context_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaseStrategy):
-    """Above a few messages the older groups become a summary, as many as one call may be told of.
+    r"""Summarises the older groups above a number of messages, as many as fit one call.
 
-    A group that alone is more than that is passed over where it is the oldest; behind a summary it is
-    the end of all summarising, and only the summary is written again, at every request. Where the model
-    fails the package leaves all as it is; here the lines of the text are extracted.
+    A group that is too long for one call is skipped if it is the oldest. After a summary, such a
+    group prevents all later summarising: only the summary is written again, at every request. If
+    the model fails, the package leaves the messages unchanged; here the summary is extracted.
 
     Source: agent-framework-core 1.23.0, ``SummarizationStrategy``.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> said = [Message("user", text) for text in "abcde"]
     >>> sent = build_messages(None, said, strategy=summarization(2, 1))
     >>> [message["content"] for message in sent]
-    ['- user: a\\n- user: b\\n- user: c', 'd', 'e']
+    ['- user: a\n- user: b\n- user: c', 'd', 'e']
     """
 
     target_count: int = 4
-    "messages that stay, the results of a step counted as one; whole groups, so it may be one more"
+    """messages to keep; the results of a step count as one; one more may stay, because groups stay
+    whole"""
     threshold: int = 2
-    "messages above that at which it begins"
+    "number of messages above ``target_count`` at which summarising starts"
     max_summary_input_tokens: int | None = 8000
-    "tokens that the summariser is given at most, at four characters a token; None: any number"
+    "tokens of the summariser's input at most, at four characters per token; None: no maximum"
     tokens: int = 400
     "tokens of the summary at most; the package asks for five sentences"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.target_count == 0:
-            raise SpecError("summarization: target_count is 0; the package wants at least 1")
+            raise SpecError("summarization: expected a target_count of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
@@ -268,7 +285,8 @@ class summarization(BaseStrategy):
             previous, folded = folded[0].message.text, folded[1:]
         messages = [entry.message for entry in folded]
         text = write_unchecked_summary(context, previous, messages, self.tokens, self.model).strip()
-        # System messages between them stay: what follows those goes, the rest is folded.
+        # System messages between the groups stay: the later ranges are dropped, the first is
+        # folded.
         rows = group_ranges(chosen)
         for start, stop in reversed(rows[1:]):
             context.drop(start, stop)
@@ -279,7 +297,7 @@ class summarization(BaseStrategy):
     def _select_fitting_groups(
         self, entries: Sequence[Entry], groups: list[MessageGroup]
     ) -> list[MessageGroup]:
-        """The oldest that one call can be told of, without those at the beginning that are too long."""
+        """Return the oldest groups that fit one call, skipping leading groups that are too long."""
         if self.max_summary_input_tokens is None:
             return groups
         chosen: list[MessageGroup] = []
@@ -300,14 +318,14 @@ class summarization(BaseStrategy):
 
 
 _INSTRUCTION_TOKENS = 148
-"""Tokens of the package's own instruction, as it estimates them."""
+"Tokens of the package's own instruction, by its estimate."
 
 
 _MAX_QUOTE_CHARS = 4096
 
 
 def _quote_results(block: Sequence[Message]) -> str:
-    """What stands for a step: its results, each after the name of its tool."""
+    """Return the text that replaces a step: its results, each after the name of its tool."""
     names = {call.id: call.name for message in block for call in message.tool_calls if call.id}
     results = []
     for message in block:
@@ -348,8 +366,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         "context_window",
         context_window(),
-        "At half of the window older steps become quotes of their results, the newest 4 left; at "
-        "0.8 the oldest groups go, down to half. Tokens are characters of JSON by four.",
+        "At half of the window, older steps become quotes of their results, except the newest 4. "
+        "At 0.8 the oldest groups are dropped, down to half. A token is four characters of JSON.",
         "",
         "max_context_window_tokens=8000, max_output_tokens=1000",
         "max_context_window_tokens=2000, keep_last_tool_call_groups=1",
@@ -358,8 +376,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         "truncation",
         truncation(),
-        "Above a count of messages the oldest groups go until a lower one is reached. The package "
-        "sets no counts: 40 and 20 are ours.",
+        "Above one number of messages the oldest groups are dropped until a lower number is "
+        "reached. The package sets no numbers; 40 and 20 are ctxlab's choice.",
         "",
         "max_n=10, compact_to=4",
         "max_n=6, compact_to=6, preserve_first_user_group=True",
@@ -369,7 +387,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "sliding_window",
         sliding_window(),
         "The newest groups and the system messages; a call with its results is one group. The "
-        "package sets no count: 20 is that of its example.",
+        "package sets no number; 20 is from its example.",
         "",
         "keep_last_groups=6",
         "keep_last_groups=1",
@@ -378,7 +396,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         "selective_tool_calls",
         selective_tool_calls(),
-        "All calls but those of the newest step go with their results.",
+        "Drops all calls but those of the newest step, with their results.",
         "",
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
@@ -386,8 +404,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         "tool_results",
         tool_results(),
-        "All steps with calls but the newest become a message of the assistant that quotes the "
-        "results, up to 4,096 characters.",
+        "Replaces all steps with calls but the newest by a message of the assistant that quotes "
+        "the results, up to 4,096 characters.",
         "",
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
@@ -395,9 +413,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         "summarization",
         summarization(),
-        "Above 6 messages all but the newest 4 become a summary, as far as 8,000 tokens of input "
-        "reach; a step that is longer by itself stays, and behind a summary nothing after it is "
-        "summarised, so that the request then goes on growing.",
+        "Above 6 messages, all but the newest 4 become a summary, as far as 8,000 tokens of input "
+        "reach. A longer step stays. After a summary such a step prevents further summarising, and "
+        "the request keeps growing.",
         "model='gpt-5-mini'",
         "model='gpt-5-mini', target_count=10, threshold=5",
         "model='gpt-5-mini', max_summary_input_tokens=1000",

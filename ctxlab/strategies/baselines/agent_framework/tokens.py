@@ -1,6 +1,6 @@
-"""What Microsoft Agent Framework measures: a message as JSON, and as a summariser is told of it.
+"""Token estimates of Microsoft Agent Framework.
 
-The estimate is the characters of the message as JSON, by four.
+The estimate is the number of characters of a message as JSON, divided by four.
 """
 
 from __future__ import annotations
@@ -18,19 +18,46 @@ __all__ = ["TokenEstimates", "estimate_tokens", "format_for_summary"]
 
 
 class TokenEstimates:
-    """The package's estimate for a context, kept up while messages are only appended."""
+    """Token estimates for a context, updated while messages are only appended.
+
+    Parameters
+    ----------
+    version : int
+        Version of the context for which the estimates hold.
+    by_start : dict of int to tuple of Entry and int
+        Known estimates, by the position of the first entry of a block.
+    """
 
     def __init__(self, version: int, by_start: dict[int, tuple[Entry, int]]) -> None:
         self.version, self.by_start, self.total, self._next_index = version, by_start, 0, 0
 
     def extend(self, entries: Sequence[Entry]) -> None:
-        """What was appended since."""
+        """Add the entries appended since the last call.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+            All entries of the context.
+        """
         while self._next_index < len(entries):
             self.total += self._estimate(entries, self._next_index)
             self._next_index = block_end(entries, self._next_index)
 
     def group_tokens(self, entries: Sequence[Entry], group: MessageGroup) -> int:
-        """Of one group."""
+        """Return the tokens of one group.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+            All entries of the context.
+        group : MessageGroup
+            A group of these entries.
+
+        Returns
+        -------
+        int
+            Estimated number of tokens.
+        """
         index, total = group.start, 0
         while index < group.stop:
             total += self._estimate(entries, index)
@@ -47,12 +74,23 @@ class TokenEstimates:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text: a token has four characters."""
+    """Estimate the tokens of a text at four characters per token.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    int
+        Number of tokens, at least 1.
+    """
     return max(1, len(text) // 4)
 
 
 def _message_json(block: Sequence[Entry]) -> str:
-    """A message of the package as the JSON that it measures; its id is the position."""
+    """Return a message of the package as the JSON that it measures; its id is the position."""
     first = block[0]
     message_id = f"msg_{first.start}"
     if first.form is Form.SUMMARY:
@@ -89,7 +127,20 @@ def _iter_contents(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def format_for_summary(number: int, block: Sequence[Entry]) -> str:
-    """A message of the package as its summariser is told of it."""
+    """Format a message of the package as input for its summariser.
+
+    Parameters
+    ----------
+    number : int
+        Number of the message in the input.
+    block : sequence of Entry
+        Entries that form one message of the package.
+
+    Returns
+    -------
+    str
+        One line.
+    """
     parts: list[str] = []
     for entry in block:
         message = entry.message

@@ -1,1 +1,1 @@
-"""The defaults of Cline."""
+"""Baselines of Cline."""

@@ -1,4 +1,4 @@
-"""Cline without a model keeps all that the user said, and of the rest lists of files and commands."""
+"""Baseline of Cline without a model: all user messages, and a digest of files and commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctxlab.strategies.baselines.common.threshold import (
 __all__ = ["INPUT_SHARE", "build_activity_digest", "user_digest"]
 
 INPUT_SHARE = 0.9
-"""Of the window, where a model does not say how much input it takes."""
+"Share of the window that counts as input, for models that do not state their input limit."
 
 _MAX_ITEMS = 50
 _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
@@ -29,11 +29,13 @@ _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_pat
 
 @dataclass(frozen=True, repr=False)
 class user_digest(BaseStrategy):
-    """All that the user said stays; of what the agent did, a list of files and commands.
+    """Keeps all user messages, and replaces the agent's older steps by lists of files and commands.
 
-    The newest turn keeps its newest steps and earlier turns their last answer, as far as they fit. Each
-    gap becomes a note with the last three texts of the agent in it. No model is called.
+    The newest turn keeps its newest steps, and earlier turns keep their last answer, as far as they
+    fit. Each gap becomes a note that includes the agent's last three texts. No model is called.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -45,9 +47,9 @@ class user_digest(BaseStrategy):
     """
 
     threshold_ratio: float = 0.9
-    "share of the input tokens at which it compacts; they are 0.9 of the window"
+    "share of the input tokens at which compaction starts; the input is 0.9 of the window"
     target_ratio: float = 0.5
-    "share of the input tokens that it aims at"
+    "share of the input tokens that remain in use after compaction"
 
     def __call__(self, context: Context, /) -> Context:
         limit = INPUT_SHARE * window_tokens(context)
@@ -80,23 +82,23 @@ class user_digest(BaseStrategy):
 
 
 class _Turn(NamedTuple):
-    """The entries ``[begin, end)`` after a message of the user's, up to the next one."""
+    """The entries ``[begin, end)`` between a user message and the next one."""
 
     begin: int
     end: int
     rejected_stop: int = 0
-    "where a digest would end that is no shorter than what it stands for"
+    "end of a digest that was rejected because it is not shorter than its source"
 
 
 def _open_turns(context: Context, strategy: BaseStrategy) -> tuple[list[_Turn], int]:
-    """Turns that may become shorter, the newest last, and the tokens of what stays in any case.
+    """Return the turns that can be shortened, newest last, and the tokens that always stay.
 
-    Turns of which nothing but a digest is left are looked at once, however many there are.
+    Turns that consist of a digest only are visited once.
     """
     version, seen, known, fixed_tokens = context.strategy_state.get(
         (strategy, "turns"), (None, 0, (), 0)
     )
-    if version != context.version:  # another strategy has edited: nothing stands where it stood
+    if version != context.version:  # another strategy has edited the context
         seen, known, fixed_tokens = 0, (), 0
     turns: list[_Turn] = list(known)
     entries, first = context.entries, body_start(context)
@@ -112,10 +114,10 @@ def _open_turns(context: Context, strategy: BaseStrategy) -> tuple[list[_Turn], 
 
 
 def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
-    """Where the part of a turn ends that does not fit, 0 if all fits; and the room left."""
+    """Return the end of the part of a turn that does not fit (0 if all fits), and the room left."""
     entries, begin, end = context.entries, turn.begin, turn.end
     while begin < end and entries[begin].form is Form.SUMMARY:
-        begin += 1  # the note of what was left out before
+        begin += 1  # digest of an earlier compaction
     newest = end == len(entries)
     kept, most = end, end - begin if newest else 1
     while kept > begin and end - kept < most and room >= entries[kept - 1].tokens:
@@ -133,7 +135,7 @@ def _save_turns(
     turns_left: Sequence[tuple[_Turn, int]],
     fixed_tokens: int,
 ) -> None:
-    """Notes where the turns stand now, of each of which so many entries are gone."""
+    """Save the current indices of turns; each turn comes with the number of entries removed."""
     turns: list[_Turn] = []
     shift = 0
     for turn, gone in turns_left:
@@ -155,12 +157,25 @@ def _save_turns(
 
 
 def build_activity_digest(entries: Sequence[Entry]) -> Message:
-    """What an agent did, in a few lines: files, commands, and its last three texts.
+    r"""Return a digest of an agent's steps: files, commands, and its last three texts.
 
-    A digest among the entries goes into it. The newest ``_MAX_ITEMS`` files and commands stay.
+    Digests among the entries are merged into it. The newest ``_MAX_ITEMS`` files and commands are
+    kept.
 
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries to replace.
+
+    Returns
+    -------
+    Message
+        The digest as a user message.
+
+    Examples
+    --------
     >>> build_activity_digest([Entry(Message("assistant", "Done."), 4, Form.VERBATIM, 1, 2)]).text
-    'Tool activity left out here.\\nDone.'
+    'Tool activity left out here.\nDone.'
     """
     files: dict[str, None] = {}
     commands: dict[str, None] = {}

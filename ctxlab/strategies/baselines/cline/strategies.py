@@ -1,4 +1,4 @@
-"""Cline summarises up to a message of the user's, and never within the newest turn."""
+"""Baselines of Cline: summaries of earlier turns, and a digest without a model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ __all__ = ["MODULE_BASELINES", "earlier_turns"]
 
 @dataclass(frozen=True, repr=False)
 class earlier_turns(BaseStrategy):
-    """Everything before the user's last message becomes a summary, but for the newest tokens.
+    """Summarises everything before the last user message, except the newest tokens.
 
-    It cuts where the user speaks. While an agent works on its first request there is no such place, and
-    nothing is done.
+    A cut is possible only at a user message. While an agent works on its first request there is
+    none, so nothing is done.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -37,15 +39,15 @@ class earlier_turns(BaseStrategy):
     """
 
     threshold_ratio: float = 0.9
-    "share of the input tokens at which it compacts; they are 0.9 of the window"
+    "share of the input tokens at which compaction starts; the input is 0.9 of the window"
     preserve_recent_tokens: int = 20_000
-    "newest tokens that stay at least; no more than what it aims at"
+    "newest tokens to keep at least, but no more than the target"
     target_ratio: float = 0.7
-    "share of the trigger that it aims at"
+    "share of the trigger that remains in use after compaction"
     summary_tokens: int = 4_096
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         trigger = self.threshold_ratio * INPUT_SHARE * window_tokens(context)
@@ -78,19 +80,21 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         earlier_turns(),
         _VERSION_PREFIX + "strategy agentic, its default",
         _URL,
-        "At 0.81 of the window everything before the user's last message becomes a summary, but for"
-        " the newest 20,000 tokens. Where the user has spoken once it does nothing: Cline then cuts"
-        " texts to make the request fit, which is not imitated. Its tokens are characters / 3; "
-        "lists of files in the summary are the extractive writer's or the model's here.",
+        "At 0.81 of the window everything before the last user message becomes a summary, except "
+        "the newest 20,000 tokens. If there is only one user message nothing is done; Cline then "
+        "cuts texts to make the request fit, which is not imitated. Cline estimates tokens as "
+        "characters / 3. The lists of files in its summary are left to the extracted summary or "
+        "the model here.",
     ),
     Baseline(
         "cline.basic",
         user_digest(),
         _VERSION_PREFIX + "strategy basic",
         _URL,
-        "Without a model: all that the user said, the newest steps, and a digest of the rest. The"
-        " digest is attached to the user's message there and follows it here; that it aims at 0.5 "
-        "of the input is Cline's rule for five turns or more. It lists 50 files and commands here. "
-        "Since all that the user said stays, the request outgrows any window in the end.",
+        "Works without a model: it keeps all user messages, the newest steps, and a digest of the "
+        "rest. Cline attaches the digest to the user message; here it follows that message. The "
+        "target of 0.5 of the input is Cline's rule for five turns or more. The digest lists 50 "
+        "files and commands here. Since all user messages stay, the request finally outgrows any "
+        "window.",
     ),
 )

@@ -1,1 +1,1 @@
-"""What baselines of several products share."""
+"""Helpers shared by the baselines of several products."""

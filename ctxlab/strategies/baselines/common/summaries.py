@@ -1,4 +1,4 @@
-"""Summaries as products write them: wrapped in their own words, or taken unchecked."""
+"""Summaries in the form of a product: wrapped in its own text, or taken unchecked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctxlab.strategies.summaries.transcript import format_transcript
 __all__ = ["MAX_WRAPPED_SUMMARY_TOKENS", "make_wrapped_summary", "write_unchecked_summary"]
 
 MAX_WRAPPED_SUMMARY_TOKENS = 1500
-"""Of a summary at most. The products set no limit but that of their model."""
+"Default maximum tokens of a summary. The products have no limit but that of their model."
 _MIN_SUMMARY_TOKENS = 40
 _MAX_RESULT_CHARS = 500
 _EMPTY_SUMMARY = "(nothing was said)"
@@ -33,12 +33,32 @@ def make_wrapped_summary(
     input_chars: int | None = None,
     strip: bool = False,
 ) -> Message:
-    """The summary of entries ``[start, stop)`` between the words that a product puts around it.
+    """Return the summary of entries ``[start, stop)``, wrapped in the text of a product.
 
-    A summary among the entries is extended. ``input_chars``: characters of them, from their end,
-    that are looked at; None: all. ``strip``: white space around it goes. Without a model its lines
-    are extracted, and it has half the tokens of what it stands for at most, since a compaction is
-    to save something.
+    A summary among the entries is extended. Without a model the summary is extracted, and takes at
+    most half of the tokens of its source.
+
+    Parameters
+    ----------
+    context : Context
+        The context; it is not edited.
+    start, stop : int
+        Range of entries to summarise.
+    model : str, optional
+        Model that writes the summary; None: it is extracted.
+    prefix, suffix : str, default ""
+        Text before and after the summary.
+    max_tokens : int
+        Maximum tokens of the summary.
+    input_chars : int, optional
+        Characters to summarise, from the end of the entries; None: all.
+    strip : bool, default False
+        Strip white space around the summary.
+
+    Returns
+    -------
+    Message
+        The summary as a user message.
     """
     first = stop if input_chars is not None else start
     while input_chars is not None and input_chars > 0 and first > start:
@@ -55,7 +75,7 @@ def make_wrapped_summary(
 
 
 def _visible_chars(message: Message) -> int:
-    """Characters of a message in what a model is given to summarize: results are cut short there."""
+    """Return the characters of a message in the summariser's input, where results are clipped."""
     return (
         min(len(message.text), _MAX_RESULT_CHARS)
         if message.role == "tool"
@@ -66,12 +86,32 @@ def _visible_chars(message: Message) -> int:
 def write_unchecked_summary(
     context: Context, previous: str, messages: Sequence[Message], max_tokens: int, model: str | None
 ) -> str:
-    """What a model writes when it is asked once, taken as it is: longer than the text, cut, or odd.
+    """Return a summary that a model writes in one call, without any check.
 
-    Where it does not answer, or says nothing, the lines are extracted in at most ``max_tokens`` tokens
-    and that is reported, since a request without any summary would say nothing of the product. A model
-    is told ``max_tokens`` in words and is not held to it.
+    If the model fails or replies with nothing, the summary is extracted in at most ``max_tokens``
+    tokens, and that is reported. The model is told ``max_tokens`` as a number of words; a longer
+    reply is used as it is.
 
+    Parameters
+    ----------
+    context : Context
+        The context, with the client and the token counter.
+    previous : str
+        The summary so far; empty if there is none.
+    messages : sequence of Message
+        Messages to add.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str or None
+        Model that writes the summary; None: it is extracted.
+
+    Returns
+    -------
+    str
+        The new summary.
+
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.llm import ScriptedClient
@@ -98,5 +138,5 @@ def write_unchecked_summary(
         else:
             if reply.text.strip():
                 return reply.text
-            context.report("summary fallback: the model said nothing")
+            context.report("summary fallback: the reply is empty")
     return summarize(context, previous, messages, max_tokens)

@@ -1,7 +1,7 @@
-"""What agents that compact at a share of their window have in common: how full it is, and one summary.
+"""Helpers for agents that compact at a share of their window, and the strategy ``fresh_start``.
 
 Products compare the whole prompt, tool definitions included, with the whole window. Tokens are
-counted as the experiment counts them, whatever a product estimates with.
+counted by the experiment's counter, whatever estimate a product uses.
 """
 
 from __future__ import annotations
@@ -31,21 +31,54 @@ __all__ = [
 ]
 
 MAX_SUMMARY_TOKENS = 4_000
-"""Of a summary at most, where the product sets no bound: recorded ones have 2,000 to 4,000 tokens."""
+"Default maximum tokens of a summary; recorded summaries have 2,000 to 4,000 tokens."
 
 
 def window_tokens(context: Context) -> int:
-    """Tokens of the context window, reply and tool definitions included."""
+    """Return the tokens of the context window, with the reply and the tool definitions.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     return context.available + context.budget.reserve + context.budget.fixed
 
 
 def prompt_tokens(context: Context) -> int:
-    """Tokens of the prompt as it would be sent now."""
+    """Return the tokens of the prompt as it would be sent now, with the tool definitions.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     return context.tokens + context.budget.fixed
 
 
 def last_request_tokens(context: Context) -> int:
-    """Tokens of the last request and its answer: what has come since is not counted yet."""
+    """Return the tokens of the last request and its reply, without later messages.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     tokens = prompt_tokens(context)
     for entry in reversed(context.entries):
         if entry.message.role == "assistant":
@@ -55,7 +88,18 @@ def last_request_tokens(context: Context) -> int:
 
 
 def body_start(context: Context) -> int:
-    """Index of the first entry after the system prompt."""
+    """Return the index of the first entry after the system prompt.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Index of the entry.
+    """
     entries, index = context.entries, 0
     while index < len(entries) and entries[index].message.role == "system":
         index += 1
@@ -63,26 +107,73 @@ def body_start(context: Context) -> int:
 
 
 def is_user_message(entry: Entry) -> bool:
-    """Whether it is a message that the user wrote: neither a summary nor put there by a strategy."""
+    """Return True if the user wrote a message; summaries and inserted messages do not count.
+
+    Parameters
+    ----------
+    entry : Entry
+        The entry of the message.
+
+    Returns
+    -------
+    bool
+        True if the user wrote it.
+    """
     inserted = entry.start == entry.stop
     return entry.message.role == "user" and entry.form is not Form.SUMMARY and not inserted
 
 
 def should_compact(context: Context, strategy: BaseStrategy, limit: float) -> bool:
-    """Whether the prompt has reached a limit, and has grown since a summary of it was rejected."""
+    """Return True if the prompt has reached a limit and compaction is not postponed.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    strategy : BaseStrategy
+        The strategy that compacts.
+    limit : float
+        Tokens at which compaction starts.
+
+    Returns
+    -------
+    bool
+        True if the strategy should compact now.
+    """
     again: int = context.strategy_state.get((strategy, "again"), 0)
     return prompt_tokens(context) >= max(limit, again)
 
 
 def postpone_compaction(context: Context, strategy: BaseStrategy) -> None:
-    """Nothing is tried again before another twentieth of the window is used."""
+    """Postpone compaction until another twentieth of the window is used.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    strategy : BaseStrategy
+        The strategy that compacts.
+    """
     context.strategy_state[strategy, "again"] = (
         prompt_tokens(context) + window_tokens(context) // 20
     )
 
 
 def allowed_summary_tokens(context: Context, max_tokens: int) -> int:
-    """Tokens that a summary may have: a tenth of the window at most."""
+    """Return the tokens that a summary may take, at most a tenth of the window.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    max_tokens : int
+        Maximum tokens of the summary.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
     return min(max_tokens, window_tokens(context) // 10)
 
 
@@ -94,9 +185,28 @@ def compact_entries(
     max_tokens: int = MAX_SUMMARY_TOKENS,
     model: str | None = None,
 ) -> bool:
-    """Entries ``[start, stop)`` become one summary; whether they did."""
+    """Replace entries ``[start, stop)`` by one summary; postpone compaction if it is rejected.
+
+    Parameters
+    ----------
+    context : Context
+        The context to edit.
+    strategy : BaseStrategy
+        The strategy that compacts.
+    start, stop : int
+        Range of entries to replace.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; None: it is extracted.
+
+    Returns
+    -------
+    bool
+        True if the entries were replaced.
+    """
     if all(entry.form is Form.SUMMARY for entry in context.entries[start:stop]):
-        return False  # nothing has come since the last one
+        return False  # no new messages since the last summary
     done = fold_into_summary(
         context, start, stop, allowed_summary_tokens(context, max_tokens), model
     )
@@ -113,9 +223,27 @@ def make_summary_message(
     max_tokens: int = MAX_SUMMARY_TOKENS,
     model: str | None = None,
 ) -> Message | None:
-    """A summary of entries, which may be put elsewhere; None where it would not save tokens.
+    """Return a summary of entries, for the caller to insert.
 
-    ``replaced_tokens``: tokens of what goes for it.
+    Parameters
+    ----------
+    context : Context
+        The context.
+    strategy : BaseStrategy
+        The strategy that compacts.
+    entries : sequence of Entry
+        Entries to summarise.
+    replaced_tokens : int
+        Tokens of the messages that the summary replaces.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str, optional
+        Model that writes the summary; None: it is extracted.
+
+    Returns
+    -------
+    Message or None
+        The summary as a user message; None if it would not save tokens.
     """
     summaries = [entry.message.text for entry in entries if entry.form is Form.SUMMARY]
     previous = "\n".join(text.removeprefix(SUMMARY_HEADER) for text in summaries)
@@ -125,7 +253,7 @@ def make_summary_message(
     said = summarize(context, previous, told, allowed_summary_tokens(context, max_tokens), model)
     message = Message("user", SUMMARY_HEADER + said)
     if context.history.counter.count_message(message) >= replaced_tokens:
-        context.report("summary rejected: longer than what it stands for")
+        context.report("summary rejected: not shorter than the messages it replaces")
         postpone_compaction(context, strategy)
         return None
     context.report("summary")
@@ -134,8 +262,10 @@ def make_summary_message(
 
 @dataclass(frozen=True, repr=False)
 class fresh_start(BaseStrategy):
-    """Once the window is used up to a limit, one summary stands for everything but the system prompt.
+    """Replaces everything but the system prompt by one summary when the window fills up.
 
+    Examples
+    --------
     >>> from ctxlab import build_messages
     >>> roles = ("user", "assistant")
     >>> talk = [{"role": r, "content": f"{r} {i} " + "word " * 30} for i in range(12) for r in roles]
@@ -145,11 +275,11 @@ class fresh_start(BaseStrategy):
     """
 
     trigger: float = 0.8
-    "share of the window at which it compacts; above 1 it is a number of tokens"
+    "share of the window at which compaction starts; a value above 1 is a number of tokens"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "of the summary at most, and at most a tenth of the window"
+    "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         limit = self.trigger * window_tokens(context) if self.trigger <= 1 else self.trigger

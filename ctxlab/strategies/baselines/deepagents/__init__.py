@@ -1,1 +1,1 @@
-"""The defaults of LangChain's Deep Agents."""
+"""Baselines of LangChain's Deep Agents."""

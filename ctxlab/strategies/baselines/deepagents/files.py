@@ -1,4 +1,4 @@
-"""What deepagents shows of a tool result that it has saved to a file, as its last resort."""
+"""Stubs of tool results that deepagents saves to files when nothing else makes a request fit."""
 
 from __future__ import annotations
 
@@ -38,9 +38,23 @@ first 100 lines, call read_file with file_path='{path}', offset=0, limit=100.]"
 
 
 def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
-    """The result with the lines of its ends; of a file that was read, with its beginning.
+    r"""Return a result as a stub: its first and last lines, or the beginning of a file that was read.
 
-    >>> result = Message("tool", "\\n".join(map(str, range(40))), tool_call_id="c1")
+    Parameters
+    ----------
+    message : Message
+        A tool result.
+    call : ToolCall or None
+        The call that it answers.
+
+    Returns
+    -------
+    Message
+        The stub.
+
+    Examples
+    --------
+    >>> result = Message("tool", "\n".join(map(str, range(40))), tool_call_id="c1")
     >>> for line in stub_saved_result(result, None).text.splitlines()[-8:]:
     ...     print(line)
     4  3
@@ -67,7 +81,20 @@ def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
 
 
 def find_call(messages: Sequence[Message], call_id: str | None) -> ToolCall | None:
-    """The newest call of that id."""
+    """Return the newest call with an id.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        Messages to search.
+    call_id : str or None
+        The id.
+
+    Returns
+    -------
+    ToolCall or None
+        The call; None if there is none.
+    """
     for message in reversed(messages):
         for call in reversed(message.tool_calls):
             if call_id and call.id == call_id:
@@ -92,7 +119,7 @@ def _safe_file_name(call_id: str) -> str:
 
 
 def _preview_lines(lines: list[str]) -> tuple[str, str]:
-    """The sentence that introduces it, and the numbered lines."""
+    """Return the sentence that introduces the preview, and the numbered lines."""
     gap = len(lines) - 2 * _PREVIEW_LINES
     head, tail = (lines, []) if gap <= 0 else (lines[:_PREVIEW_LINES], lines[-_PREVIEW_LINES:])
     shown = _number_lines(head, 1)

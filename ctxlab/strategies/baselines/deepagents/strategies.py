@@ -1,4 +1,4 @@
-"""deepagents: near the end of the window long arguments are cut, then the rest is summarised."""
+"""Baseline of deepagents: truncated arguments and a summary near the end of the window."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ _SUMMARY_SUFFIX = "\n</summary>"
 
 @dataclass(frozen=True, repr=False)
 class summarize_near_the_end(BaseStrategy):
-    """At 0.85 of the window old writes lose their long arguments; if that is too little, it summarises.
+    """Truncates arguments of old writes at 0.85 of the window, then summarises if that is not enough.
 
-    Arguments are cut for each request anew, not in the conversation. The summary stands by the user's
-    name and says where the whole history has been saved. Where that leaves more than 0.95, the newest
-    results give way to lines from which they can be read again; what does not fit even then the
-    product refuses, and it is sent here as it was.
+    Arguments are truncated anew for each request; the conversation keeps them. The summary is a
+    user message that names the file of the full history. If more than 0.95 of the window remains in
+    use, the newest results are replaced by stubs from which they can be read again. If the request
+    still does not fit, the product fails; here it is sent unchanged.
 
     Source: deepagents, ``SummarizationMiddleware`` as ``create_deep_agent`` sets it up.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -60,19 +62,19 @@ class summarize_near_the_end(BaseStrategy):
     """
 
     trigger: ContextSize | tuple[ContextSize, ...] = ("fraction", 0.85)
-    "from which size on it summarises, the system prompt counted"
+    "size, with the system prompt, from which messages are summarised"
     keep: ContextSize = ("fraction", 0.1)
-    "how much stays"
+    "size of the newest part to keep"
     truncate_trigger: ContextSize = ("fraction", 0.85)
-    "from which size on arguments are cut"
+    "size from which arguments are truncated"
     truncate_keep: ContextSize = ("fraction", 0.1)
-    "how much of the end keeps its arguments"
+    "size of the newest part whose arguments are kept"
     max_length: int = 2000
-    "characters of an argument from which on it is cut, exclusive"
+    "an argument with more characters than this is truncated"
     summary_tokens: int = 1000
-    "tokens that a summary is to have; a model is not held to it"
+    "tokens that a summary should have; a longer reply of a model is used as it is"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         limit, entries = context.available, context.entries
@@ -125,7 +127,7 @@ class summarize_near_the_end(BaseStrategy):
         return is_triggered(self.trigger, count, tokens, limit)
 
     def _stub_newest_results(self, context: Context, entries: Sequence[Entry]) -> dict[int, Entry]:
-        """The newest tool results by index, as they stand when they have been saved to files."""
+        """Return stubs of the newest tool results, by index."""
         messages, small = [entry.message for entry in entries], {}
         index = len(entries) - 1
         while index >= 0 and messages[index].role == "tool":
@@ -149,7 +151,7 @@ class summarize_near_the_end(BaseStrategy):
         ).strip()
 
     def _fork_if_changed(self, context: Context, start: int, rest: Sequence[Entry]) -> Context:
-        """The context, with shortened arguments for this request where there are any."""
+        """Return a fork with the shortened arguments, or the context if there are none."""
         if all(new is old for new, old in zip(rest, context.entries[start:], strict=True)):
             return context
         return context.fork_with(start, len(context.entries), rest)
@@ -180,7 +182,20 @@ class summarize_near_the_end(BaseStrategy):
         return stop
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """The message with the long arguments of its writes cut; None where there are none."""
+        """Return a message with the long arguments of its file writes truncated.
+
+        Parameters
+        ----------
+        message : Message
+            A message with tool calls.
+        _ : ToolCall or None
+            Not used.
+
+        Returns
+        -------
+        Message or None
+            The changed message; None if no argument is long.
+        """
         calls = tuple(map(self._shorten_call, message.tool_calls))
         if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
             return None
@@ -216,12 +231,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "deepagents/middleware/summarization.py"
         ),
         description=(
-            "At 0.85 of the window cuts arguments over 2,000 characters of older write_file and "
-            "edit_file calls to 20; where that is not enough, summarises all but 0.1 of the window. "
-            "Where more than 0.95 is left, the newest tool results are saved to files and their "
-            "ends shown; where that is too much still, the product refuses, and here the request is "
-            "sent as it was. The product's other tools, prompts and limits of results are no part "
-            "of this."
+            "At 0.85 of the window, arguments over 2,000 characters of older write_file and "
+            "edit_file calls are truncated to 20. If that is not enough, all but 0.1 of the window "
+            "is summarised. If more than 0.95 is still in use, the newest tool results are saved "
+            "to files and only their ends are shown. If that is still too much the product fails; "
+            "here the request is sent unchanged. Other tools, prompts and result limits of the "
+            "product are not imitated."
         ),
         package="deepagents",
         conformance_options=(

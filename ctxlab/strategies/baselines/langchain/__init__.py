@@ -1,1 +1,1 @@
-"""The defaults of LangChain."""
+"""Baselines of LangChain."""

@@ -1,4 +1,4 @@
-"""LangChain's ``ClearToolUsesEdit``: the content of old tool results is cleared, the calls stay."""
+"""Baseline of LangChain's ``ClearToolUsesEdit``, which clears old tool results and keeps the calls."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ __all__ = ["clear_tool_uses"]
 
 @dataclass(frozen=True, repr=False)
 class clear_tool_uses(BaseStrategy):
-    """Beyond a trigger, all tool results but the newest ``keep`` say only that they were cleared.
+    """Clears all tool results but the newest ``keep`` once the conversation exceeds a trigger.
 
-    The product edits a copy before each request and measures the conversation as it was said: once
-    beyond the trigger it clears at every request, and with ``clear_at_least`` it clears the same
-    oldest results again and then stops.
+    The product edits a copy before each request and measures the unedited conversation. So after
+    the trigger it clears at every request. With ``clear_at_least`` it clears the same oldest
+    results each time and then stops.
 
     Source: langchain, ``ContextEditingMiddleware`` with ``ClearToolUsesEdit``.
 
+    Examples
+    --------
     >>> from ctxlab import Message, ToolCall
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
@@ -40,17 +42,17 @@ class clear_tool_uses(BaseStrategy):
     """
 
     trigger: int = 100_000
-    "tokens of the conversation, the system prompt left out, beyond which it clears"
+    "tokens of the conversation, without the system prompt, above which results are cleared"
     clear_at_least: int = 0
-    "tokens after which it stops to clear; 0: it clears all it may"
+    "tokens after which clearing stops; 0: all clearable results are cleared"
     keep: int = 3
-    "newest tool results that stay"
+    "number of newest tool results to keep"
     clear_tool_inputs: bool = False
-    "the arguments of a call go with its result"
+    "clear the arguments of a call with its result"
     exclude_tools: tuple[str, ...] = ()
-    "names of tools whose results stay"
+    "names of tools whose results are kept"
     placeholder: str = "[cleared]"
-    "what stands in place of a result"
+    "text that replaces a result"
 
     def __call__(self, context: Context, /) -> Context:
         results = tool_result_positions(context)

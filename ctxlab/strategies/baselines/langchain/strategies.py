@@ -1,4 +1,4 @@
-"""LangChain: a function that trims, and the two middlewares of its agents that shorten a context."""
+"""Baselines of LangChain: the function ``trim_messages``, and two middlewares of its agents."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         product_version="langchain-core 1.7.2",
         url=f"{_REPOSITORY_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
         description=(
-            "Keeps the newest messages that fit, without the system prompt and wherever that cuts: "
-            "results are parted from their calls. With start_on='human' an agent's run may end up "
-            "empty."
+            "Keeps the newest messages that fit, without the system prompt. A cut may separate "
+            "results from their calls. With start_on='human' an agent's run may end up empty."
         ),
         package="langchain-core",
         conformance_options=(
@@ -40,10 +39,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         url=f"{_MIDDLEWARE_URL}/summarization.py",
         description=(
             "Never summarises unless a trigger is given; then keeps 20 messages. The summariser "
-            "sees the last 4,000 tokens of what goes, from a user's message on; where the user said "
-            "nothing there, a placeholder stands for the summary. The product measures with a token "
-            "counter that can be given, here ctxlab's, and a model that fails ends its run; "
-            "here the extractive summary stands in."
+            "sees the last 4,000 tokens of the older part, from a user message on. If these tokens "
+            "contain no user message, a placeholder replaces the summary. The product accepts a "
+            "token counter; here it is ctxlab's. If the model fails, the product's run ends; here "
+            "the summary is extracted."
         ),
         package="langchain",
         conformance_options=(
@@ -60,9 +59,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         product_version="langchain 1.4.7",
         url=f"{_MIDDLEWARE_URL}/context_editing.py",
         description=(
-            "Clears all tool results but the last 3 beyond 100,000 tokens, measured before "
-            "clearing. With clear_at_least it clears the same oldest results at each request and no "
-            "more, since the edit does not last."
+            "Clears all tool results but the last 3 above 100,000 tokens, measured before "
+            "clearing. With clear_at_least it clears the same oldest results at each request and "
+            "no more, because the edit does not persist."
         ),
         package="langchain",
         conformance_options=(

@@ -1,4 +1,4 @@
-"""LangChain's ``SummarizationMiddleware``, and its rules for when and where to cut."""
+"""Baseline of LangChain's ``SummarizationMiddleware``, and its rules for when and where to cut."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ __all__ = [
 ]
 
 ContextSize: TypeAlias = tuple[str, float]
-"""``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.8)`` of the available tokens."""
+"""Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.8)`` of the available
+tokens."""
 
 NOTHING_TO_SUMMARIZE = "Previous conversation was too long to summarize."
-"""What stands for the summary where none of the user's messages is in what the summariser may see."""
+"Placeholder for the summary if the summariser's input has no user message."
 
 _SUMMARY_PREFIX = "Here is a summary of the conversation to date:\n\n"
 
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaseStrategy):
-    """From a trigger on, everything but the newest messages becomes one summary by the user's name.
+    r"""Replaces everything but the newest messages by one summary once a trigger is reached.
 
-    The summariser is given the newest ``trim_tokens_to_summarize`` of what goes, from a message of
-    the user's on: an older summary may be beyond that, and where the user said nothing in it, a
-    placeholder stands for the summary and no model is asked. The system prompt is no part of it.
+    The summariser gets the newest ``trim_tokens_to_summarize`` tokens of the older part, from a
+    user message on. An earlier summary may lie before that. If there is no user message, a
+    placeholder replaces the summary and no model is called. The system prompt is not summarised.
 
     Source: langchain, ``SummarizationMiddleware``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> from ctxlab.tokens.counter import TokenCounter
@@ -50,7 +53,7 @@ class summarization(BaseStrategy):
     >>> context = Context(Budget(99), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(3)
     >>> after = summarization(trigger=("messages", 3), keep=("messages", 1))(context)
-    >>> print(after.messages[0].text, after.messages[1].text, sep="\\n")
+    >>> print(after.messages[0].text, after.messages[1].text, sep="\n")
     Here is a summary of the conversation to date:
     <BLANKLINE>
     - user: My name is Ada
@@ -59,15 +62,15 @@ class summarization(BaseStrategy):
     """
 
     trigger: ContextSize | tuple[ContextSize, ...] | None = None
-    "from which size on it summarises, or any of several sizes; None: never"
+    "size, or any of several sizes, from which messages are summarised; None: never"
     keep: ContextSize = ("messages", 20)
-    "how much stays; a cut before a tool result moves back to its call"
+    "size of the newest part to keep; a cut before a tool result moves back to its call"
     trim_tokens_to_summarize: int | None = 4000
-    "tokens that the summariser sees; None: all that goes"
+    "tokens that the summariser sees; None: all of the older part"
     summary_tokens: int = 1000
-    "tokens that a summary is to have; a model is not held to it"
+    "tokens that a summary should have; a longer reply of a model is used as it is"
     model: str | None = None
-    "model that writes the summary; None: its lines are extracted and no model is called"
+    "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         head = count_leading_system_entries(context)
@@ -88,7 +91,7 @@ class summarization(BaseStrategy):
             counter, room = context.history.counter, self.trim_tokens_to_summarize
             seen = trim_to_newest(seen, room, counter, keep_system=True)
         if not seen:
-            context.report("summary: the summariser would see nothing, a placeholder stands")
+            context.report("summary: no message for the summariser, so a placeholder is used")
             return NOTHING_TO_SUMMARIZE
         previous = ""
         if entries[0].form is Form.SUMMARY and seen[0] is entries[0].message:
@@ -99,7 +102,18 @@ class summarization(BaseStrategy):
 
 
 def count_leading_system_entries(context: Context) -> int:
-    """How many system messages stand at the beginning."""
+    """Return the number of leading system messages.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Index of the first other message.
+    """
     entries = context.entries
     return next((i for i, e in enumerate(entries) if e.message.role != "system"), len(entries))
 
@@ -107,8 +121,26 @@ def count_leading_system_entries(context: Context) -> int:
 def is_triggered(
     trigger: ContextSize | tuple[ContextSize, ...] | None, messages: int, tokens: int, limit: int
 ) -> bool:
-    """Whether a conversation of this size has reached the trigger, or any of several.
+    """Return True if a conversation has reached a trigger, or any of several.
 
+    Parameters
+    ----------
+    trigger : ContextSize, tuple of ContextSize or None
+        Size or sizes; None is never reached.
+    messages : int
+        Number of messages.
+    tokens : int
+        Number of tokens.
+    limit : int
+        Available tokens, of which a fraction is a share.
+
+    Returns
+    -------
+    bool
+        True if a size is reached.
+
+    Examples
+    --------
     >>> is_triggered((("messages", 50), ("fraction", 0.8)), messages=10, tokens=800, limit=1000)
     True
     """
@@ -129,7 +161,26 @@ def is_triggered(
 def find_cutoff(
     entries: Sequence[Entry], head: int, tokens: int, keep: ContextSize, limit: int
 ) -> int:
-    """Index of the first entry that stays, ``head`` where nothing goes; ``tokens``: those behind it."""
+    """Return the index of the first entry to keep.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    head : int
+        Number of leading system messages.
+    tokens : int
+        Tokens of the entries after the head.
+    keep : ContextSize
+        Size of the newest part to keep.
+    limit : int
+        Available tokens, of which a fraction is a share.
+
+    Returns
+    -------
+    int
+        Index of the entry; ``head`` if nothing is dropped.
+    """
     kind, value = keep
     if kind == "messages":
         start = len(entries) - int(value)
@@ -149,7 +200,20 @@ def find_cutoff(
 
 
 def has_object_arguments(call: ToolCall) -> bool:
-    """Whether the arguments are an object: LangChain keeps other calls apart and finds none of them."""
+    """Return True if the arguments of a call are a JSON object.
+
+    LangChain stores other calls apart and does not find them.
+
+    Parameters
+    ----------
+    call : ToolCall
+        The call.
+
+    Returns
+    -------
+    bool
+        True for an object.
+    """
     try:
         return isinstance(json.loads(call.arguments or "{}"), dict)
     except ValueError:
@@ -157,7 +221,7 @@ def has_object_arguments(call: ToolCall) -> bool:
 
 
 def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
-    """A cut before results moves back to the call, or behind them where there is none."""
+    """Move a cut before results back to their call, or after them if there is no call."""
     stop, ids = start, set()
     while stop < len(entries) and entries[stop].message.role == "tool":
         ids.add(entries[stop].message.tool_call_id)

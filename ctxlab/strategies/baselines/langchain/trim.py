@@ -1,6 +1,6 @@
-"""LangChain's ``trim_messages``: the newest messages that fit, wherever that cuts.
+"""LangChain's ``trim_messages``, which keeps the newest messages that fit.
 
-It is a strategy of its own, and it chooses what LangChain's and LangMem's summarisers get to see.
+It is a strategy, and it selects the input of LangChain's and LangMem's summarisers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"
 
 @dataclass(frozen=True, repr=False)
 class trim_messages(BaseStrategy):
-    """The newest messages that fit stay, though that part a tool call from its results.
+    """Keeps the newest messages that fit, even if that separates a tool call from its results.
 
-    The system prompt and the task go like any other message unless they are asked to stay.
+    The system prompt and the task are dropped like other messages, unless parameters keep them.
 
     Source: langchain-core, ``trim_messages`` with ``strategy="last"``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> said = [Message("system", "Be brief"), Message("user", "Hello"), Message("user", "Bye")]
@@ -37,11 +39,12 @@ class trim_messages(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens that stay; None: what the budget allows"
+    "tokens to keep; None: what the budget allows"
     start_on: str | None = None
-    "``human``, ``ai``, ``tool`` or ``system``: what stands before the first of these goes too"
+    """``human``, ``ai``, ``tool`` or ``system``: messages before the first of this role are dropped
+    too"""
     include_system: bool = False
-    "a system message at the very beginning stays"
+    "keep a system message at the very beginning"
 
     def __call__(self, context: Context, /) -> Context:
         entries, tokens = context.entries, context.tokens
@@ -67,14 +70,31 @@ class trim_messages(BaseStrategy):
 def trim_to_newest(
     messages: Sequence[Message], max_tokens: int, counter: TokenCounter, keep_system: bool = False
 ) -> list[Message]:
-    """The newest messages in ``max_tokens`` tokens, from the user's first on; empty without one.
+    r"""Return the newest messages that fit, from the first user message among them on.
 
-    The message at the cut stands with as many of its last lines as fit. ``keep_system`` keeps a
-    system message that begins the messages.
+    The message at the cut keeps as many of its last lines as fit.
 
-    >>> said = [Message("user", "one\\ntwo\\nthree"), Message("assistant", "yes")]
+    Parameters
+    ----------
+    messages : sequence of Message
+        Messages of a conversation.
+    max_tokens : int
+        Maximum tokens of the result.
+    counter : TokenCounter
+        Counter of the tokens.
+    keep_system : bool, default False
+        Keep a leading system message.
+
+    Returns
+    -------
+    list of Message
+        The messages; without a user message that fits there are none but a kept system message.
+
+    Examples
+    --------
+    >>> said = [Message("user", "one\ntwo\nthree"), Message("assistant", "yes")]
     >>> [m.content for m in trim_to_newest(said, 13, TokenCounter("gpt-4o"))]
-    ['two\\nthree', 'yes']
+    ['two\nthree', 'yes']
     """
     first = list(messages[: keep_system and messages[0].role == "system"])
     rest = messages[len(first) :]
@@ -107,7 +127,7 @@ def _trim_message(message: Message, max_tokens: int, counter: TokenCounter) -> M
     fewest, most = 0, len(lines)
     while fewest < most:
         middle = (fewest + most + 1) // 2
-        # The lines are counted in the reverse order, as they are there.
+        # The lines are counted in reverse order, as LangChain does.
         if counter.count_message(with_text(message, "".join(lines[:middle]))) <= max_tokens:
             fewest = middle
         else:

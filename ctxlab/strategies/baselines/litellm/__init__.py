@@ -1,1 +1,1 @@
-"""The defaults of litellm."""
+"""Baselines of litellm."""

@@ -1,4 +1,4 @@
-"""litellm: trimming that shortens messages in the middle until the request is small enough."""
+"""Baseline of litellm, which shortens messages in the middle until the request fits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         product_version="litellm 1.106.2",
         url="https://github.com/BerriAI/litellm/blob/v1.106.2/litellm/utils.py",
         description=(
-            "Keeps the newest messages of 0.75 of the window, shortens those that do not fit in the "
-            "middle, goes on with older ones that still do, and parts pairs. A call without text "
-            "that does not fit makes it fail, and then all is sent untrimmed. It counts as its "
-            "tokenizer for OpenAI's models does, in pieces of 1,024 characters; for other models "
-            "ctxlab's vocabulary stands in, and images are counted by ctxlab."
+            "Keeps the newest messages in 0.75 of the window, shortens those that do not fit in "
+            "the middle, continues with older messages that fit, and separates calls from results. "
+            "A call without text that does not fit raises an error, and then everything is sent "
+            "untrimmed. It counts tokens as its tokenizer for OpenAI's models does, in pieces of "
+            "1,024 characters; for other models ctxlab's vocabulary is used, and images are "
+            "counted by ctxlab."
         ),
         package="litellm",
         conformance_options=("", "max_tokens=4000", "max_tokens=1500"),

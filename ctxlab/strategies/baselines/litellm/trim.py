@@ -1,4 +1,4 @@
-"""litellm's ``trim_messages``, faults included: what it leaves is seldom a valid request."""
+"""litellm's ``trim_messages``, with its faults: the result is seldom a valid request."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from ctxlab.tokens.images import count_image_tokens
 __all__ = ["trim_messages"]
 
 _MESSAGE_TOKENS, _REQUEST_TOKENS = 3, 3
-"""Tokens of a message and of a request beyond their texts."""
+"Tokens of a message and of a request besides their texts."
 
 _PIECE_CHARS = 1024
-"""Characters that are counted at a time: a token that spans two pieces is counted twice."""
+"Characters counted at a time; a token that spans two pieces is counted twice."
 
 _MAX_ATTEMPTS = 10
-"""How often a message is shortened before it is left out."""
+"Attempts to shorten a message before it is left out."
 
 _SMALL_ROOM = 64
-"""Room in tokens below which few older messages can fit, so that they are looked up, not tried."""
+"Room in tokens below which few older messages fit, so that they are looked up by size."
 
 
 @dataclass(frozen=True, repr=False)
 class trim_messages(BaseStrategy):
-    """The newest messages that fit, then what can be shortened in the middle to fill what is left.
+    """Keeps the newest messages that fit, then shortens others in the middle to fill the room left.
 
-    It looks at the whole conversation before each request. All system messages become one. The newest
-    tool results are sent whatever their size. Where a message has no text to shorten it gives up and
-    sends everything.
+    It looks at the whole conversation before each request. All system messages become one. The
+    newest tool results are sent whatever their size. If a message without text would have to be
+    shortened, litellm fails and everything is sent.
 
     Source: litellm, ``litellm.utils.trim_messages``.
 
+    Examples
+    --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
     >>> asked = "Tell me all about the sea, please, and the ships"
@@ -51,16 +53,16 @@ class trim_messages(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens of the request; None: a share of what the budget allows"
+    "tokens of the request; None: ``trim_ratio`` of what the budget allows"
     trim_ratio: float = 0.75
-    "that share"
+    "share of the available tokens to use if ``max_tokens`` is None"
 
     def __call__(self, context: Context, /) -> Context:
         room = self.max_tokens
         if room is None:
             room = int(context.available * self.trim_ratio)
         entries = context.entries
-        # Nobody else has edited: what is known of the history holds. Else it is looked at anew.
+        # Sizes are cached only while no other strategy has edited the context.
         sizes = context.strategy_state.get(self) if context.version == 0 else None
         if sizes is None:
             sizes = _MessageSizes(context.history.counter)
@@ -79,16 +81,16 @@ class trim_messages(BaseStrategy):
             return context
         same = int(bool(kept) and kept[0] is entries[0])
         fork = context.fork_with(same, len(entries), kept[same:])
-        fork.maybe_invalid = True  # what is left out may stand anywhere
+        fork.maybe_invalid = True  # the remaining messages may come in any combination
         return fork
 
 
 class _MessageSizes:
-    """What litellm counts for each message, and where the small ones are."""
+    """litellm's token counts of the messages, and the indices of small messages."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        # In less room nothing is shortened.
+        # in less room nothing is shortened
         self._min_shortening_room = 10 if "gpt" in counter.model else 0
         self.cumulative_tokens = [0]
         self.system_indexes: list[int] = []
@@ -97,7 +99,7 @@ class _MessageSizes:
         self._by_size: dict[int, list[int]] = defaultdict(list)
 
     def extend(self, entries: Sequence[Entry]) -> None:
-        """What came since."""
+        """Add the entries appended since the last call."""
         for index in range(len(self.cumulative_tokens) - 1, len(entries)):
             message = entries[index].message
             frame = self._frame_tokens(message)
@@ -116,7 +118,7 @@ class _MessageSizes:
     def select_entries(
         self, entries: Sequence[Entry], tail: int, room: int, turn: int
     ) -> list[Entry]:
-        """What is sent; raises ``TypeError`` where litellm does."""
+        """Return the entries to send; raise ``TypeError`` where litellm fails."""
         first: list[Entry] = []
         if self.system_indexes:
             system = self._system_entry(entries, room, turn)
@@ -155,7 +157,7 @@ class _MessageSizes:
         return Entry(message, tokens, Form.TRUNCATED, found[0].start, found[0].stop, turn)
 
     def _next_candidate(self, index: int, left: int) -> int:
-        """The newest message before ``index`` that might be sent, or that ends it all."""
+        """Return the newest index before ``index`` that may be sent or that makes litellm fail."""
         if left <= self._min_shortening_room:
             return _newest_before(self._by_size, index, left)
         if left > _SMALL_ROOM:
@@ -176,7 +178,7 @@ class _MessageSizes:
                 break
             text = _require_text(message)
             half = max(0, int(len(text) * (room / size)) - 1) // 2
-            # Where half is 0 the second part is the whole text, as it is there.
+            # If half is 0, text[-half:] is the whole text, as in litellm.
             message = with_text(message, text[:half] + ".." + text[-half:])
         return message
 
@@ -184,7 +186,7 @@ class _MessageSizes:
         return self._frame_tokens(message) + self._content_tokens(message)
 
     def _frame_tokens(self, message: Message) -> int:
-        """Tokens of a message without its content; the names of tools are not counted."""
+        """Return the tokens of a message without its content; tool names are not counted."""
         size = _MESSAGE_TOKENS + self._text_tokens(message.role)
         size += sum(self._text_tokens(call.arguments) for call in message.tool_calls)
         if message.tool_call_id:
@@ -211,7 +213,7 @@ class _MessageSizes:
 
 
 def _newest_before(indexes_by_size: dict[int, list[int]], index: int, max_size: int) -> int:
-    """The last position before ``index`` of a message of at most ``max_size``; -1 if there is none."""
+    """Return the last index before ``index`` of a message of at most ``max_size``, or -1."""
     newest = -1
     for size in range(_MESSAGE_TOKENS, max_size + 1):
         if indexes := indexes_by_size.get(size):
