@@ -25,11 +25,12 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style, formatting, and that rooms import downward only."""
-    session.install("ruff>=0.9", "import-linter>=2.1", ".")
+    """Checks style, formatting, docstrings, and that packages import downward only."""
+    session.install("ruff>=0.9", "import-linter>=2.1", "numpydoc>=1.8", ".[test]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
+    session.run("python", "docs/validate.py")
 
 
 @nox.session
