@@ -29,26 +29,6 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = [
-    "CtxlabError",
-    "DataMissing",
-    "EditError",
-    "ModelError",
-    "ModelRequestRejected",
-    "ModelUnavailable",
-    "ReadError",
-    "SaveError",
-    "SessionActive",
-    "SessionConflict",
-    "SessionError",
-    "SpecError",
-    "StrategyError",
-    "UnknownFormat",
-    "UnknownName",
-    "UnknownSession",
-    "UnknownTurn",
-]
-
 
 class CtxlabError(Exception):
     """Base class of all errors of ctxlab; the command line prints them without a traceback."""

@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.gate.check import GateResults
     from ctxlab.evaluation.results import Results
 
-__all__ = [
-    "ReplayScores",
-    "ctxlab_replay",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_runtest_call",
-    "pytest_runtest_setup",
-]
-
 _MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
     "margin_SCORE, strict, name): replay recordings and fail if a bound is broken"

@@ -1,6 +1,6 @@
 """Check the docstrings of public names with numpydoc: ``python docs/validate.py``.
 
-A public name stands in the ``__all__`` of a module without a leading underscore. Fields of data classes
+Public are the names without a leading underscore that a public module defines. Fields of data classes
 are documented below the field instead of in a Parameters section.
 """
 
@@ -51,9 +51,8 @@ def public_modules() -> Iterator[ModuleType]:
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """List the classes and functions of a module, and the public methods of its classes."""
-    for name in getattr(module, "__all__", ()):
-        value = getattr(module, name)
-        if getattr(value, "__module__", None) != module.__name__:
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
         if inspect.isfunction(value):
             yield f"{module.__name__}.{name}", value

@@ -8,8 +8,6 @@ from typing import SupportsFloat
 
 from ctxlab.errors import SpecError
 
-__all__ = ["parse_limit", "parse_quantity", "pluralize", "split_limit"]
-
 _QUANTITY = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
 _MULTIPLIERS = {"k": 1e3, "m": 1e6}
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["dump_json", "iter_leaves", "parse_json", "repair_surrogates"]
-
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 

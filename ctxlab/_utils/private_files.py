@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "create_file", "make_folder", "open_for_writing"]
-
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
 
-__all__ = ["track", "track_bytes"]
-
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
 "seconds between two redraws"

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["defer_signals", "sigterm_as_keyboard_interrupt"]
-
 _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 

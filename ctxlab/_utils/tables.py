@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["html_table", "latex_table", "markdown_table"]
-
 _LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--",

@@ -17,8 +17,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies import Strategy
 from ctxlab.tokens.counter import DEFAULT_MODEL
 
-__all__ = ["ConversationPool", "OutgoingMessage"]
-
 _LOG = logging.getLogger("ctxlab.adapters")
 
 _FrameworkMessage = TypeVar("_FrameworkMessage")

@@ -23,8 +23,6 @@ from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Role, ToolCall
 
-__all__ = ["ContextMiddleware"]
-
 # Providers of ``init_chat_model``. Other text before a colon may belong to a model's name.
 _PROVIDERS = frozenset(
     (

@@ -14,8 +14,6 @@ from ctxlab.messages.inputs import to_plain_data
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 
-__all__ = ["ContextHook"]
-
 # Keys that a strategy may change or remove. The role is kept, e.g. ``developer``.
 _STRATEGY_KEYS = frozenset({"content", "tool_calls", "name"})
 

@@ -16,8 +16,6 @@ from ctxlab.adapters.base import ConversationPool
 from ctxlab.adapters.responses_format import ResponseItems, items_from_message, messages_from_items
 from ctxlab.messages.types import Message
 
-__all__ = ["context_filter"]
-
 
 def context_filter(
     *arguments: Any, **options: Any

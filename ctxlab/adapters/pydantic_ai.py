@@ -28,8 +28,6 @@ from pydantic_ai.messages import (
 from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = ["context_processor"]
-
 MessageWithParts: TypeAlias = tuple[ModelMessage, tuple[Any, ...]]
 """A message of the framework, and those of its parts that form one ctxlab message."""
 

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
-__all__ = ["ResponseItems", "items_from_message", "messages_from_items"]
-
 ResponseItems: TypeAlias = tuple[dict[str, Any], ...]
 """The items that form one message."""
 

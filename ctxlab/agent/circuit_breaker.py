@@ -5,8 +5,6 @@ from __future__ import annotations
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.errors import SpecError
 
-__all__ = ["MAX_FAILURES", "CircuitBreaker"]
-
 MAX_FAILURES = 3
 """Number of consecutive failures after which a tool is blocked."""
 

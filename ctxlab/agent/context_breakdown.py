@@ -8,8 +8,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["CONTEXT_PARTS", "compute_context_breakdown"]
-
 CONTEXT_PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
 """The parts of the context window, in display order; together they add up to the limit."""
 

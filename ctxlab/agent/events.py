@@ -13,18 +13,6 @@ import msgspec
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.messages.types import Message, ToolCall, Usage
 
-__all__ = [
-    "AgentEvent",
-    "FinishReason",
-    "TextDelta",
-    "ToolCallFinished",
-    "ToolCallStarted",
-    "TurnFinished",
-    "TurnResult",
-    "collect_result",
-    "event_to_dict",
-]
-
 FinishReason: TypeAlias = Literal["answered", "limit"]
 """How a turn ended: with an answer, or at the limit of model calls."""
 

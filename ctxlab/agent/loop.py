@@ -50,14 +50,6 @@ from ctxlab.sessions.base import AgentPlan
 from ctxlab.strategies import contents
 from ctxlab.strategies.base import walk_strategies
 
-__all__ = [
-    "DEFAULT_STRATEGY",
-    "MAX_ITERATIONS",
-    "Agent",
-    "ConversationObserver",
-    "SupportsKillAll",
-]
-
 DEFAULT_STRATEGY = (
     "file_sessions(follow=False) | tool_result_cap() | tool_stubs() | rolling_summary() | panic()"
 )

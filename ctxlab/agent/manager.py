@@ -32,8 +32,6 @@ from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
 from ctxlab.tokens.models import Model, find_model
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["SAFE_STRATEGY", "ContextManager", "StatelessWarning", "build_messages"]
-
 SAFE_STRATEGY = "rolling_summary() | panic()"
 """Default strategy: needs no model and makes nearly every request fit.
 

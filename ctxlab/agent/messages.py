@@ -16,17 +16,6 @@ from ctxlab.agent.tools.result import CANCELLED, ToolResult
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "BROKEN_OFF_MARKER",
-    "CANCELLED_MARKER",
-    "EMPTY_ANSWER",
-    "LIMIT_MARKER",
-    "message_from_reply",
-    "partial_answer",
-    "replace_surrogates",
-    "result_message",
-]
-
 LIMIT_MARKER = "\n\n[Tool call limit reached]"
 """Marks the answer of a turn that reached the limit of model calls."""
 

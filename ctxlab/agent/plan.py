@@ -15,8 +15,6 @@ from pydantic import Field
 from ctxlab.agent.tools.tool import Tool, tool_from_function
 from ctxlab.sessions.base import AgentPlan
 
-__all__ = ["MAX_STEPS", "plan_tool"]
-
 MAX_STEPS = 50
 """Maximum number of steps in a plan."""
 

@@ -21,8 +21,6 @@ from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
 from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages, interrupted_result
 
-__all__ = ["AgentSession", "TurnObserver"]
-
 _LOG = logging.getLogger("ctxlab.agent")
 _MAX_OPENING_MESSAGES = 4
 "number of messages at the start of a transcript that are searched for its system prompt"

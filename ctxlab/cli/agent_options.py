@@ -15,22 +15,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.llm.base import Client
 
-__all__ = [
-    "MODEL_ENV_VAR",
-    "AgentLimit",
-    "AgentModel",
-    "AgentStrategy",
-    "KeepEnv",
-    "MaxIterations",
-    "NoTools",
-    "ReadOnly",
-    "SummaryModel",
-    "make_agent",
-    "missing_model_error",
-    "model_from_option_or_env",
-    "resolve_workspace",
-]
-
 MODEL_ENV_VAR = "CTXLAB_MODEL"
 """The environment variable that names the model if ``--model`` does not."""
 

@@ -38,8 +38,6 @@ from ctxlab.cli.commands import (
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import CtxlabError
 
-__all__ = ["app", "main"]
-
 _EXIT_FAILED, _EXIT_CANCELLED = 2, 130
 
 app = typer.Typer(

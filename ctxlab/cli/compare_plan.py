@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import Spec
 
-__all__ = [
-    "ComparePlan",
-    "StrategyChoice",
-    "find_equal_token_limits",
-    "format_choice",
-    "plan_comparison",
-    "select_choices",
-]
-
 
 class StrategyChoice(NamedTuple):
     """A strategy and the limit that it is replayed within."""

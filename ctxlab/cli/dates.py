@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 
 from ctxlab.errors import SpecError
 
-__all__ = ["format_time", "parse_date"]
-
 _AGO_PATTERN = re.compile(r"(\d+)\s*([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")

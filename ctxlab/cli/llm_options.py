@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from ctxlab.llm.batch import RequestEstimate
     from ctxlab.messages.types import Recording
 
-__all__ = [
-    "AnswerModel",
-    "Concurrency",
-    "DryRun",
-    "MaxCost",
-    "Replicates",
-    "add_spec_to_manifest",
-    "apply_to_recordings",
-    "estimate_json",
-    "estimate_text",
-    "make_client",
-    "note_cost_terms",
-    "note_kept_answers_on_cancel",
-]
-
 AnswerModel: TypeAlias = Annotated[
     str,
     typer.Option(

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import Spec
 
-__all__ = [
-    "note_changed_recordings",
-    "note_counting_model",
-    "note_missing_metrics",
-    "note_strategy_calls",
-    "note_strategy_models",
-    "note_suspect_recordings",
-    "note_unlogged_tokens",
-]
-
 
 def note_strategy_models(spec: Spec) -> None:
     """Note which models the strategies call, before they are billed.

@@ -15,27 +15,6 @@ from ctxlab.errors import ReadError, SpecError
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
 
-__all__ = [
-    "AsJson",
-    "CacheModeOption",
-    "FormatName",
-    "Limits",
-    "ModelName",
-    "NoProgress",
-    "OnErrorPolicy",
-    "Paths",
-    "Reserve",
-    "Sample",
-    "Seed",
-    "Where",
-    "drop_unset",
-    "load_experiment",
-    "make_spec",
-    "parse_cache_mode",
-    "parse_reserve",
-    "suggest_on_error_skip",
-]
-
 Paths: TypeAlias = Annotated[
     list[str],
     typer.Argument(

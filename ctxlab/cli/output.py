@@ -16,8 +16,6 @@ import typer
 from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import CtxlabError
 
-__all__ = ["note_skipped", "one_line", "print_note", "print_result", "report_skipped"]
-
 
 def print_result(text: str) -> None:
     """Write the result of a command to standard output.

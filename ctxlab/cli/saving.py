@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
     from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["check_output_folder", "parse_out_folder", "save_then_print"]
-
 _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 

@@ -14,15 +14,6 @@ from ctxlab.errors import SessionError, SpecError, UnknownSession
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Session, SessionLibrary, SessionStore
 
-__all__ = [
-    "find_session",
-    "find_sessions",
-    "list_all_sessions",
-    "open_session_library",
-    "open_writable_store",
-    "short_ids",
-]
-
 _MIN_ID_CHARACTERS = 8
 _UUID_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -9,8 +9,6 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.errors import EditError
 
-__all__ = ["Branch"]
-
 
 class Branch(Context):
     """A context with selected messages of a history, which keeps its messages and edits.

@@ -21,8 +21,6 @@ from ctxlab.llm.base import ModelCall, Reply, Request
 from ctxlab.messages.types import Message
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["Budget", "Context", "Ledger"]
-
 
 @dataclass(frozen=True)
 class Budget:

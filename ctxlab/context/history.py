@@ -17,8 +17,6 @@ from ctxlab.messages.validation import UnitTracker
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import Model, find_model_without_warning
 
-__all__ = ["NEVER", "Entry", "Form", "History", "OracleInfo", "Rewrite", "RewriteCache"]
-
 Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
 """Function from a message, and the tool call that it answers, to its replacement, or None to keep it.
 

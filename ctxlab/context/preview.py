@@ -14,8 +14,6 @@ from ctxlab.context.history import OracleInfo
 from ctxlab.errors import EditError, StrategyError
 from ctxlab.messages.types import Message
 
-__all__ = ["preview_question"]
-
 _IMMUTABLE_TYPES = (int, float, str, bytes, type(None))
 
 

@@ -15,18 +15,6 @@ from weakref import WeakKeyDictionary
 from ctxlab.context.history import History
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "GET_TURN_TOOL",
-    "MAX_HEADLINE_CHARS",
-    "TurnCounter",
-    "headline",
-    "main_argument",
-    "set_turn_offset",
-    "turn_at",
-    "turn_span",
-    "turn_starts",
-]
-
 MAX_HEADLINE_CHARS = 100
 """Maximum number of characters of a turn's headline."""
 

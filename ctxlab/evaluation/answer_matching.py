@@ -31,8 +31,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["contains_answer", "exact_match", "normalize_answer", "padded_words", "token_f1"]
-
 _ARTICLES = frozenset(("a", "an", "the"))
 _WORD_SEPARATORS = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

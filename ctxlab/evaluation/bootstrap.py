@@ -28,14 +28,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "MIN_CLUSTERS",
-    "RatioDifference",
-    "holm_correction",
-    "ratio_difference",
-    "ratio_interval",
-]
-
 MIN_CLUSTERS = 5
 """Minimum number of clusters of an interval; fewer have too few distinct resamples."""
 

@@ -28,21 +28,6 @@ from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.answer_matching import normalize_answer
 from ctxlab.messages.types import ContentPart, Message, Probe, Recording, message_text
 
-__all__ = [
-    "ADJECTIVES",
-    "CANARY_KINDS",
-    "DEFAULT_DEPTHS",
-    "NOUNS",
-    "PLACES",
-    "THINGS",
-    "Canary",
-    "CanaryKind",
-    "CanaryPlanter",
-    "make_planter",
-    "plant_canaries",
-    "read_canaries",
-]
-
 
 def _split_words(text: str) -> tuple[str, ...]:
     return tuple(text.split())

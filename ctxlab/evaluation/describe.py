@@ -20,8 +20,6 @@ from ctxlab.tokens.model_choice import ModelChoice
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RecordingDescriber", "RecordingDescription", "describe", "iter_descriptions"]
-
 RecordingDescription: TypeAlias = dict[str, Any]
 """Facts about one recording, by name."""
 

@@ -35,8 +35,6 @@ from ctxlab.tokens.models import Model, rules_provider
 from ctxlab.tokens.profiles import profile_key
 from ctxlab.tokens.tool_schemas import render_tools
 
-__all__ = ["PreparedRecording", "RequestObserver", "Trace", "replay_trace", "replay_traces"]
-
 _POSITION = attrgetter("position")
 
 RequestObserver = Callable[[Context], Any]

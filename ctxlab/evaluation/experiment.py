@@ -39,8 +39,6 @@ from ctxlab.tokens.models import find_model, find_model_without_warning
 from ctxlab.tokens.prices import Prices
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["DEFAULT_LIMITS", "ExperimentGrid", "ReplayOutcome", "StrategyLike", "evaluate"]
-
 StrategyLike: TypeAlias = Strategy | str | Callable[..., Any]
 """A strategy as an object, as text, or as a user's function."""
 

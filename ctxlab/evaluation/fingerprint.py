@@ -11,8 +11,6 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["identify_recordings", "recording_digest"]
-
 
 def recording_digest(recording: Recording) -> str:
     """Compute a digest of all parts of a recording that are measured.

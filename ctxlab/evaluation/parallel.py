@@ -25,8 +25,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from ctxlab.errors import CtxlabError, SpecError
 
-__all__ = ["default_worker_count", "map_parallel"]
-
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 _WorkerPool: TypeAlias = dict[Connection, BaseProcess]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from ctxlab.context.context import Context
 from ctxlab.messages.types import Message, Probe, message_text
 
-__all__ = ["EvidenceOracleInfo", "ProbeFormatter", "probe_to_message"]
-
 ProbeFormatter = Callable[[Probe], Message]
 """Turns a probe into the user message that is appended to the request."""
 

@@ -13,15 +13,6 @@ import pandas as pd
 
 from ctxlab.strategies.registry import CONTROLS
 
-__all__ = [
-    "control_name",
-    "control_names",
-    "format_limit",
-    "leaderboard_verdict",
-    "qualifying_rows",
-    "usable_rows",
-]
-
 _REQUIRED_COLUMNS = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING_TOLERANCE = 1e-12
 _MIN_FAR_ARGUMENTS = 10

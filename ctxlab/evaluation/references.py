@@ -26,8 +26,6 @@ from ctxlab.messages.entities import (
 )
 from ctxlab.messages.types import Message, find_request_positions, message_text
 
-__all__ = ["Need", "NeedIndex", "ToolArgument"]
-
 _Ints = npt.NDArray[np.int64]
 
 _MAX_PASSAGE_CHARS = 160

@@ -29,8 +29,6 @@ from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.registry import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["find_refetches", "refetch_evidence", "with_simulated_compactions"]
-
 _AGE_EDGES = (8_000, 32_000)
 "tokens since something was last fetched, at which age groups are split"
 

@@ -26,8 +26,6 @@ from ctxlab.messages.types import Recording
 from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
-__all__ = ["MESSAGE_STATES", "Replay", "replay"]
-
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
 """States of a message in a request; ``absent``: not part of the conversation yet."""
 

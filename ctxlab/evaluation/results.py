@@ -25,15 +25,6 @@ from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
-__all__ = [
-    "MANIFEST_FILE",
-    "RUN_FILES",
-    "UNFINISHED_PREFIX",
-    "Results",
-    "ResultsBuilder",
-    "replace_run_files",
-]
-
 MANIFEST_FILE = "manifest.json"
 """Name of the manifest in the folder of a saved run."""
 

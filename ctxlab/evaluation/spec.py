@@ -47,8 +47,6 @@ from ctxlab.strategies.registry import DEFAULT_LINEUP, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["Spec", "is_spec", "read_spec", "run_experiment"]
-
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment for ``run_experiment``; its fields are the keys of an experiment file.

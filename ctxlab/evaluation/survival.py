@@ -45,8 +45,6 @@ from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["BREAKDOWNS", "DISTANCE_LABELS", "ROUND_LABELS", "SurvivalResults", "measure_survival"]
-
 ROUND_LABELS: tuple[str, ...] = ("0", "1", "2", "3", "4", "5–8", "9–16", "17–32", "33+")
 """Groups of rounds since a canary was planted."""
 

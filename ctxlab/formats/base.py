@@ -24,16 +24,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.json_array import iter_array_elements
 from ctxlab.messages.types import Recording
 
-__all__ = [
-    "Format",
-    "OnError",
-    "SkipCallback",
-    "Source",
-    "UnsupportedCallback",
-    "ignore_skip",
-    "read_recordings",
-]
-
 OnError: TypeAlias = Literal["raise", "skip"]
 
 SkipCallback: TypeAlias = Callable[[str], None]

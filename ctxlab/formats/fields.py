@@ -13,27 +13,6 @@ from typing import Any
 
 from ctxlab._utils.jsonio import parse_json
 
-__all__ = [
-    "count_or_zero",
-    "first_or_none",
-    "first_text",
-    "get_nested",
-    "is_short_value",
-    "list_or_empty",
-    "number_or_none",
-    "objects_in",
-    "parse_clock_time",
-    "parse_iso_time",
-    "parse_json_or_none",
-    "prepend_date",
-    "require_list",
-    "require_object",
-    "require_objects",
-    "require_text",
-    "text_or_none",
-    "texts_in",
-]
-
 _MAX_SHORT_TEXT = 200
 
 

@@ -14,8 +14,6 @@ from ctxlab.errors import SpecError, UnknownName
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["Condition", "parse_condition", "sample_recordings"]
-
 Condition: TypeAlias = Callable[[Recording], bool]
 """Returns True for a recording that should be kept."""
 

@@ -33,8 +33,6 @@ from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _LANGCHAIN_TYPES = ("human", "ai", "AIMessageChunk", "HumanMessageChunk")
 _SHARED_TYPES = ("system", "tool", "function", "chat", "remove")
 

@@ -51,8 +51,6 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _OBSERVATION_TYPES = (
     "GENERATION",
     "SPAN",

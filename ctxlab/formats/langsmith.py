@@ -39,8 +39,6 @@ from ctxlab.formats.fields import first_text, get_nested, parse_iso_time, requir
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _RUN_TYPES = ("llm", "chat_model", "chain", "tool", "retriever", "embedding", "prompt", "parser")
 _THREAD_KEYS = ("session_id", "thread_id", "conversation_id")
 _RUN_KEYS = ("trace_id", "dotted_order", "start_time", "parent_run_id", "session_id", "inputs")

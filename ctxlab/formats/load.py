@@ -17,8 +17,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.messages.types import Recording
 
-__all__ = ["OnSkip", "load"]
-
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
 """Called with each file that gave no recording, and the reason."""
 

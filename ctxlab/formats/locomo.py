@@ -48,8 +48,6 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Probe, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _TIME_FORMAT = "%I:%M %p on %d %B, %Y"
 _SESSION_KEY = re.compile(r"session_([0-9]{1,6})")

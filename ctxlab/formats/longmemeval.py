@@ -51,8 +51,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Probe, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _HISTORY_KEYS = {"haystack_dates", "haystack_session_ids", "haystack_sessions"}
 _META_KEYS = ("question_id", "question_type", "question_date")
 _UNANSWERABLE_SUFFIX = "_abs"

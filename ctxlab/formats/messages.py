@@ -59,8 +59,6 @@ from ctxlab.messages.content_parts import (
 )
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "PartCount", "read", "sniff"]
-
 _MAX_SNIFFED_ROWS = 50
 # Keys that identify the provider of a block without a type.
 _PROVIDER_KEYS = {"block_type", "tool_name"}

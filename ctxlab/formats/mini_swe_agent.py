@@ -25,8 +25,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _REPEATED_KEYS = ("response", "raw_output", "actions", "timestamp")
 _META_KEYS = ("exit_status", "mini_version", "model_stats")
 

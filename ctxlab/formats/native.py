@@ -30,8 +30,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Compaction, Message, Probe, Recording
 
-__all__ = ["FORMAT", "dumps", "read", "sniff"]
-
 _VERSION = 1
 _META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
 

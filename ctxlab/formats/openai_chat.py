@@ -52,8 +52,6 @@ from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "dump", "parse_openai_message", "read", "sniff"]
-
 # Readers of agents whose files contain such a list.
 _OTHER_READERS = (mini_swe_agent, openhands_completions)
 

@@ -12,8 +12,6 @@ from ctxlab.formats.base import Format
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 
-__all__ = ["FORMATS", "detect_format", "match_format", "register_format"]
-
 _MODULES = (
     "native",
     "ctxlab_sessions.chunks",

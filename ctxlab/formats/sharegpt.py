@@ -47,8 +47,6 @@ from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import Message, Recording, ToolCall
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _USER_ROLES = ("human", "user")
 _ASSISTANT_ROLES = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
 _CALL_ROLES = ("function_call", "function-call", "tool_call")

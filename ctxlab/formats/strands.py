@@ -29,8 +29,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.messages import PartCount
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 
 def sniff(head: FileHead) -> bool:
     """Check whether a file begins with a message as Strands stores it.

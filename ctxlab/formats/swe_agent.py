@@ -50,8 +50,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _MESSAGE_KEYS = ("role", "tool_calls", "name")
 _META_KEYS = ("exit_status", "swe_agent_version", "best_attempt_idx")
 _NON_LLM_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")

@@ -51,8 +51,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _MESSAGE_KEYS = ("role", "content", "tool_calls")
 _EXTRA_KEYS = ("cost", "error", "errors", "context_truncation")
 _GROUND_TRUTH_KEYS = ("actions", "communicate_info")

@@ -22,8 +22,6 @@ from ctxlab.formats.fields import get_nested, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 
 def sniff(head: FileHead) -> bool:
     """Check whether a file is a list of runs with a task and a trajectory.

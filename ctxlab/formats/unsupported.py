@@ -12,8 +12,6 @@ from collections.abc import Collection
 from ctxlab.formats.base import UnsupportedCallback
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["format_count", "report_unsupported_fields"]
-
 _MESSAGE_FIELDS = {
     "name": "name of a message",
     "reasoning": "reasoning of a message",

@@ -26,8 +26,6 @@ from ctxlab.formats.io.files import is_url, open_zstd
 from ctxlab.formats.registry import FORMATS
 from ctxlab.messages.types import Recording
 
-__all__ = ["writable_format", "write"]
-
 _UNSAFE_CHARACTERS = re.compile(r"[^\w .,+@=#~-]")
 _MAX_NAME_BYTES = 120  # file systems allow 255; leaves room for suffixes
 _COMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {

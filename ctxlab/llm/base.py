@@ -14,21 +14,6 @@ import msgspec
 from ctxlab.errors import ModelUnavailable
 from ctxlab.messages.types import Message, Usage
 
-__all__ = [
-    "Client",
-    "ConfiguredClient",
-    "Embedder",
-    "Embedding",
-    "IncrementalClient",
-    "ModelCall",
-    "Reply",
-    "Request",
-    "SplittableClient",
-    "Streamer",
-    "client_options",
-    "split_for_workers",
-]
-
 
 class Request(msgspec.Struct, frozen=True):
     """A request to a model. Equal requests are the same question to a cache.

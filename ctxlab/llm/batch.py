@@ -20,16 +20,6 @@ from ctxlab.llm.base import Client, Embedding, IncrementalClient, Reply, Request
 from ctxlab.llm.costs import worst_case_cost
 from ctxlab.tokens.counter import get_counter
 
-__all__ = [
-    "RequestEstimate",
-    "add_cache_hint",
-    "build_cost_limited_client",
-    "cache_only_client",
-    "complete_with_progress",
-    "estimate_requests",
-    "iter_replies",
-]
-
 
 class RequestEstimate(NamedTuple):
     """Estimated number, tokens and cost of a batch of requests."""

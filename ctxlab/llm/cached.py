@@ -39,8 +39,6 @@ from ctxlab.llm.base import (
 from ctxlab.llm.concurrency import BatchMixin, run_uninterrupted
 from ctxlab.messages.types import Usage
 
-__all__ = ["CacheMode", "CachedClient"]
-
 CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")

@@ -13,15 +13,6 @@ from typing import TypeVar, cast
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Reply, Request
 
-__all__ = [
-    "MAX_CONCURRENT_CALLS",
-    "POLL_SECONDS",
-    "BatchMixin",
-    "get_interruptibly",
-    "map_unordered",
-    "run_uninterrupted",
-]
-
 _log = logging.getLogger("ctxlab.llm")
 POLL_SECONDS = 0.2
 """Interval in seconds at which a wait checks for interruptions."""

@@ -32,19 +32,6 @@ from ctxlab.messages.types import Usage
 from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
 
-__all__ = [
-    "CostAwareClient",
-    "CostLimit",
-    "CostLimitExceeded",
-    "CostLimitedClient",
-    "Reservation",
-    "ReserveAttempt",
-    "UsageTotals",
-    "UsageTracker",
-    "max_token_count",
-    "worst_case_cost",
-]
-
 
 class UsageTotals(NamedTuple):
     """Running totals of a client's calls; ``attempts`` is the sum of the three counts after it."""

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["CallFailure", "classify_error"]
-
 _MAX_REASON_CHARS = 300
 "maximum length of a reason in characters"
 _RETRYABLE_STATUSES = {408, 425, 429}

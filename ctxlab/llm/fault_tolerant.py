@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm.base import Client, Embedder, Embedding, Reply, Request
 
-__all__ = ["FaultTolerantClient"]
-
 _log = logging.getLogger("ctxlab.llm")
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from ctxlab.llm.streaming import STREAM_OPTIONS
 
-__all__ = ["load_litellm", "start_import"]
-
 
 def _import_litellm() -> Any:
     # Otherwise litellm fetches its price table from the network at import.

@@ -35,8 +35,6 @@ from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, st
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.models import find_model
 
-__all__ = ["LiteLLMClient"]
-
 _log = logging.getLogger("ctxlab.llm")
 _MAX_WAIT_SECONDS = 60.0
 # Limits of one embedding request; OpenAI accepts 300,000 tokens and 2,048 texts.

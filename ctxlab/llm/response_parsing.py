@@ -8,8 +8,6 @@ from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["BilledResponse", "build_reply", "parse_embedding", "parse_reply"]
-
 
 class BilledResponse(NamedTuple):
     """Result, usage and cost of one answered HTTP request."""

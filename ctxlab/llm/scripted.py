@@ -15,8 +15,6 @@ from ctxlab.messages.types import Message, Usage
 from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
-__all__ = ["ScriptedAnswer", "ScriptedClient"]
-
 ScriptedAnswer: TypeAlias = str | Message | Reply | Exception
 """One entry of a script; an exception is raised."""
 

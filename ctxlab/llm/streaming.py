@@ -24,14 +24,6 @@ from ctxlab.llm.error_classification import classify_error
 from ctxlab.llm.response_parsing import BilledResponse, build_reply
 from ctxlab.tokens.prices import Prices
 
-__all__ = [
-    "STREAM_OPTIONS",
-    "StreamChannel",
-    "StreamInterrupted",
-    "parse_stream",
-    "stream_in_thread",
-]
-
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
 """Options that request a stream with its usage at the end."""
 

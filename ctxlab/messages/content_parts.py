@@ -22,23 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = [
-    "CALL_TYPES",
-    "CHAT_PART_TYPES",
-    "IMAGE_TYPES",
-    "MARKER_TYPES",
-    "REASONING_TYPES",
-    "RESULT_TYPES",
-    "TEXT_TYPES",
-    "UNREAD_CALL_TYPES",
-    "UNSUPPORTED_TYPES",
-    "describe_type",
-    "guess_api",
-    "is_chat_part",
-    "is_known_type",
-    "part_type",
-]
-
 CHAT_PART_TYPES = frozenset(
     {"text", "image_url", "input_audio", "file", "refusal", "audio_url", "video_url"}
 )

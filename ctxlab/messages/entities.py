@@ -12,16 +12,6 @@ import string
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ENTITY_KINDS",
-    "Entity",
-    "ascii_words",
-    "contains_entity",
-    "find_entities",
-    "find_entities_in_value",
-    "find_entity_offset",
-]
-
 ENTITY_KINDS: dict[str, str] = {
     "url": "a web address",
     "email": "an e-mail address",

@@ -17,14 +17,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "FileAccess",
-    "FileOperation",
-    "is_tool_error",
-    "normalize_tool_name",
-    "parse_file_access",
-]
-
 FileOperation: TypeAlias = Literal["read", "write", "edit", "list"]
 
 

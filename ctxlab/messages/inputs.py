@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeAlias
 from ctxlab.messages.openai_format import reject_tool_parts
 from ctxlab.messages.types import Message
 
-__all__ = ["MessageInput", "SupportsModelDump", "copy_message", "is_same_message", "to_plain_data"]
-
 
 class SupportsModelDump(Protocol):
     """An object of a provider's library, such as ``response.choices[0].message``."""

@@ -11,8 +11,6 @@ from collections import Counter
 from ctxlab.messages.content_parts import describe_type, is_known_type, part_type
 from ctxlab.messages.types import Recording
 
-__all__ = ["missing_calls_warning"]
-
 _MIN_ANSWERS = 10
 _SKIPPED_PREFIX = "block of type "
 

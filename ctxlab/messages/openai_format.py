@@ -15,15 +15,6 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.content_parts import CALL_TYPES, RESULT_TYPES, guess_api, part_type
 from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
-__all__ = [
-    "message_from_dict",
-    "message_from_row",
-    "parse_content",
-    "reject_tool_parts",
-    "row_from_message",
-    "tool_call_from_dict",
-]
-
 _ROLE_ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
 _KNOWN_KEYS = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
 

@@ -14,8 +14,6 @@ from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.messages.file_access import normalize_tool_name, parse_file_access
 from ctxlab.messages.types import ToolCall
 
-__all__ = ["FetchTarget", "parse_fetch_target"]
-
 _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 

@@ -16,22 +16,6 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import iter_leaves, parse_json
 from ctxlab.errors import SpecError
 
-__all__ = [
-    "CLEARED_RESULT_TEXT",
-    "ROLES",
-    "Compaction",
-    "ContentPart",
-    "Message",
-    "Probe",
-    "Recording",
-    "Role",
-    "ToolCall",
-    "Usage",
-    "check_recordings",
-    "find_request_positions",
-    "message_text",
-]
-
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 

@@ -11,16 +11,6 @@ from typing import NamedTuple
 
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "RULES",
-    "Rule",
-    "UnitTracker",
-    "Violation",
-    "find_violations",
-    "is_valid",
-    "safe_cuts",
-]
-
 
 class Rule(NamedTuple):
     """A rule that a provider enforces."""

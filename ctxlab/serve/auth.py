@@ -18,17 +18,6 @@ from urllib.parse import urlsplit
 
 from ctxlab.errors import SpecError
 
-__all__ = [
-    "BODY_TIMEOUT",
-    "MAX_BODY_BYTES",
-    "ON_AUTHENTICATED_KEY",
-    "ASGIApp",
-    "AuthMiddleware",
-    "check_or_generate_token",
-    "is_loopback",
-    "problem_details",
-]
-
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

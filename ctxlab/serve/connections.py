@@ -19,8 +19,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ctxlab.serve.auth import ON_AUTHENTICATED_KEY, ASGIApp, problem_details
 
-__all__ = ["HEADER_TIMEOUT", "ConnectionLimits", "LimitedProtocol", "LogRateLimiter"]
-
 HEADER_TIMEOUT = 10.0
 """Time limit for complete request headers with the right token, in seconds."""
 

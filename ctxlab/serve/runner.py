@@ -11,8 +11,6 @@ from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
 from ctxlab.errors import DataMissing, SpecError
 from ctxlab.serve.auth import ASGIApp, is_loopback
 
-__all__ = ["run_uvicorn", "server_url"]
-
 _SHUTDOWN_TIMEOUT = 2
 """Time limit for open responses after the server is told to stop, in seconds."""
 

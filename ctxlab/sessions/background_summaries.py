@@ -26,8 +26,6 @@ from ctxlab.sessions.base import MAX_TITLE_LENGTH, Session, SessionStore
 from ctxlab.sessions.text_search import query_words
 from ctxlab.sessions.titles import RECENT_TURNS, build_title_prompt, single_line, title_from_prompt
 
-__all__ = ["MAX_BACKLOG", "MAX_CONCURRENT_CALLS", "BackgroundSummarizer"]
-
 MAX_CONCURRENT_CALLS = 5
 """Maximum number of concurrent model calls for summaries and titles in this process."""
 

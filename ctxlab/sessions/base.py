@@ -13,20 +13,6 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import Message, Recording
 
-__all__ = [
-    "MAX_TITLES",
-    "MAX_TITLE_LENGTH",
-    "STATUSES",
-    "AgentPlan",
-    "ResumeState",
-    "SearchHit",
-    "Session",
-    "SessionLibrary",
-    "SessionStatus",
-    "SessionStore",
-    "TitleChange",
-]
-
 SessionStatus: TypeAlias = Literal["active", "closed", "archived"]
 STATUSES: tuple[str, ...] = get_args(SessionStatus)
 

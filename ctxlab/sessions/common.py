@@ -14,19 +14,6 @@ from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.base import STATUSES, AgentPlan, Session
 from ctxlab.sessions.titles import single_line
 
-__all__ = [
-    "Fsync",
-    "check_choice",
-    "check_session_id",
-    "check_status",
-    "check_title",
-    "clean_plan",
-    "clean_text",
-    "filter_sessions",
-    "is_session_id",
-    "session_to_recording",
-]
-
 Fsync: TypeAlias = Literal["always", "never"]
 """``always``: writes survive a power failure; ``never``: they survive a kill of the process only."""
 

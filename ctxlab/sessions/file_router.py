@@ -16,8 +16,6 @@ from collections.abc import Callable
 from ctxlab.errors import UnknownSession
 from ctxlab.sessions.base import Session, SessionStore
 
-__all__ = ["FileRouter"]
-
 _ROUTED_KEY = "routed"
 "key in the ``meta`` of sessions that a router created"
 _MAX_CACHED_FILES = 256

@@ -14,8 +14,6 @@ from ctxlab.strategies.summaries.fold import summarize
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import find_model
 
-__all__ = ["llm_summary_writer"]
-
 _CHARS_PER_TOKEN = 4  # typical of English prose
 
 

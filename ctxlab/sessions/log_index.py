@@ -15,8 +15,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import match_format
 from ctxlab.messages.types import Recording
 
-__all__ = ["MAX_CACHED_BYTES", "FileStamp", "LogFile", "LogIndex"]
-
 MAX_CACHED_BYTES = 1 << 26
 """Total size in bytes of the files whose recordings are cached; larger files are never cached."""
 

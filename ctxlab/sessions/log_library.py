@@ -24,8 +24,6 @@ from ctxlab.sessions.log_index import LogFile, LogIndex
 from ctxlab.sessions.text_search import search_messages
 from ctxlab.sessions.titles import single_line, title_from_prompt
 
-__all__ = ["LogLibrary"]
-
 _LOG = logging.getLogger("ctxlab.sessions")
 _UNSAFE_CHARS = re.compile(r"[^A-Za-z0-9._]+")
 _MAX_ID_CHARS = 80

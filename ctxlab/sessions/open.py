@@ -9,8 +9,6 @@ from pathlib import Path
 from ctxlab.errors import SessionError
 from ctxlab.sessions.base import SessionLibrary, SessionStore
 
-__all__ = ["find_store", "open_library", "open_store"]
-
 _DATABASE = Path(".ctxlab", "sessions.db")
 _CHUNK_FILE = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
 

@@ -12,20 +12,6 @@ from ctxlab.sessions.base import AgentPlan, ResumeState
 from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = [
-    "CONTINUE_INSTRUCTION",
-    "INTERRUPTED_RESULT",
-    "TRUNCATION_MARKER",
-    "MessageUnit",
-    "build_resume_message",
-    "build_resumed_messages",
-    "interrupted_result",
-    "message_from_window_row",
-    "pair_tool_results",
-    "trim_message",
-    "window_row_from_message",
-]
-
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 """Content of the result that stands in for a missing one."""
 

@@ -30,8 +30,6 @@ from ctxlab.sessions.resume_messages import (
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.extractive import extract_summary
 
-__all__ = ["ResumeCaps", "ResumeWindow", "SummaryWriter"]
-
 SummaryWriter: TypeAlias = Callable[[str, Sequence[Message], int], str]
 """Function of a summary, new messages and a maximum length in characters; returns a new summary."""
 

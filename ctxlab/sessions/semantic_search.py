@@ -20,8 +20,6 @@ from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.base import SearchHit, SessionLibrary
 from ctxlab.sessions.table_of_contents import iter_turns
 
-__all__ = ["search_semantically"]
-
 _MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
 _BATCH_TURNS = 256
 

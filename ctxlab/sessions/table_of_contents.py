@@ -20,20 +20,6 @@ from ctxlab.errors import SpecError, UnknownTurn
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import SessionLibrary
 
-__all__ = [
-    "Contents",
-    "ContentsEntry",
-    "Interaction",
-    "InteractionBrief",
-    "InteractionWithContext",
-    "get_contents",
-    "get_interaction",
-    "get_turn",
-    "interaction_id",
-    "iso_timestamp",
-    "iter_turns",
-]
-
 _STEP_INDENT = "   "
 
 

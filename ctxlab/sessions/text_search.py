@@ -12,16 +12,6 @@ from ctxlab.context.turns import TurnCounter
 from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.base import SearchHit
 
-__all__ = [
-    "SNIPPET_LENGTH",
-    "contains_words",
-    "make_snippet",
-    "query_words",
-    "search_messages",
-    "split_for_index",
-    "split_words",
-]
-
 SNIPPET_LENGTH = 200
 """Maximum number of characters of a snippet."""
 

@@ -14,14 +14,6 @@ from collections.abc import Mapping
 from ctxlab.sessions.base import MAX_TITLE_LENGTH, MAX_TITLES, Session, TitleChange
 from ctxlab.sessions.table_of_contents import interaction_id
 
-__all__ = [
-    "RECENT_TURNS",
-    "build_title_prompt",
-    "single_line",
-    "title_from_prompt",
-    "titles_after_change",
-]
-
 RECENT_TURNS = 3
 """Number of turns that count as recent."""
 

@@ -25,19 +25,6 @@ from ctxlab.messages.types import Message
 
 _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
-__all__ = [
-    "BaseStrategy",
-    "FunctionStrategy",
-    "Pipeline",
-    "Strategy",
-    "as_strategy",
-    "fork_with_messages",
-    "models_used",
-    "rewrite_tool_results",
-    "tool_result_positions",
-    "walk_strategies",
-]
-
 
 @runtime_checkable
 class Strategy(Protocol):

@@ -20,8 +20,6 @@ from ctxlab.strategies.panic import panic
 
 _LAST_RESORT = panic()
 
-__all__ = ["nothing", "oracle", "random_drop"]
-
 
 @dataclass(frozen=True, repr=False)
 class nothing(BaseStrategy):

@@ -11,8 +11,6 @@ from ctxlab.messages.file_access import parse_file_access
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["ENGINE_MESSAGE_KEY", "file_sessions"]
-
 ENGINE_MESSAGE_KEY = "_engine"
 "Key in ``Message.extra`` of user messages that the engine wrote. Such messages belong to no file."
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["full"]
-
 
 @dataclass(frozen=True, repr=False)
 class full(BaseStrategy):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["first_and_last"]
-
 
 @dataclass(frozen=True, repr=False)
 class first_and_last(BaseStrategy):

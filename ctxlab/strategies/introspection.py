@@ -16,8 +16,6 @@ from ctxlab.strategies.base import Pipeline
 from ctxlab.strategies.baselines import BASELINES, Baseline
 from ctxlab.strategies.registry import CONTROLS, STRATEGIES
 
-__all__ = ["StrategyInfo", "StrategyParameter", "list_strategies", "strategy_info"]
-
 _StrategyKind = Literal["strategy", "control", "baseline"]
 
 

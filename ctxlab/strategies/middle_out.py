@@ -10,8 +10,6 @@ from typing import Any
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["middle_out"]
-
 
 @dataclass(frozen=True, repr=False)
 class middle_out(BaseStrategy):

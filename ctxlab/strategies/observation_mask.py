@@ -11,8 +11,6 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
 from ctxlab.strategies.helpers.text import is_text_only, with_text
 
-__all__ = ["observation_mask"]
-
 
 @dataclass(frozen=True, repr=False)
 class observation_mask(BaseStrategy):

@@ -11,8 +11,6 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["panic"]
-
 _PROTECTED_FORMS = (Form.SUMMARY, Form.POINTER)
 
 

@@ -12,8 +12,6 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["recent_images"]
-
 _IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
 _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 

@@ -11,8 +11,6 @@ from ctxlab.messages.types import CLEARED_RESULT_TEXT, Compaction, Message, Tool
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["recorded"]
-
 
 @dataclass(frozen=True, repr=False)
 class recorded(BaseStrategy):

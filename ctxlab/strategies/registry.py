@@ -13,15 +13,6 @@ from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy, as_strategy
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.upstream import find_peer
 
-__all__ = [
-    "CONTROLS",
-    "DEFAULT_LINEUP",
-    "STRATEGIES",
-    "parse_strategy",
-    "parse_to_ast",
-    "register_strategy",
-]
-
 _MODULES = {
     "full": "full",
     "sliding_window": "windows",

@@ -17,8 +17,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.ranking import BM25Index, VectorIndex, best_excerpt, query_terms
 from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = ["retrieval"]
-
 _HEADER = "Earlier messages that may matter now, quoted:"
 _MAX_EMBEDDED_CHARS = 8000
 "Characters of a message that are embedded; every common embedding model accepts this many."

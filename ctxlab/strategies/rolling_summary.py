@@ -12,8 +12,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.summaries.fold import fold_into_summary, header_tokens
 from ctxlab.strategies.summaries.llm import load_prompt
 
-__all__ = ["rolling_summary"]
-
 
 @dataclass(frozen=True, repr=False)
 class rolling_summary(BaseStrategy):

@@ -16,8 +16,6 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.helpers.text import is_text_only, with_text
 
-__all__ = ["stale_results"]
-
 # Only the newest reads of a file are remembered, so that the cost of a read does not grow.
 _MAX_READS = 64
 

@@ -21,8 +21,6 @@ from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.tokens.models import find_model
 
-__all__ = ["contents"]
-
 _HEADER = "Contents of earlier turns; get_turn(number) gives one in full:"
 _UNLISTED_PREFIX = "Earlier turns that are no longer listed: "
 _NUMBERED_LINE = re.compile(r"[-*\s]*(?:turn\s+)?(\d+)\s*[.):]\s*(.+)", re.IGNORECASE)

@@ -11,8 +11,6 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["tool_result_cap"]
-
 
 @dataclass(frozen=True, repr=False)
 class tool_result_cap(BaseStrategy):

@@ -19,8 +19,6 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
 from ctxlab.strategies.helpers.text import clip_text, is_text_only, with_text
 
-__all__ = ["STUB_KEY", "make_stub", "tool_stubs"]
-
 STUB_KEY = "_compacted"
 """Key in ``Message.extra`` of a stub. It is never sent, and marks messages that are not stubbed
 again."""

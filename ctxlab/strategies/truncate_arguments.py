@@ -12,8 +12,6 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["shorten_arguments"]
-
 
 @dataclass(frozen=True, repr=False)
 class shorten_arguments(BaseStrategy):

@@ -13,8 +13,6 @@ from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy
 
-__all__ = ["chunked_window", "sliding_window"]
-
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):

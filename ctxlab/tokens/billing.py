@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     FloatArray: TypeAlias = NDArray[np.float64]
 
-__all__ = [
-    "BilledSession",
-    "billed_input_tokens",
-    "build_billed_session",
-    "compare_counts_with_bills",
-    "relative_errors",
-    "sum_recorded_context",
-]
-
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
 "number of bills from which the fixed part is estimated"

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     _FloatArray: TypeAlias = NDArray[np.float64]
 
-__all__ = ["Calibration", "calibrate"]
-
 _WEIGHT_COUNT = 4
 _MIN_DIFFERENCES = 30
 "minimum number of differences between bills for a fit"

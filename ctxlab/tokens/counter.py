@@ -26,16 +26,6 @@ from ctxlab.tokens.images import count_image_tokens, model_family
 from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile
 from ctxlab.tokens.tool_schemas import render_tools
 
-__all__ = [
-    "CONTROL_TOKENS",
-    "DEFAULT_MODEL",
-    "TokenCounter",
-    "count_tokens",
-    "get_counter",
-    "render_message",
-    "render_request",
-]
-
 DEFAULT_MODEL = "gpt-5"
 
 CONTROL_TOKENS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")

@@ -21,8 +21,6 @@ from ctxlab.errors import DataMissing, UnknownName
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["find_encoding_name", "litellm_folder", "load_encoding"]
-
 _DEFAULT_ENCODING = "o200k_base"
 _DEFINITIONS_MODULE = "tiktoken_ext.openai_public"
 # Gateways that serve OpenAI's models under their original names without the prefix "openai/".

@@ -22,8 +22,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["count_image_tokens", "model_family"]
-
 _UNKNOWN_SIZE = (1024, 1024)
 # Formats that all three providers accept; no others are opened.
 _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")

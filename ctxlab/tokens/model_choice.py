@@ -25,8 +25,6 @@ from ctxlab.tokens.profiles import (
     profile_key,
 )
 
-__all__ = ["ModelChoice", "explain_models"]
-
 _MAX_NAMED = 3
 "models that a sentence names; of the others it gives the number"
 

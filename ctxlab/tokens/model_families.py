@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["CACHE_RULES", "LONG_PROMPT_PRICES", "MODEL_FAMILIES"]
-
 _Usd: TypeAlias = float | None
 _CacheKind: TypeAlias = Literal["none", "automatic", "explicit"]
 

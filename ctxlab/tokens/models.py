@@ -22,16 +22,6 @@ from ctxlab.tokens.images import model_family
 from ctxlab.tokens.model_families import CACHE_RULES, LONG_PROMPT_PRICES, MODEL_FAMILIES
 from ctxlab.tokens.prices import Prices, PriceTier, fill_missing_prices
 
-__all__ = [
-    "CachePolicy",
-    "Model",
-    "ModelWarning",
-    "find_model",
-    "find_model_without_warning",
-    "rules_provider",
-]
-
-
 _Tokens = TypeVar("_Tokens", bound=Any)
 
 

@@ -13,8 +13,6 @@ import msgspec
 
 from ctxlab.messages.types import Usage
 
-__all__ = ["PriceTier", "Prices", "Rates", "fill_missing_prices"]
-
 
 class Rates(msgspec.Struct, frozen=True):
     """Price per token in USD, by kind of token; 0.0 if unknown."""

@@ -16,16 +16,6 @@ import msgspec
 from ctxlab.errors import ReadError
 from ctxlab.tokens.images import model_family
 
-__all__ = [
-    "BUILT_IN_PROFILES",
-    "UNCALIBRATED",
-    "TokenProfile",
-    "find_profile",
-    "profile_key",
-    "profile_path",
-    "read_profile",
-]
-
 _PROFILE_FOLDER = Path(".ctxlab") / "profiles"
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 
-__all__ = ["render_tools"]
-
 # Deeper levels become "any"; real tools are not that deep.
 _MAX_DEPTH = 16
 _TYPESCRIPT_TYPES = {

@@ -14,8 +14,6 @@ from pathlib import Path
 from ctxlab.formats import write
 from datasets.make import coding_agent, long_chat, support_desk
 
-__all__ = ["build", "difference", "main"]
-
 _MAKERS = (coding_agent, support_desk, long_chat)
 
 

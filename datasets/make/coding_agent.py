@@ -20,8 +20,6 @@ from datasets.make.transcript import Bag, Transcript
 from datasets.make.words import load_words
 from datasets.make.workspace import TOOLS, Workspace
 
-__all__ = ["NAME", "recordings"]
-
 NAME = "coding-agent"
 
 _TASKS: tuple[tuple[str, tuple[str, str, str], int], ...] = (

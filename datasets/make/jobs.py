@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Job", "Plant", "Review", "load_job"]
-
 _FOLDER = Path(__file__).parent / "jobs"
 
 

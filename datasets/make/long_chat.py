@@ -18,8 +18,6 @@ from typing import TypeVar
 from ctxlab.messages.types import Probe, Recording
 from datasets.make.transcript import Bag, Transcript
 
-__all__ = ["NAME", "recordings"]
-
 NAME = "long-chat"
 
 _T = TypeVar("_T")

@@ -11,8 +11,6 @@ from datasets.make.support_store import Store
 from datasets.make.transcript import Bag, Transcript
 from datasets.make.words import load_words
 
-__all__ = ["Contact", "day"]
-
 _SHOP_SEED = 7
 _MORNING = 1_763_971_200  # 2025-11-24 08:00 UTC
 

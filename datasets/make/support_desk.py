@@ -18,8 +18,6 @@ from datasets.make.support_shop import GOODS, STREETS, TODAY, TOWNS
 from datasets.make.support_store import ARTICLES
 from datasets.make.support_tools import TOOLS
 
-__all__ = ["NAME", "recordings"]
-
 NAME = "support-desk"
 
 _CONTACTS = 12

@@ -12,8 +12,6 @@ from typing import Any
 
 from datasets.make.words import load_words
 
-__all__ = ["GOODS", "STREETS", "TODAY", "TOWNS", "WORDS", "Shop", "cents", "money"]
-
 TODAY = date(2025, 11, 24)
 WORDS = load_words("support_goods")
 GOODS = [(g["sku"], g["name"], g["price"], g["category"]) for g in WORDS["goods"]]

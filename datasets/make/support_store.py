@@ -9,8 +9,6 @@ from ctxlab._utils.jsonio import dump_json
 from datasets.make.support_shop import GOODS, TODAY, WORDS, Shop, cents, money
 from datasets.make.words import load_words
 
-__all__ = ["ARTICLES", "Store"]
-
 ARTICLES = load_words("support_help")
 _WINDOW = 30
 

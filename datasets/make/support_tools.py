@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TOOLS"]
-
 _TYPES = {"quantity": "integer", "pickup": "boolean"}
 _FIELDS = {
     "email": "E-mail address of the customer, as spelled by the customer.",

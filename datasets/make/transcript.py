@@ -12,8 +12,6 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import Message, Probe, Recording, ToolCall, message_text
 
-__all__ = ["Bag", "Call", "Transcript"]
-
 Call = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""
 

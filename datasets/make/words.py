@@ -6,8 +6,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["load_words"]
-
 _FOLDER = Path(__file__).parent / "words"
 
 

@@ -19,8 +19,6 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 
-__all__ = ["CODEBASE", "TOOLS", "Workspace"]
-
 CODEBASE = Path(__file__).parent / "codebase"
 _MOST_HITS = 80
 _CONTEXT = 3

@@ -16,8 +16,6 @@ from ctxlab.tokens.calibration import calibrate
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
-__all__ = ["claude"]
-
 _MODEL = "claude-opus-4-5"
 _SETS = ("claude-code-entireio", "pi-mono")
 

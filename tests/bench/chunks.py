@@ -15,8 +15,6 @@ from table import Line, alternate, ratio
 
 from ctxlab.sessions.jsonl.store import JsonlStore
 
-__all__ = ["lengths"]
-
 _PEAK = """
 import sys, tracemalloc
 from ctxlab.sessions.jsonl.store import JsonlStore

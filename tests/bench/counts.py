@@ -18,8 +18,6 @@ from ctxlab.tokens.counter import CONTROL_TOKENS, TokenCounter, render_request
 from ctxlab.tokens.encodings import load_encoding
 from ctxlab.tokens.images import count_image_tokens
 
-__all__ = ["exact"]
-
 _SHARE = 0.25
 
 

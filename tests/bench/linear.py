@@ -17,8 +17,6 @@ from ctxlab.strategies import Strategy, parse_strategy, sliding_window
 from ctxlab.strategies.introspection import list_strategies
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["replays"]
-
 _INNER = "observation_mask(keep=3)"
 """What strategies are given that take another one."""
 

@@ -14,8 +14,6 @@ from typing import Any
 from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.encodings import load_encoding
 
-__all__ = ["Peer", "peers"]
-
 Peer = Callable[[int], object]
 """Prepares the request that stands before message ``n``."""
 

@@ -17,8 +17,6 @@ from ctxlab.errors import DataMissing
 from ctxlab.formats import native
 from ctxlab.formats.io.datasets import bundled_path
 
-__all__ = ["folder", "memory", "start"]
-
 _CLI = (sys.executable, "-c", "from ctxlab.cli import main; main()")
 
 # ru_maxrss of a child begins with its parent's, which is large here; Linux has the child's own.

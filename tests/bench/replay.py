@@ -24,8 +24,6 @@ from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.encodings import load_encoding
 
-__all__ = ["LIMIT", "corpora", "corpus", "floor", "forget", "grid", "window"]
-
 LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
 _REAL = ("claude-code-entireio", "mini-swe-agent")

@@ -12,8 +12,6 @@ from random import Random
 
 from ctxlab.messages.types import Message, Recording, ToolCall
 
-__all__ = ["conversation"]
-
 _WORDS = """
 order customer stock invoice total report parser request response cache session token path value index
 result config handler service client update create query check count

@@ -7,8 +7,6 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-__all__ = ["Group", "Line", "alternate", "ratio", "show"]
-
 
 class Line(NamedTuple):
     """One comparison; without a bar it is there to be read and not judged."""

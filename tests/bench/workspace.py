@@ -15,8 +15,6 @@ from table import Line, alternate
 
 from ctxlab.sessions.sqlite.store import SqliteStore
 
-__all__ = ["lengths"]
-
 _PEAK = """
 import sys, tracemalloc
 from ctxlab.sessions.sqlite.store import SqliteStore

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
 
-__all__ = ["any_messages", "any_objects", "any_recordings", "any_texts"]
-
 # Every character, lone surrogates too.
 _texts = st.text(st.characters(exclude_categories=()), max_size=12)
 _names = _texts.filter(bool)

@@ -7,8 +7,6 @@ import sqlite3
 from ctxlab.messages.types import Message
 from ctxlab.sessions.sqlite.store import SqliteStore
 
-__all__ = ["HI", "TOOLS", "begun", "sql"]
-
 HI = (Message("user", "Fix the parser"), Message("assistant", "Done."))
 TOOLS = ({"type": "function", "function": {"name": "read", "parameters": {}}},)
 

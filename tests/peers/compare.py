@@ -17,8 +17,6 @@ from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["Compared", "compare", "recordings"]
-
 FOLDERS = {
     "claude-code-entireio": 3,
     "pi-mono": 2,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from inspect import cleandoc
 
-__all__ = ["parse_docstring"]
-
 _SECTION = re.compile(
     r"(args|arguments|parameters|params|returns?|raises|yields?|examples?|notes?|see also)\s*:?\s*"
 )

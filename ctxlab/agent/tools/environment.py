@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 
 from ctxlab.errors import SpecError
 
-__all__ = ["SECRET_NAMES", "names_to_keep", "without_secrets"]
-
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 """A variable whose name contains one of these words, in any case, is removed."""
 

@@ -13,8 +13,6 @@ from functools import lru_cache
 from ctxlab._utils.humanize import pluralize
 from ctxlab.agent.tools.safe_paths import MAX_DEPTH, DirectoryEntry, list_entries, open_folder_at
 
-__all__ = ["FileWalker", "matches_glob"]
-
 
 @dataclass
 class FileWalker:

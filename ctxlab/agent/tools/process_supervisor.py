@@ -19,8 +19,6 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-__all__ = ["supervise"]
-
 _TERMINATE_GRACE = 0.5
 "seconds between SIGTERM and SIGKILL"
 _KILL_TIMEOUT = 5.0

@@ -27,8 +27,6 @@ from typing import Any
 from ctxlab.agent.tools.environment import names_to_keep, without_secrets
 from ctxlab.errors import CtxlabError
 
-__all__ = ["CommandResult", "ProcessManager", "RunningCommand"]
-
 _SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5

@@ -9,15 +9,6 @@ from pydantic_core import to_jsonable_python
 
 from ctxlab._utils.jsonio import dump_json, repair_surrogates
 
-__all__ = [
-    "CANCELLED",
-    "ERROR_TYPES",
-    "MAX_RESULT_CHARS",
-    "ToolResult",
-    "cancelled_result",
-    "to_json_data",
-]
-
 ERROR_TYPES: dict[str, str] = {
     "invalid_args": "the arguments are not valid: try again with others",
     "tool_not_found": "there is no such tool: do not try again, tell the user",

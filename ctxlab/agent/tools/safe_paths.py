@@ -17,17 +17,6 @@ from typing import NamedTuple
 
 from ctxlab.errors import CtxlabError
 
-__all__ = [
-    "MAX_DEPTH",
-    "PROTECTED_FOLDERS",
-    "DirectoryEntry",
-    "PathNotAllowed",
-    "SafeRoot",
-    "list_entries",
-    "open_file_at",
-    "open_folder_at",
-]
-
 PROTECTED_FOLDERS = (".ctxlab", ".git")
 """Folders in the root of a workspace in which nothing is written."""
 

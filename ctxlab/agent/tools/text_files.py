@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 from ctxlab.agent.tools.safe_paths import open_file_at
 
-__all__ = ["LineFinder", "UnreadableText", "make_line_finder", "read_lines"]
-
 _MAX_CHARS = 100_000
 "maximum characters of a file in one result"
 _MAX_LINE_CHARS = 300

@@ -19,8 +19,6 @@ from ctxlab.agent.tools.docstrings import parse_docstring
 from ctxlab.agent.tools.result import ToolResult, to_json_data
 from ctxlab.errors import SpecError
 
-__all__ = ["Tool", "call_tool", "tool_from_function", "tool_not_found", "tools_by_name"]
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_VALUE_CHARS = 60
 

@@ -26,8 +26,6 @@ from ctxlab.agent.tools.safe_paths import SafeRoot
 from ctxlab.agent.tools.text_files import UnreadableText, make_line_finder, read_lines
 from ctxlab.agent.tools.tool import Tool, tool_from_function
 
-__all__ = ["workspace_tools"]
-
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_LINES = 500, 200, 2000
 "maximum entries, matches and lines of one result"
 _SEARCH_TIMEOUT = 10.0

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.tools.result import ToolResult
     from ctxlab.messages.types import ToolCall
 
-__all__ = ["EventPrinter", "describe_tool_result"]
-
 _WAITING_SIGN = "…"
 _EXIT_CODE_OK = "exit code 0"
 _MIN_SHOWN_SECONDS = 0.1  # shorter durations are not shown

@@ -9,8 +9,6 @@ from types import ModuleType
 
 from ctxlab._utils.private_files import create_file
 
-__all__ = ["LineCleared", "LineReader"]
-
 _MAX_HISTORY_LINES = 1_000
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.base import Session, SessionStore
 
-__all__ = ["ChatRepl"]
-
 _DOUBLE_PRESS_SECONDS = 1.0
 
 

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
 
     from ctxlab.sessions.base import Session
 
-__all__ = [
-    "MAX_LISTED",
-    "QUESTION",
-    "choose_session",
-    "parse_session_choice",
-    "session_choices_table",
-]
-
 MAX_LISTED = 9
 """Number of sessions that are offered; older ones are resumed by their id."""
 

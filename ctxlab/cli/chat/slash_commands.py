@@ -12,8 +12,6 @@ from ctxlab.errors import SpecError, UnknownName
 if TYPE_CHECKING:
     from ctxlab.cli.chat.repl import ChatRepl
 
-__all__ = ["SLASH_COMMANDS", "parse_slash_command", "run_slash_command"]
-
 _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
 

@@ -10,8 +10,6 @@ import typer
 from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Where, make_spec
 from ctxlab.cli.output import one_line, print_note, print_result
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

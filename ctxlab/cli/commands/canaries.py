@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
 
-__all__ = ["command"]
-
 _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
 
-__all__ = ["command"]
-
 
 def command(
     workspace: Annotated[

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import Spec
 
-__all__ = ["command"]
-
 _MIN_RESAMPLES = 1000
 "fewest resamples of the bootstrap; with fewer, the bounds of intervals are too noisy"
 

@@ -27,8 +27,6 @@ from ctxlab.errors import CtxlabError
 if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

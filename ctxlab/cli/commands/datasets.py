@@ -15,8 +15,6 @@ from ctxlab.errors import DataMissing
 if TYPE_CHECKING:
     from ctxlab.formats.io.datasets import Dataset
 
-__all__ = ["app", "fetch", "info", "list_datasets"]
-
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of a data set, from ctxlab datasets list.")
 ]

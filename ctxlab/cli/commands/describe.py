@@ -14,8 +14,6 @@ from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Wher
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import CtxlabError
 
-__all__ = ["command"]
-
 _MAX_NAMED_FILES = 3
 
 

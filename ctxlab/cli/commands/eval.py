@@ -36,8 +36,6 @@ from ctxlab.cli.options import (
 from ctxlab.cli.output import print_result, report_skipped
 from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 
-__all__ = ["command"]
-
 
 def command(
     paths: Annotated[

@@ -14,8 +14,6 @@ from ctxlab.cli.options import NoProgress
 from ctxlab.cli.output import note_skipped, print_note, print_result
 from ctxlab.errors import SpecError
 
-__all__ = ["command"]
-
 _SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 
 

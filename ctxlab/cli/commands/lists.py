@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ctxlab.cli.output import print_result
 
-__all__ = ["formats", "metrics"]
-
 
 def formats() -> None:
     """List the formats of recordings, and for each if ctxlab reads it, writes it or both."""

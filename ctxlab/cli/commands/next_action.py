@@ -44,8 +44,6 @@ from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 from ctxlab.errors import ReadError, SpecError
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

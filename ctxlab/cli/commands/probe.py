@@ -43,8 +43,6 @@ from ctxlab.cli.options import (
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, parse_out_folder, save_then_print
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

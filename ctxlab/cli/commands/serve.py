@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.sessions.base import SessionLibrary
 
-__all__ = ["app", "http", "mcp"]
-
 _Host = Annotated[
     str | None, typer.Option(metavar="HOST", help="Address to listen on [127.0.0.1].")
 ]

@@ -14,19 +14,6 @@ from ctxlab.cli.output import one_line, print_note, print_result
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
 
-__all__ = [
-    "app",
-    "archive",
-    "delete",
-    "delete_all",
-    "export",
-    "list_sessions",
-    "migrate",
-    "search",
-    "show",
-    "toc",
-]
-
 _Store = Annotated[
     str | None,
     typer.Option(

@@ -11,8 +11,6 @@ from ctxlab.cli.output import print_result
 if TYPE_CHECKING:
     from ctxlab.strategies.introspection import StrategyInfo
 
-__all__ = ["command"]
-
 _KIND_HEADINGS = {
     "strategy": "Strategies",
     "control": "Controls: upper and lower bounds of a comparison, never recommended",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
     from ctxlab.evaluation.tuning.results import TuningResults
 
-__all__ = ["command"]
-
 
 def command(
     paths: Paths,

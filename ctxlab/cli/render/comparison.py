@@ -19,8 +19,6 @@ from ctxlab.cli.render import format as show
 if TYPE_CHECKING:
     from ctxlab.evaluation.comparison.report import Comparison
 
-__all__ = ["comparison_text"]
-
 _DROP_ORDER = ("effect", "clusters", "w/t/l", "p (Holm)")
 "columns that a narrow terminal leaves out, least important first"
 _MIN_FINDING_WIDTH = 15

@@ -10,8 +10,6 @@ from rich.text import Text
 from ctxlab.agent.context_breakdown import CONTEXT_PARTS
 from ctxlab.cli.render.format import format_percent
 
-__all__ = ["allocate_cells", "render_context_bar"]
-
 _STYLES = {
     "system": "blue",
     "tools": "magenta",

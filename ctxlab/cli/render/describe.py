@@ -21,8 +21,6 @@ from ctxlab.cli.render.format import (
 from ctxlab.evaluation.describe import RecordingDescription
 from ctxlab.messages.validation import RULES
 
-__all__ = ["description_text"]
-
 _MAX_ROWS = 30
 _HIDE_WHEN_EMPTY = ("reasoning", "compactions", "billed\n(counted)", "count\nerror %", "invalid")
 "columns that are shown only if some cell is not empty"

@@ -18,21 +18,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    "TableRow",
-    "fit_columns",
-    "fold_pipeline",
-    "format_count",
-    "format_percent",
-    "format_share",
-    "format_share_interval",
-    "format_usd",
-    "make_table",
-    "output_width",
-    "render_to_text",
-    "to_json_array",
-]
-
 TableRow = tuple[Sequence[str], str]
 """The cells of a row and its style."""
 

@@ -15,8 +15,6 @@ from ctxlab.evaluation.metrics import FAR_TOKENS
 if TYPE_CHECKING:
     from ctxlab.evaluation.tuning.results import TuningResults
 
-__all__ = ["frontier_json", "frontier_text"]
-
 _COST_COLUMNS = {"cost_usd": ("cost\n$", show.format_usd)}
 _GAIN_HEADS = {"recall_far": "far recall"}
 _EXTRA_NAME_WIDTH = 8  # added to the least width of names, which are long here

@@ -11,14 +11,6 @@ from ctxlab.cli.render import format as show
 from ctxlab.evaluation.gate.check import BaselineChange, BaselineUpdate, GateResults
 from ctxlab.evaluation.gate.findings import Finding, decimal_places, format_score_value, score_label
 
-__all__ = [
-    "findings_json",
-    "findings_junit_xml",
-    "findings_markdown",
-    "findings_text",
-    "update_text",
-]
-
 _DIFFERENCE = "difference (95 %)"
 _HEADS = ("", "budget", "score", "baseline", "current", _DIFFERENCE, "bound")
 _DROP_ORDER = ("baseline", _DIFFERENCE, "score")

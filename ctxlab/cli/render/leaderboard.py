@@ -17,17 +17,6 @@ from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
 
-__all__ = [
-    "describe_counting",
-    "describe_limit",
-    "leaderboard_json",
-    "leaderboard_markdown",
-    "leaderboard_text",
-    "rows_by_limit",
-    "short_strategy",
-]
-
-
 _DROP_ORDER = (
     *("survival_end", "tokens_peak", "lost_rate", "pointer_rate", "recall", "cached_share"),
     *("invalid_rate", "evidence_pointer_rate", "answer_chance"),

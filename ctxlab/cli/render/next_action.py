@@ -13,8 +13,6 @@ from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import leaderboard_json, rows_by_limit, short_strategy
 from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 
-__all__ = ["next_action_json", "next_action_text"]
-
 _DROP_ORDER = (
     "values\nequal %",
     "entities\nnamed %",

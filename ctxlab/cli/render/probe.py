@@ -16,8 +16,6 @@ from ctxlab.evaluation.probing.qa_scores import judge_score_name
 if TYPE_CHECKING:
     from ctxlab.evaluation.probing.results import QAResults
 
-__all__ = ["qa_json", "qa_text"]
-
 _DROP_ORDER = (
     "empty\n%",
     "over\n%",

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import SearchHit, Session
     from ctxlab.sessions.table_of_contents import Contents
 
-__all__ = [
-    "contents_text",
-    "hit_to_row",
-    "hits_table",
-    "parse_turn_range",
-    "session_details",
-    "session_to_row",
-    "sessions_table",
-]
-
 _UNTITLED = "(untitled)"
 _RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")
 

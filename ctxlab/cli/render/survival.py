@@ -17,8 +17,6 @@ from ctxlab.evaluation.recommendation import control_name
 if TYPE_CHECKING:
     from ctxlab.evaluation.survival import SurvivalResults
 
-__all__ = ["survival_json", "survival_text"]
-
 _DROP_ORDER = ("stale\nat end", "kept, all\nrequests", "kept\nat end")
 "headings of the columns that a narrow terminal leaves out, least important first"
 _BREAKDOWN_LEGEND = {

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import Message, ToolCall
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
-__all__ = [
-    "main_argument_text",
-    "render_conversation",
-    "render_turns",
-    "strip_control_characters",
-    "text_for_stdout",
-]
-
 # Characters that control a terminal, 8-bit ones included.
 _CONTROL_CHARACTERS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {
     13: None

@@ -17,8 +17,6 @@ from ctxlab.evaluation.experiment import StrategyLike, evaluate
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["EqualTokensLimit", "find_equal_tokens_limit"]
-
 _LIMITS_PER_ROUND = 12
 _MAX_ROUNDS = 5
 _CLOSE_TOLERANCE = 0.002

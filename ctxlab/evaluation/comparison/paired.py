@@ -29,8 +29,6 @@ from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.results import Results
 from ctxlab.strategies import as_strategy, parse_strategy
 
-__all__ = ["DEFAULT_SCORES", "compare_strategies"]
-
 DEFAULT_SCORES: tuple[str, ...] = (
     "tokens_mean",
     "cost_usd",

@@ -13,8 +13,6 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import html_table, latex_table, markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 
-__all__ = ["Comparison", "Configuration", "format_difference"]
-
 
 class Configuration(NamedTuple):
     """A strategy, as text, under a limit."""

@@ -23,8 +23,6 @@ import pandas as pd
 
 from ctxlab.evaluation.bootstrap import ratio_difference
 
-__all__ = ["StratifiedDifference", "stratified_difference"]
-
 _Array = npt.NDArray[np.float64]
 
 

@@ -25,21 +25,6 @@ from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.results import Results
 
-__all__ = [
-    "BaselineEntry",
-    "ExperimentBaseline",
-    "GateBaseline",
-    "RecordingIdentity",
-    "RecordingSums",
-    "compute_score",
-    "describe_data_changes",
-    "make_experiment_baseline",
-    "read_baseline",
-    "score_columns",
-    "sum_by_cluster",
-    "write_baseline",
-]
-
 RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
 """Recording → column → sum (for a maximum score, the maximum); None if unknown."""
 

@@ -53,15 +53,6 @@ from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import run_experiment
 from ctxlab.formats import OnSkip
 
-__all__ = [
-    "BaselineChange",
-    "BaselineUpdate",
-    "GateResults",
-    "check_results",
-    "run_gate",
-    "update_baseline",
-]
-
 _TOLERANCE = 1e-9
 "relative difference below which figures are equal; sums of floats differ between machines"
 

@@ -36,17 +36,6 @@ from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.spec import Spec, read_spec
 from ctxlab.strategies import parse_strategy
 
-__all__ = [
-    "BOUND_KINDS",
-    "Bound",
-    "BoundKind",
-    "GateBudget",
-    "GateConfig",
-    "GateExperiment",
-    "parse_bounds",
-    "read_gate_config",
-]
-
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")

@@ -10,8 +10,6 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
 
-__all__ = ["Finding", "FindingOutcome", "decimal_places", "format_score_value", "score_label"]
-
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
 """*worse* is a breach; *unclear* is neither shown to hold nor shown to fail."""
 

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 
-__all__ = ["Column", "FloatArray", "Metric", "PerRequestMetric", "Score", "per_request_metric"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.messages.types import Message, message_text
 
-__all__ = ["CanaryMetric", "CanaryVisibility", "canaries", "measure_canary_visibility"]
-
 _Bools = npt.NDArray[np.bool_]
 
 

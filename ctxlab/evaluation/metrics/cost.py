@@ -24,8 +24,6 @@ from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.tokens.models import CachePolicy
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["CostMetric", "cost"]
-
 
 class CostMetric:
     """Input cost with prompt caching, including the strategy's own model calls.

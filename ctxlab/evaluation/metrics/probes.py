@@ -42,8 +42,6 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.messages.types import Message, message_text
 
-__all__ = ["ProbeMetric", "ProbeVisibility", "measure_probe_visibility", "probes"]
-
 _START = attrgetter("start")
 
 

@@ -30,8 +30,6 @@ from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text
 
-__all__ = ["FAR_TOKENS", "NeedVisibility", "RecallMetric", "measure_need_visibility", "recall"]
-
 FAR_TOKENS = 4000
 """A need is far if more than this many tokens lie between the last mention of an entity and its
 use."""

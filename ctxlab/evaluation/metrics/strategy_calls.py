@@ -16,15 +16,6 @@ from ctxlab.context.context import Ledger
 from ctxlab.evaluation.engine import Trace
 from ctxlab.llm.base import ModelCall
 
-__all__ = [
-    "CallTotals",
-    "GeneratedText",
-    "StrategyCallTotals",
-    "StrategyCalls",
-    "collect_strategy_calls",
-    "list_generated_texts",
-]
-
 _FALLBACK = re.compile(r"(\w+) fallback: (?:part \d+ of \d+: )?(.*)", re.DOTALL)
 _WRITTEN = re.compile(r"(summary|contents)(?: rejected: .*)?", re.DOTALL)
 _NUMBERS = re.compile(r"\d[\d,.]*")

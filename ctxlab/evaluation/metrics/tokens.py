@@ -11,8 +11,6 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
-__all__ = ["UsageMetric", "usage"]
-
 
 class UsageMetric:
     """Tokens of each request, compared with the limit minus the reserve."""

@@ -15,8 +15,6 @@ import numpy as np
 from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
 
-__all__ = ["ValidityMetric", "validity"]
-
 
 class ValidityMetric:
     """Requests that violate the rules of the recording's provider (``PreparedRecording.provider``)."""

@@ -7,8 +7,6 @@ References
 
 from __future__ import annotations
 
-__all__ = ["COLOR_CYCLE", "GRAY", "LIGHT_GRAY", "ROLE_COLORS", "STATE_COLORS", "TEXT_COLOR"]
-
 _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 

@@ -17,8 +17,6 @@ from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_context_map"]
-
 
 def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     """Plot requests (downwards) × messages (to the right), coloured by each message's state.

@@ -21,8 +21,6 @@ from ctxlab.evaluation.results import Results
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_frontier"]
-
 _AXIS_LABELS = {
     "tokens_mean": "tokens a request (mean)",
     "tokens_peak": "tokens of the largest request",

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-__all__ = ["Label", "place_labels"]
-
 # Distances in points, angles in radians from the right; right and left are the most readable.
 _DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
 _ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))

@@ -15,8 +15,6 @@ from ctxlab.evaluation.survival import SurvivalResults
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_survival"]
-
 _AXIS_LABELS = {
     "round": "rounds of compaction since it was planted",
     "distance": "tokens since it was planted",

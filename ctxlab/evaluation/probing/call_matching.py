@@ -17,8 +17,6 @@ from ctxlab._utils.jsonio import iter_leaves, parse_json
 from ctxlab.messages.entities import contains_entity, find_entities_in_value
 from ctxlab.messages.types import ToolCall
 
-__all__ = ["CallMatch", "match_calls", "same_arguments"]
-
 _Leaves = Counter[tuple[str, Hashable]]
 
 

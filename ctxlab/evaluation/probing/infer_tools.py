@@ -14,8 +14,6 @@ from typing import Any
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message
 
-__all__ = ["infer_tool_definitions"]
-
 _MAX_DEPTH = 4
 "maximum depth of a described value; deeper values may be anything"
 _MAX_KEYS = 32

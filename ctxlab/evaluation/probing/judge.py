@@ -21,15 +21,6 @@ from ctxlab.evaluation.probing.qa_prompts import load_prompt
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message, Probe
 
-__all__ = [
-    "JudgeAgreement",
-    "JudgeVerdict",
-    "cohen_kappa",
-    "judge_agreement",
-    "judge_request",
-    "parse_verdict",
-]
-
 _JSON_OBJECT = re.compile(r"\{[^{}]*\}")
 _VERDICTS = {"correct": True, "incorrect": False}
 _Bools = npt.NDArray[np.bool_]

@@ -44,14 +44,6 @@ from ctxlab.llm.batch import (
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = [
-    "DEFAULT_NEXT_ACTION_STRATEGIES",
-    "estimate_cost",
-    "evaluate_next_action",
-    "plan_next_action",
-    "run",
-]
-
 DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
     "full",
     "observation_mask(keep=10) | sliding_window() | panic()",

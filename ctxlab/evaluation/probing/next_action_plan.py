@@ -23,8 +23,6 @@ from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 
-__all__ = ["NextActionPlan", "NextActionRequests", "ToolOrigin", "sample_stretches"]
-
 ToolOrigin: TypeAlias = Literal["recorded", "derived", "given"]
 """Origin of the tool definitions: the recording, its calls, or the caller."""
 

@@ -20,13 +20,6 @@ from ctxlab.evaluation.probing.next_action_plan import NextActionRequests
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import ToolCall
 
-__all__ = [
-    "NEXT_ACTION_COLUMNS",
-    "NEXT_ACTION_SCORES",
-    "compare_answers",
-    "compute_next_action_columns",
-]
-
 _SUMMED_COLUMNS = (
     *("asked", "answered", "unanswered", "calls", "name", "arguments", "both", "leaves", "naming"),
     *("entities", "text_only", "text_turns", "text_kept", "cut", "prompt", "usd"),

@@ -47,8 +47,6 @@ from ctxlab.llm.batch import (
 )
 from ctxlab.messages.types import Recording, check_recordings
 
-__all__ = ["DEFAULT_QA_STRATEGIES", "CostEstimate", "estimate_cost", "run", "run_qa"]
-
 DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
 """Strategies compared by default: the ceiling, a window, and the floor."""
 

@@ -20,8 +20,6 @@ from ctxlab.messages.types import Message, Probe, Recording
 from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 
-__all__ = ["DEFAULT_MAX_TOKENS", "QAPlan", "QARequests"]
-
 DEFAULT_MAX_TOKENS = 1024
 """Maximum tokens of a reply: an answer takes about twenty, reasoning before it some hundreds."""
 

@@ -17,15 +17,6 @@ from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
 from ctxlab.messages.types import Message, Probe, Recording
 
-__all__ = [
-    "UNKNOWN_ANSWER",
-    "format_question",
-    "inline_speaker_names",
-    "is_abstention",
-    "load_prompt",
-    "request_tools",
-]
-
 UNKNOWN_ANSWER = "not mentioned"
 """What a model is told to answer if the conversation does not say."""
 

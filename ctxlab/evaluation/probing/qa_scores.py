@@ -19,17 +19,6 @@ from ctxlab.evaluation.probing.qa_prompts import is_abstention
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Probe
 
-__all__ = [
-    "GRADED_SCORES",
-    "QA_COLUMNS",
-    "ReplyScores",
-    "column_names",
-    "compute_qa_columns",
-    "judge_score_name",
-    "make_scores",
-    "score_replies",
-]
-
 ReplyScores = Mapping[str, FloatArray]
 """Arrays of shape ``(configurations, questions, replicates)`` by name."""
 

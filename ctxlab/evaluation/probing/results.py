@@ -15,8 +15,6 @@ from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement
 from ctxlab.evaluation.probing.qa_scores import GRADED_SCORES, judge_score_name
 from ctxlab.evaluation.results import Results
 
-__all__ = ["FULL_HISTORY", "AnsweredResults", "NextActionResults", "QAResults"]
-
 _KINDS = {
     "exam": ("QA run", "ctxlab.QAResults.load"),
     "agreement": ("next-action run", "ctxlab.NextActionResults.load"),

@@ -15,8 +15,6 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.messages.types import Recording
 
-__all__ = ["cluster_name", "split_holdout"]
-
 _MIN_TUNING_CLUSTERS = 2
 "minimum number of clusters to tune on"
 

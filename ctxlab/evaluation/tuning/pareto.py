@@ -13,8 +13,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["pareto_front", "pareto_ranks"]
-
 _Values = npt.ArrayLike
 
 

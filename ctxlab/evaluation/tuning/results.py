@@ -28,8 +28,6 @@ from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.evaluation.tuning.pareto import pareto_front
 from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialSums
 
-__all__ = ["TuningResults"]
-
 _ConfigurationKey: TypeAlias = tuple[float, str]
 "a limit, and a strategy as text"
 _RatioSums: TypeAlias = tuple[FloatArray, FloatArray]

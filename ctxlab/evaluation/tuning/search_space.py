@@ -19,14 +19,6 @@ from ctxlab.errors import SpecError
 from ctxlab.strategies import Strategy, parse_strategy
 from ctxlab.strategies.registry import parse_to_ast
 
-__all__ = [
-    "DEFAULT_SPACES",
-    "CandidateConfiguration",
-    "SearchSpace",
-    "parse_spaces",
-    "sample_configurations",
-]
-
 CandidateConfiguration: TypeAlias = tuple[Strategy, float]
 """A strategy, and a limit in tokens or as a fraction of each recording's length."""
 

@@ -33,8 +33,6 @@ from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialScorer, TrialSu
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import full
 
-__all__ = ["run_successive_halving"]
-
 _MIN_FIRST_CLUSTERS = 5
 "minimum number of clusters of the first round; fewer would not separate the configurations"
 

@@ -19,8 +19,6 @@ from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
 from ctxlab.messages.types import Recording
 
-__all__ = ["REFERENCE_NOTE", "TrialScorer", "TrialSums", "make_trial_scorer"]
-
 REFERENCE_NOTE = "there to compare with"
 """Value of ``TrialSums.exclusion_reasons`` for full history."""
 

@@ -30,8 +30,6 @@ from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
 from ctxlab.tokens.profiles import TokenProfile
 
-__all__ = ["tune"]
-
 _REPORTED_CONTROLS = ("full", "random_drop()")
 
 

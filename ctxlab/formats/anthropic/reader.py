@@ -41,8 +41,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.content_parts import is_known_type, part_type
 from ctxlab.messages.types import Message, Recording, Role
 
-__all__ = ["FORMAT", "is_anthropic", "read", "sniff"]
-
 _ROLES: dict[str, Role] = {"user": "user", "system": "system"}
 _ANTHROPIC_KEYS = ("system", "anthropic_version", "stop_sequences", "thinking")
 _CONTENT_TYPES = (

@@ -22,8 +22,6 @@ from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall
 
-__all__ = ["dump"]
-
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.+)", re.DOTALL)
 _Block = dict[str, Any]

@@ -17,8 +17,6 @@ from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.fields import first_text, get_nested, objects_in, require_object, text_or_none
 from ctxlab.messages.types import Compaction, Message, Recording
 
-__all__ = ["CTXLAB_FIELDS", "parse_document"]
-
 CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
 """Fields of a recording that are stored under ``ctxlab`` if ATIF cannot express their value."""
 

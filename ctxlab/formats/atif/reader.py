@@ -37,8 +37,6 @@ from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 
 def sniff(head: FileHead) -> bool:
     """Return whether a file declares an ATIF schema version.

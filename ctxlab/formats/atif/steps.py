@@ -26,8 +26,6 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
-__all__ = ["CTXLAB_KEY", "parse_compaction", "parse_step", "result_message", "step_message"]
-
 CTXLAB_KEY = "ctxlab"
 """Key in ``extra`` for values that ATIF cannot express."""
 

@@ -18,8 +18,6 @@ from ctxlab.formats.base import ignore_skip
 from ctxlab.formats.fields import get_nested
 from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
-__all__ = ["build_steps", "changed_fields", "encode_strict_json"]
-
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
 _DATA_URL = re.compile(r"data:(image/(?:jpeg|png|gif|webp))[;,]")
 _IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)

@@ -23,8 +23,6 @@ from ctxlab.formats.base import UnsupportedCallback, ignore_skip
 from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["dump"]
-
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
 
 

@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 from ctxlab.formats.claude_code.queued_input import content_text
 from ctxlab.formats.fields import get_nested, objects_in, text_or_none
 
-__all__ = ["find_abandoned_rows"]
-
 _Row: TypeAlias = dict[str, Any]
 _MESSAGE_TYPES = ("user", "assistant")
 _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<task-notification")

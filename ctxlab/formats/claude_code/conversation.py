@@ -24,8 +24,6 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.messages.types import Compaction, Message, Recording
 
-__all__ = ["ConversationBuilder"]
-
 
 @dataclass
 class _CompactionMarker:

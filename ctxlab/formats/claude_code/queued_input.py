@@ -23,8 +23,6 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.fields import first_or_none, get_nested, list_or_empty, objects_in, text_or_none
 
-__all__ = ["content_text", "insert_queued_prompts"]
-
 _Row: TypeAlias = dict[str, Any]
 _DELIVERED_REASONS = (None, "absorbed_mid_turn")
 

@@ -42,8 +42,6 @@ from ctxlab.formats.fields import text_or_none
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _Row: TypeAlias = dict[str, Any]
 _MESSAGE_TYPES = ("user", "assistant")
 

@@ -23,8 +23,6 @@ from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_nested
 from ctxlab.messages.types import Message
 
-__all__ = ["IndexedItem", "match_history", "newest_user_messages"]
-
 IndexedItem: TypeAlias = tuple[int, tuple[Message, ...]]
 """The index of an item and its messages."""
 

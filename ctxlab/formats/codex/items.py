@@ -15,19 +15,6 @@ from ctxlab.formats.fields import count_or_zero, get_nested, require_text, text_
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
-__all__ = [
-    "CALL_TYPES",
-    "OUTPUT_TYPES",
-    "content_texts",
-    "is_context_text",
-    "item_key",
-    "message_keys",
-    "parse_call",
-    "parse_content",
-    "parse_output",
-    "parse_usage",
-]
-
 CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
 """Types of items that are calls with results in the log."""
 

@@ -37,8 +37,6 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _LINE_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _META_KEYS = ("cli_version", "originator", "model_provider")
 

@@ -31,8 +31,6 @@ from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
 from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.messages.types import Compaction, Message, Recording, Role, Usage
 
-__all__ = ["RolloutBuilder"]
-
 
 @dataclass
 class _AnswerItem(AssistantMessageBuilder):

@@ -13,16 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.messages.types import Message
 
-__all__ = [
-    "SYSTEM_KEY",
-    "Alignment",
-    "MessageKey",
-    "SentMessage",
-    "align_messages",
-    "first_message_key",
-    "is_similar",
-]
-
 MessageKey: TypeAlias = tuple[Any, ...]
 """Identifies a message in requests that repeat it."""
 SYSTEM_KEY: MessageKey = ("system",)

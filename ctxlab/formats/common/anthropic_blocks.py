@@ -17,14 +17,6 @@ from ctxlab.formats.fields import get_nested, require_text, text_or_none
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
-__all__ = [
-    "parse_assistant_blocks",
-    "parse_content",
-    "split_tool_results",
-    "to_blocks",
-    "to_openai_tool",
-]
-
 
 def to_blocks(value: Any) -> list[dict[str, Any]]:
     """Return the content of a message as a list of blocks.

@@ -27,8 +27,6 @@ from ctxlab.formats.common.api_messages import (
 )
 from ctxlab.messages.types import Message
 
-__all__ = ["parse_request_messages", "parse_response_messages"]
-
 _SYSTEM_KEYS = ("instructions", "system")
 _INPUT_KEYS = ("messages", "input", "prompts", "prompt")
 _OUTPUT_KEYS = ("choices", "generations", "messages", "message", "output", "completion", "text")

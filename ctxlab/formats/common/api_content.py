@@ -43,15 +43,6 @@ from ctxlab.messages.content_parts import (
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
-__all__ = [
-    "ParsedContent",
-    "is_block_list",
-    "is_tool_result",
-    "parse_tool_call",
-    "parse_tool_result",
-    "read_blocks",
-]
-
 # Distinguish a list of blocks from other JSON, so types that are common words are left out.
 _BLOCK_TYPES = (*TEXT_TYPES, *REASONING_TYPES, *CALL_TYPES, *RESULT_TYPES, *IMAGE_TYPES[:5])
 _BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")

@@ -42,16 +42,6 @@ from ctxlab.formats.fields import list_or_empty, parse_iso_time, require_object,
 from ctxlab.messages.content_parts import CALL_TYPES, part_type
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "SKIPPED_KEY",
-    "is_control_row",
-    "is_message",
-    "is_role_text_pair",
-    "parse_if_json",
-    "parse_message",
-    "parse_messages",
-]
-
 SKIPPED_KEY = "left_out"
 """The key of ``Message.extra`` that lists what was left out of a message."""
 

@@ -18,8 +18,6 @@ from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.fields import get_nested, text_or_none
 
-__all__ = ["parse_tools"]
-
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from ctxlab.messages.types import Message, ToolCall, Usage
 
-__all__ = ["AssistantMessageBuilder", "most_common_model"]
-
 
 @dataclass
 class AssistantMessageBuilder:

@@ -22,22 +22,6 @@ from ctxlab.messages.content_parts import (
 from ctxlab.messages.openai_format import message_from_dict, parse_content, reject_tool_parts
 from ctxlab.messages.types import ContentPart, Message
 
-__all__ = [
-    "CHAT_ROLES",
-    "Content",
-    "first_choice",
-    "has_non_openai_parts",
-    "has_reasoning_parts",
-    "has_tool_parts",
-    "image_part",
-    "join_parts",
-    "normalize_content",
-    "parse_chat_messages",
-    "select_chat_fields",
-    "text_part",
-    "unknown_part_types",
-]
-
 Content: TypeAlias = str | tuple[ContentPart, ...]
 """The content of a message: a text, or parts."""
 

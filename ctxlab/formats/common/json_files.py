@@ -12,8 +12,6 @@ from ctxlab.formats.base import Source
 from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.head import FileHead
 
-__all__ = ["Location", "read_json_values"]
-
 Location: TypeAlias = tuple[int, str]
 """The number and the unit of a value in a file, as ``Source.handle_errors`` takes them."""
 

@@ -24,8 +24,6 @@ from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai
 from ctxlab.formats.fields import first_text, get_nested, require_list, require_object, text_or_none
 from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
-__all__ = ["is_langchain_message", "message_from_langchain"]
-
 _ROLES = {
     "human": "user",
     "ai": "assistant",

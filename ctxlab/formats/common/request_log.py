@@ -23,16 +23,6 @@ from ctxlab.formats.fields import is_short_value, number_or_none, parse_iso_time
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording, Usage
 
-__all__ = [
-    "TIME_KEYS",
-    "ApiDialect",
-    "RequestBody",
-    "find_timestamp",
-    "read_request_log",
-    "request_bodies",
-    "short_metadata",
-]
-
 TIME_KEYS = ("timestamp", "created_at", "created")
 """Keys under which loggers write a time."""
 

@@ -28,8 +28,6 @@ from ctxlab.formats.common.alignment import (
 )
 from ctxlab.messages.types import Compaction, Message, Recording
 
-__all__ = ["LoggedRequest", "intern_messages", "match_repeated", "stitch_requests"]
-
 
 def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
     """Match equal items of two sequences, each once, beginning with the newest.

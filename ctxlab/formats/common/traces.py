@@ -19,8 +19,6 @@ from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_
 from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.messages.types import Message, Recording, Usage
 
-__all__ = ["ThreadKey", "TracedCall", "build_traced_call", "find_thread", "recordings_from_calls"]
-
 
 class ThreadKey(NamedTuple):
     """The thread that calls belong to."""

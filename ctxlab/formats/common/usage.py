@@ -11,8 +11,6 @@ from typing import Any
 from ctxlab.formats.fields import count_or_zero, get_nested
 from ctxlab.messages.types import Usage
 
-__all__ = ["anthropic_usage", "detect_usage", "langchain_usage", "openai_usage"]
-
 _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 

@@ -30,8 +30,6 @@ from ctxlab.formats.fields import (
     text_or_none,
 )
 
-__all__ = ["is_ui_message", "is_ui_tool_part", "split_ui_message"]
-
 _DONE_STATES = ("output-available", "output-error", "output-denied", "result")
 _UNFINISHED_STATES = ("input-streaming", "partial-call")
 _UI_PART_TYPES = ("step-start", "dynamic-tool", "tool-invocation")

@@ -31,19 +31,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, Recording
 
-__all__ = [
-    "CHUNK_VERSION",
-    "FILE_TYPES",
-    "FORMAT",
-    "SESSION_META_KEYS",
-    "ChunkHeader",
-    "ChunkRow",
-    "get_session_id",
-    "parse_chunk_row",
-    "read",
-    "sniff",
-]
-
 CHUNK_VERSION = 1
 """Version of the chunk format that is written and read."""
 

@@ -27,8 +27,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "MAX_SCHEMA_VERSION", "read", "read_only_uri", "sniff"]
-
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"

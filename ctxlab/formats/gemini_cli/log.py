@@ -25,8 +25,6 @@ from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_nested, list_or_empty, require_object, text_or_none
 from ctxlab.formats.gemini_cli.parts import part_texts, result_text, to_parts
 
-__all__ = ["HistoryChange", "SessionLog"]
-
 _Row: TypeAlias = dict[str, Any]
 _MODEL_TYPES = ("user", "gemini")
 

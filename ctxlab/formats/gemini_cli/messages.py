@@ -31,8 +31,6 @@ from ctxlab.formats.gemini_cli import parts
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import Message, ToolCall, Usage
 
-__all__ = ["ChatBuilder", "join_split_calls"]
-
 _Row: TypeAlias = dict[str, Any]
 _CALL_TIME = re.compile(r"-(\d{13})-")
 

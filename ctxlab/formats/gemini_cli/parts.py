@@ -14,8 +14,6 @@ from ctxlab.formats.common.chat_format import Content, image_part, join_parts, t
 from ctxlab.formats.fields import get_nested, text_or_none
 from ctxlab.messages.types import ContentPart
 
-__all__ = ["parse_content", "parse_result", "part_texts", "result_text", "to_parts"]
-
 
 def to_parts(value: Any) -> list[dict[str, Any]]:
     """Return the parts of a content.

@@ -31,8 +31,6 @@ from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Compaction, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 
 def sniff(head: FileHead) -> bool:
     """Return whether a file begins with the header of a Gemini CLI session.

@@ -23,8 +23,6 @@ from ctxlab.formats.fields import (
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
-__all__ = ["Attachments", "parse_message", "parse_tool"]
-
 _REFERENCE = re.compile(r'"(?:attachment|tc)://([^"\\]+)"')
 
 

@@ -20,8 +20,6 @@ from ctxlab.formats.fields import count_or_zero, get_nested, parse_iso_time, tex
 from ctxlab.formats.inspect.messages import Attachments, parse_message, parse_tool
 from ctxlab.messages.types import Compaction, Message, Usage
 
-__all__ = ["ModelCalls", "read_model_calls"]
-
 _MessageKey: TypeAlias = tuple[Any, ...]
 
 

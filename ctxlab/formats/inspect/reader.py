@@ -44,8 +44,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_member
 from ctxlab.messages.types import Compaction, Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _LazySample: TypeAlias = tuple[int, Any, Callable[[], Any]]
 """A sample not yet read: its number, its ``eval`` object, and a function that reads it."""
 

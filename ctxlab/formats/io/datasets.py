@@ -18,21 +18,6 @@ import msgspec
 
 from ctxlab.errors import DataMissing, UnknownName
 
-__all__ = [
-    "BUNDLED_PREFIX",
-    "DATASET_PREFIX",
-    "Dataset",
-    "DatasetFile",
-    "License",
-    "bundled_path",
-    "data_dirs",
-    "dataset_path",
-    "datasets",
-    "find_dataset",
-    "local_dataset_dir",
-    "resolve_dataset_path",
-]
-
 BUNDLED_PREFIX, DATASET_PREFIX = "bundled:", "dataset:"
 """Prefixes of the names of data sets, where a path is expected."""
 

@@ -21,8 +21,6 @@ from ctxlab.formats.io.datasets import Dataset, DatasetFile
 if TYPE_CHECKING:
     from requests import RequestException
 
-__all__ = ["fetch_dataset", "files_to_fetch"]
-
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = (15, 60)
 """seconds to wait for a connection, and for further bytes"""

@@ -22,8 +22,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats.io.datasets import resolve_dataset_path
 
-__all__ = ["BOM", "FoundFile", "PathOrUrl", "find_files", "is_url", "open_file", "open_zstd"]
-
 PathOrUrl: TypeAlias = Path | str
 """A path on this machine, or a URL."""
 

@@ -15,8 +15,6 @@ from typing import Any
 from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 
-__all__ = ["FileHead", "close_truncated_json"]
-
 _MAX_BYTES = 1 << 18
 _MAX_ROWS = 50
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)

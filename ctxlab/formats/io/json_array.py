@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["iter_array_elements"]
-
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)|[\[\]{},]', re.DOTALL)
 _CHUNK = 1 << 20
 

@@ -18,8 +18,6 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 from ctxlab.errors import ReadError
 from ctxlab.formats.io.files import PathOrUrl, open_file, open_zstd
 
-__all__ = ["first_member_name", "open_zip", "read_member"]
-
 _MAGIC = b"PK\x03\x04"
 _NAME_LENGTH_OFFSET = 26
 _NAME_OFFSET = 30

@@ -41,8 +41,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _CALL_KEYS = frozenset({"messages", "response", "kwargs"})
 _FIRST_KEYS = frozenset({"messages", "response", "args"})
 

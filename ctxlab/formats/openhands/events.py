@@ -45,8 +45,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands.history import EventHistory
 from ctxlab.messages.types import Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _MAX_ERROR_CHARS = 200
 
 

@@ -30,8 +30,6 @@ from ctxlab.formats.openhands.text import (
 )
 from ctxlab.messages.types import Compaction, Message
 
-__all__ = ["EventHistory"]
-
 _ACTION_TYPES = (
     *("run", "run_ipython", "browse", "browse_interactive", "read", "write", "edit", "delegate"),
     *("think", "call_tool_mcp", "task_tracking", "finish"),

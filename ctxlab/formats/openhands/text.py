@@ -23,15 +23,6 @@ from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, ToolCall
 
-__all__ = [
-    "action_text",
-    "build_answer",
-    "observation_text",
-    "recall_text",
-    "truncate_middle",
-    "with_images",
-]
-
 _ACTION_TAGS = {
     "run": ("bash", "command"),
     "run_ipython": ("ipython", "code"),

@@ -32,8 +32,6 @@ from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.otel.otlp import Span, SpanEvent
 
-__all__ = ["input_messages", "numbered_entries", "output_messages", "tool_definitions"]
-
 _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _CHOICE_EVENT = "gen_ai.choice"
 _MESSAGE_EVENTS = {

@@ -32,8 +32,6 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.files import BOM, open_file
 from ctxlab.formats.io.head import FileHead
 
-__all__ = ["Span", "SpanEvent", "is_span", "iter_spans", "parse_span", "read_spans", "unwrap_value"]
-
 _NANOSECONDS = 1e9
 
 

@@ -36,8 +36,6 @@ from ctxlab.formats.otel import conventions
 from ctxlab.formats.otel.otlp import Span, is_span, iter_spans, parse_span, read_spans
 from ctxlab.messages.types import Recording, Usage
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _ATTRIBUTE_PREFIXES = ("gen_ai.", "llm.", "openinference.", "traceloop.")
 _CHAT_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
 _THREAD_KEYS = (

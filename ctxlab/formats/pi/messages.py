@@ -28,8 +28,6 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.messages.types import Message, Usage
 
-__all__ = ["EntryConverter"]
-
 _USER_ROLES = ("user", "custom", "hookMessage")
 
 

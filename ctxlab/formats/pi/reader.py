@@ -38,8 +38,6 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.pi.messages import EntryConverter
 from ctxlab.messages.types import Compaction, Message, Recording
 
-__all__ = ["FORMAT", "read", "sniff"]
-
 _Rows: TypeAlias = list[tuple[int, Any]]
 
 

@@ -19,8 +19,6 @@ from ctxlab.serve.http.routes import make_router
 from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import TurnEvent
 
-__all__ = ["build_fastapi_app"]
-
 _DESCRIPTION = """\
 Sessions of an agent, grouped by workspace. All errors are problem details (RFC 9457). A workspace \
 runs one turn at a time."""

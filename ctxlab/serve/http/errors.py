@@ -29,17 +29,6 @@ from ctxlab.errors import (
 )
 from ctxlab.serve.auth import problem_details
 
-__all__ = [
-    "INTERNAL_ERROR_DETAIL",
-    "PROBLEM_MEDIA_TYPE",
-    "HTTPProblem",
-    "Problem",
-    "WrongValue",
-    "add_problem_handlers",
-    "exception_to_problem",
-    "problem_responses",
-]
-
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 _STATUS_BY_ERROR: Sequence[tuple[type[Exception], int]] = (

@@ -45,8 +45,6 @@ from ctxlab.sessions.table_of_contents import (
     get_turn,
 )
 
-__all__ = ["make_router"]
-
 _COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 500)
 _TOTAL_COUNT_HEADER = {
     "X-Total-Count": {"description": "Number of sessions.", "schema": {"type": "integer"}}

@@ -17,23 +17,6 @@ from pydantic.alias_generators import to_camel
 
 from ctxlab.sessions.base import Session, SessionStatus
 
-__all__ = [
-    "ChatAnswer",
-    "ChatRequest",
-    "Found",
-    "Health",
-    "Limit",
-    "MessageRequest",
-    "Offset",
-    "SearchAnswer",
-    "SearchQuery",
-    "SessionAnswer",
-    "SessionId",
-    "SessionRequest",
-    "TurnNumber",
-    "utc_datetime",
-]
-
 _ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _EXAMPLE_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
 _EXAMPLE_TIME = "2026-02-07T10:30:00Z"

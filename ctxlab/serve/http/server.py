@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ctxlab.llm.base import Client
     from ctxlab.sessions.base import SessionStore
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "make_app", "serve"]
-
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9879
 
 

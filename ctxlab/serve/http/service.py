@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-__all__ = ["AgentPool", "ChatService", "Workspace"]
-
 _CANCEL_TIMEOUT = 5.0
 "seconds to wait for cancelled turns"
 

@@ -24,18 +24,6 @@ from ctxlab.serve.http.turn_runner import TurnRunner
 if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult
 
-__all__ = [
-    "EVENT_STREAM_RESPONSE",
-    "DoneEvent",
-    "ErrorEvent",
-    "EventStreamResponse",
-    "TextEvent",
-    "ToolCallEvent",
-    "ToolResultEvent",
-    "TurnEvent",
-    "wait_for_outcome_or_disconnect",
-]
-
 _PING_INTERVAL = 10.0
 "seconds of silence after which a comment is sent, so that no proxy closes the connection"
 

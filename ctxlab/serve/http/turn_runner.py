@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult
     from ctxlab.agent.session import AgentSession
 
-__all__ = ["TurnRunner"]
-
 _LOGGER = logging.getLogger("ctxlab.serve")
 
 _CANCEL_POLL_INTERVAL = 0.05

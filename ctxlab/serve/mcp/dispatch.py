@@ -15,8 +15,6 @@ from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
 from ctxlab.serve.mcp.tools import TOOL_NAMES, SessionTools
 
-__all__ = ["ToolDispatcher"]
-
 _MAX_ECHO_CHARACTERS = 60
 """Maximum number of characters of the input that an error repeats."""
 

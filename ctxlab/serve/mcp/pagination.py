@@ -8,8 +8,6 @@ from typing import Any
 from ctxlab.serve.mcp.schemas import RecordedMessage, RecordedTurn
 from ctxlab.sessions.table_of_contents import Interaction
 
-__all__ = ["MAX_MESSAGES_PER_PAGE", "message_text", "paginate_interaction"]
-
 MAX_MESSAGES_PER_PAGE = 100
 """Maximum number of messages of a page."""
 

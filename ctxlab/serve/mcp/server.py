@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult
     from starlette.applications import Starlette
 
-__all__ = [
-    "DEFAULT_PORT",
-    "ENDPOINT_PATH",
-    "SESSION_ENV_VAR",
-    "make_http_app",
-    "make_server",
-    "serve_http",
-    "serve_stdio",
-]
-
 SESSION_ENV_VAR = "CTXLAB_SESSION"
 """Environment variable with the id of the current session."""
 

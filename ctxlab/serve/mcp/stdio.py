@@ -20,8 +20,6 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
-__all__ = ["run_stdio"]
-
 
 def run_stdio(server: Server[Any]) -> bool:
     """Serve standard input and output until their end or a signal.

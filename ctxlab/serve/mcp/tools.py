@@ -36,8 +36,6 @@ from ctxlab.sessions.common import check_session_id
 from ctxlab.sessions.table_of_contents import InteractionWithContext, interaction_id, iso_timestamp
 from ctxlab.sessions.text_search import query_words
 
-__all__ = ["DEFAULT_MAX_CHARACTERS", "TOOL_NAMES", "SessionTools"]
-
 DEFAULT_MAX_CHARACTERS = 20_000
 """Default maximum number of characters of recorded text in a result."""
 

@@ -22,16 +22,6 @@ from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message, Role
 from ctxlab.sessions.jsonl.files import read_first_row
 
-__all__ = [
-    "ChunkLine",
-    "ChunkTail",
-    "encode_chunk",
-    "encode_rows",
-    "parse_row",
-    "read_batches",
-    "read_chunk_header",
-]
-
 _T = TypeVar("_T")
 
 

@@ -24,8 +24,6 @@ from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
 from ctxlab.sessions.common import Fsync, check_choice
 
-__all__ = ["CHUNK_PATTERN", "SessionFiles", "encode_first_row", "read_first_row"]
-
 CHUNK_PATTERN = re.compile(r"session-(?P<id>.+)\.(?P<number>[1-9][0-9]*)\.jsonl")
 
 _LOCK_COUNT = 64

@@ -19,8 +19,6 @@ from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.jsonl.chunk_format import parse_row
 
-__all__ = ["LegacyRow", "first_timestamp", "is_meta_row", "read_legacy_rows"]
-
 _ROLES_BY_TYPE = {"user": "user", "assistant": "assistant", "system": "system", "tool": "tool",
            "tool_result": "tool", "human": "user", "ai": "assistant"}  # fmt: skip
 _TIME_KEYS = ("time", "ts", "timestamp", "created_at")

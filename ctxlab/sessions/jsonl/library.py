@@ -28,8 +28,6 @@ from ctxlab.sessions.jsonl.files import SessionFiles, read_first_row
 from ctxlab.sessions.jsonl.metadata import SessionMeta, read_meta, session_from_meta
 from ctxlab.sessions.text_search import search_messages
 
-__all__ = ["JsonlLibrary"]
-
 _LOG = logging.getLogger("ctxlab.sessions")
 
 

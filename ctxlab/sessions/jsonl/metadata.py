@@ -11,8 +11,6 @@ from ctxlab.errors import ReadError
 from ctxlab.sessions.base import AgentPlan, Session, SessionStatus, TitleChange
 from ctxlab.sessions.jsonl.files import read_first_row
 
-__all__ = ["SessionMeta", "read_meta", "session_from_meta"]
-
 
 class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Content of the meta file of a session."""

@@ -31,8 +31,6 @@ from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
-__all__ = ["MigratedSession", "MigrationReport", "SkippedFile", "UnreadableLine", "migrate_folder"]
-
 _KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "status", "tools",
          "created_at", "updated_at", "created", "updated", "format", "version"}  # fmt: skip
 

@@ -52,8 +52,6 @@ from ctxlab.sessions.jsonl.metadata import SessionMeta, session_from_meta
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
 from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
-__all__ = ["JsonlStore"]
-
 _LOG = logging.getLogger("ctxlab.sessions")
 
 

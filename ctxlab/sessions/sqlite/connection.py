@@ -25,8 +25,6 @@ from ctxlab.formats.ctxlab_sessions.sqlite import read_only_uri
 if sys.platform == "linux":
     from fcntl import F_OFD_SETLK, F_RDLCK, fcntl
 
-__all__ = ["Database", "OnConnect"]
-
 OnConnect: TypeAlias = Callable[[sqlite3.Connection], None]
 "Function that is called with each new connection."
 

@@ -21,15 +21,6 @@ from ctxlab.sessions.text_search import (
     split_words,
 )
 
-__all__ = [
-    "create_index",
-    "has_index",
-    "index_message",
-    "index_missing",
-    "remove_session",
-    "search_index",
-]
-
 _MAX_INDEX_WORDS = 64  # in one index query; further words are searched in the text
 _MISSING_MODULE = "no such module"
 

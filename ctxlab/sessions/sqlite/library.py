@@ -22,8 +22,6 @@ from ctxlab.sessions.sqlite.rows import (
 from ctxlab.sessions.sqlite.schema import migrate_schema
 from ctxlab.sessions.text_search import search_messages
 
-__all__ = ["SqliteLibrary"]
-
 _SELECT_SESSION = "SELECT * FROM chat_sessions WHERE session_id = ?"
 
 

@@ -8,8 +8,6 @@ import time
 from importlib import import_module
 from typing import Any
 
-__all__ = ["current_process", "is_process_alive"]
-
 # Seconds of inactivity after which a process of another machine counts as dead.
 _REMOTE_TIMEOUT = 600.0
 

@@ -20,19 +20,6 @@ from ctxlab.sessions.resume_messages import message_from_window_row
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.strategies.summaries.extractive import extract_summary
 
-__all__ = [
-    "from_milliseconds",
-    "parse_stored_message",
-    "plan_from_row",
-    "read_message_rows",
-    "read_titles",
-    "read_window",
-    "session_from_row",
-    "to_milliseconds",
-    "write_titles",
-    "write_window",
-]
-
 _LOG = logging.getLogger("ctxlab.sessions")
 _PAGE_ROWS = 100
 

@@ -18,8 +18,6 @@ from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.sessions.resume_messages import message_from_window_row, pair_tool_results
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "migrate_schema"]
-
 APPLICATION_ID = 0x4354584C
 """``PRAGMA application_id`` of ctxlab databases: the letters CTXL."""
 

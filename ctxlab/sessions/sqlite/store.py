@@ -45,8 +45,6 @@ from ctxlab.sessions.sqlite.rows import (
 )
 from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
 
-__all__ = ["DATABASE_FILE", "SqliteStore", "WhenActive"]
-
 DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
 

@@ -15,8 +15,6 @@ from ctxlab.strategies.baselines.common.summaries import (
     write_unchecked_summary,
 )
 
-__all__ = ["MODULE_BASELINES", "adk_compaction", "adk_current_turn"]
-
 _SUMMARY_PREFIX = "For context:\n[model] said: "
 
 

@@ -18,8 +18,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
-__all__ = ["MODULE_BASELINES", "sliding_window", "token_budget"]
-
 _BlockCosts = Callable[[int, int], Sequence[int]]
 "Costs of the events in the block ``entries[start:stop]``, in order."
 

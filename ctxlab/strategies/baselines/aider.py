@@ -10,8 +10,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import body_start, compact_entries, window_tokens
 
-__all__ = ["MODULE_BASELINES", "chat_summary"]
-
 
 @dataclass(frozen=True, repr=False)
 class chat_summary(BaseStrategy):

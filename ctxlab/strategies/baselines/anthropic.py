@@ -13,8 +13,6 @@ from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import fresh_start, prompt_tokens, window_tokens
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "clear_tool_uses"]
-
 _CLEARED_TEXT = "[tool result cleared]"
 "Placeholder for a cleared result; the server's own text is not documented."
 

@@ -20,8 +20,6 @@ from ctxlab.strategies.helpers.message_blocks import (
     system_prompt_end,
 )
 
-__all__ = ["MODULE_BASELINES", "buffered", "head_and_tail", "token_limited"]
-
 
 @dataclass(frozen=True, repr=False)
 class buffered(BaseStrategy):

@@ -9,8 +9,6 @@ from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
 
-__all__ = ["Baseline", "NamedStrategy"]
-
 
 @dataclass(frozen=True)
 class Baseline:

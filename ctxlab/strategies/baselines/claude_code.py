@@ -5,8 +5,6 @@ from __future__ import annotations
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import fresh_start
 
-__all__ = ["MODULE_BASELINES"]
-
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "claude_code",

@@ -19,8 +19,6 @@ from ctxlab.strategies.baselines.common.threshold import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "user_messages"]
-
 
 @dataclass(frozen=True, repr=False)
 class user_messages(BaseStrategy):

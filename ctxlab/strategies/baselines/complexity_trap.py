@@ -12,8 +12,6 @@ from ctxlab.strategies.baselines.common.threshold import MAX_SUMMARY_TOKENS, all
 from ctxlab.strategies.baselines.swe_agent import last_observations
 from ctxlab.strategies.summaries.fold import fold_into_summary
 
-__all__ = ["MODULE_BASELINES", "turn_summary"]
-
 _SOURCE_URL = (
     "https://github.com/Recursive-Safeguarding/the-complexity-trap/blob/"
     "303738f4cbf6c098135a18784b0a198c4a32e283/sweagent/agent/history_processors.py"

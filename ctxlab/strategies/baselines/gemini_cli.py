@@ -21,8 +21,6 @@ from ctxlab.strategies.baselines.common.threshold import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "older_share"]
-
 _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 

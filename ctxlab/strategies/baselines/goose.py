@@ -20,8 +20,6 @@ from ctxlab.strategies.baselines.common.threshold import (
     window_tokens,
 )
 
-__all__ = ["MODULE_BASELINES", "last_request"]
-
 _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I go on from there."
 
 

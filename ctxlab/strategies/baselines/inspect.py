@@ -20,8 +20,6 @@ from ctxlab.strategies.baselines.common.summaries import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "inspect_edit", "inspect_summary", "inspect_trim"]
-
 _INSUFFICIENT = "compaction insufficient: inspect_ai ends the run here"
 _REMOVED_TEXT = "(Tool result removed)"
 _NEVER_CLEARED_TOOL = "tool_search"

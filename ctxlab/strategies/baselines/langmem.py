@@ -15,8 +15,6 @@ from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.langchain.summarization import has_object_arguments
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
-__all__ = ["MODULE_BASELINES", "running_summary"]
-
 _SUMMARY_PREFIX = "Summary of the conversation so far: "
 
 

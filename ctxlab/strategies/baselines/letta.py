@@ -15,8 +15,6 @@ from ctxlab.strategies.baselines.common.threshold import (
     window_tokens,
 )
 
-__all__ = ["MODULE_BASELINES", "evict_share"]
-
 
 @dataclass(frozen=True, repr=False)
 class evict_share(BaseStrategy):

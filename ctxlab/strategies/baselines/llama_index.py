@@ -12,8 +12,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["MODULE_BASELINES", "memory"]
-
 _IMAGE_TOKENS = 256
 
 

@@ -15,8 +15,6 @@ from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "tool_output_trimmer"]
-
 
 @dataclass(frozen=True, repr=False)
 class tool_output_trimmer(BaseStrategy):

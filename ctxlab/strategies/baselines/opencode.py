@@ -21,8 +21,6 @@ from ctxlab.strategies.baselines.common.threshold import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "recent_tail"]
-
 _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear."
 
 

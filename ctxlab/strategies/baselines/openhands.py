@@ -21,8 +21,6 @@ from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
-__all__ = ["MODULE_BASELINES", "openhands_amortized", "openhands_masking", "openhands_summarizing"]
-
 _MASKED_TEXT = "<MASKED>"
 _MAX_TRIES = 5
 

@@ -19,14 +19,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
-__all__ = [
-    "MODULE_BASELINES",
-    "ContextSize",
-    "pydantic_ai_manager",
-    "pydantic_ai_sliding",
-    "pydantic_ai_summarization",
-]
-
 ContextSize: TypeAlias = tuple[str, float]
 """Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
 

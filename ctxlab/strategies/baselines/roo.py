@@ -19,8 +19,6 @@ from ctxlab.strategies.baselines.common.threshold import (
     window_tokens,
 )
 
-__all__ = ["MODULE_BASELINES", "condense"]
-
 
 @dataclass(frozen=True, repr=False)
 class condense(BaseStrategy):

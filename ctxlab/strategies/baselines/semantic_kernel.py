@@ -16,8 +16,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 
-__all__ = ["MODULE_BASELINES", "summarization", "truncation"]
-
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):

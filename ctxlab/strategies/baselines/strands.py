@@ -22,8 +22,6 @@ from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.helpers.message_blocks import block_end, system_prompt_end
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "shorten_result", "sliding", "summarizing"]
-
 _KEPT_CHARS = 200
 _TRUNCATION_MARKER = "... [truncated:"
 

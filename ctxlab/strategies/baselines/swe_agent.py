@@ -14,8 +14,6 @@ from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.full import full
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["MODULE_BASELINES", "elide_observation", "last_observations"]
-
 
 @dataclass(frozen=True, repr=False)
 class last_observations(BaseStrategy):

@@ -11,8 +11,6 @@ from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 
-__all__ = ["MODULE_BASELINES", "prune_messages"]
-
 _TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+)-messages")
 
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from ctxlab.context.history import Entry
 from ctxlab.messages.types import Message
 
-__all__ = ["block_end", "block_start", "group_blocks", "newest_blocks_start", "system_prompt_end"]
-
 
 def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
     """Group messages into blocks.

@@ -20,8 +20,6 @@ from ctxlab.errors import DataMissing
 from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message, message_text
 
-__all__ = ["BM25Index", "VectorIndex", "best_excerpt", "query_terms"]
-
 _MAX_TERMS = 32
 _MAX_SCANNED_CHARS = 4000
 _MIN_WORD_LENGTH = 4

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ctxlab.messages.types import Message
 
-__all__ = ["clip_text", "is_text_only", "with_text"]
-
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
     """Return the beginning of a text, with an ellipsis if something was cut.

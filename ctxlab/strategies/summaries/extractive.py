@@ -15,8 +15,6 @@ from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message
 from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = ["extract_summary"]
-
 _MAX_USER_CHARS, _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 300, 160, 160, 120
 _MAX_SCANNED_CHARS = 8000
 

@@ -12,8 +12,6 @@ from ctxlab.strategies.summaries.extractive import extract_summary
 from ctxlab.strategies.summaries.llm import SummaryRejected, summarize_with_model
 from ctxlab.strategies.summaries.structured import extract_structured_summary
 
-__all__ = ["SUMMARY_HEADER", "fold_into_summary", "header_tokens", "summarize"]
-
 SUMMARY_HEADER = "Summary of the conversation so far:\n"
 "First line of the message that holds a summary."
 

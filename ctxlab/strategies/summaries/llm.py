@@ -22,8 +22,6 @@ from ctxlab.strategies.summaries.transcript import cut_middle, format_transcript
 from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
 
-__all__ = ["SummaryRejected", "SummaryWarning", "load_prompt", "summarize_with_model"]
-
 _MAX_WINDOW_SHARE = 0.8
 "Share of the model's window that the prompt and the reply may take together."
 

@@ -17,8 +17,6 @@ from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.helpers.text import clip_text
 
-__all__ = ["SECTIONS", "DigestSection", "extract_structured_summary"]
-
 
 class DigestSection(NamedTuple):
     """One section of a digest: its heading and its limits."""

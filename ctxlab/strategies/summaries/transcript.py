@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from ctxlab.messages.types import Message
 
-__all__ = ["cut_middle", "format_transcript"]
-
 _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 8000, 2000, 3000
 
 

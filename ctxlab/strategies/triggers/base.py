@@ -10,14 +10,6 @@ from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy, Strategy, as_strategy, models_used
 
-__all__ = [
-    "WrapperStrategy",
-    "appended_tokens",
-    "dry_run_strategy",
-    "next_dry_run",
-    "without_models",
-]
-
 
 @dataclass(frozen=True, repr=False)
 class WrapperStrategy(BaseStrategy):

@@ -16,8 +16,6 @@ from ctxlab.strategies.triggers.base import (
 from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.prices import Prices
 
-__all__ = ["when_it_pays"]
-
 # Fallback without known prices: those of Anthropic, whose cache writes are the most expensive
 # known.
 _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25

@@ -14,8 +14,6 @@ from ctxlab.strategies.triggers.base import (
     without_models,
 )
 
-__all__ = ["clear_at_least"]
-
 
 @dataclass(frozen=True, repr=False)
 class clear_at_least(WrapperStrategy):

@@ -9,8 +9,6 @@ from ctxlab.errors import SpecError
 from ctxlab.strategies.base import Strategy
 from ctxlab.strategies.triggers.base import WrapperStrategy
 
-__all__ = ["hysteresis"]
-
 
 @dataclass(frozen=True, repr=False)
 class hysteresis(WrapperStrategy):

@@ -16,8 +16,6 @@ from google.genai import types
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["include_contents_none"]
-
 _AGENT_NAME = "agent"
 
 

@@ -29,8 +29,6 @@ from ctxlab.strategies.upstream.message_blocks import (
     tool_name,
 )
 
-__all__ = ["sliding_window", "token_budget"]
-
 
 class _StreamAdapter:
     """A conversation as a stream of events, and the policy that selects events."""

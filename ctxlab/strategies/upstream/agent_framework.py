@@ -22,15 +22,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import ModelCaller, TranslatedHistory, run_coroutine
 
-__all__ = [
-    "context_window",
-    "selective_tool_calls",
-    "sliding_window",
-    "summarization",
-    "tool_results",
-    "truncation",
-]
-
 
 class _ListAdapter:
     """A conversation as the package's list of messages, in which excluded messages are marked."""

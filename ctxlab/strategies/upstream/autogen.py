@@ -29,8 +29,6 @@ from ctxlab.strategies.upstream.message_blocks import (
     tool_name,
 )
 
-__all__ = ["buffered", "head_and_tail", "token_limited"]
-
 
 class _ContextAdapter:
     """A conversation in one of AutoGen's contexts."""

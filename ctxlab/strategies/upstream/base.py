@@ -15,16 +15,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy, fork_with_messages
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = [
-    "PEERS",
-    "EditingAdapter",
-    "Peer",
-    "PeerAdapter",
-    "PeerSettings",
-    "find_peer",
-    "restore_originals",
-]
-
 PEERS: dict[str, str] = {
     "adk.include_contents_none": "adk:include_contents_none",
     "ag2.sliding_window": "ag2:sliding_window",

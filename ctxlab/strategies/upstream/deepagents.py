@@ -25,8 +25,6 @@ from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 from ctxlab.strategies.upstream.langchain import as_size_list, count_leading_system_messages
 from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
-__all__ = ["default"]
-
 _DEFAULT_TRIGGER = ("fraction", 0.85)
 _DEFAULT_KEEP = ("fraction", 0.1)
 

@@ -32,8 +32,6 @@ from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["edit", "summary", "trim"]
-
 _POSITION_KEY = "position"
 
 

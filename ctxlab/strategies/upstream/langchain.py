@@ -23,14 +23,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
-__all__ = [
-    "as_size_list",
-    "clear_tool_uses",
-    "count_leading_system_messages",
-    "summarization",
-    "trim_messages",
-]
-
 
 def trim_messages(
     settings: PeerSettings, max_tokens: int | None = None, **options: Any

@@ -19,8 +19,6 @@ from ctxlab.llm.base import Client, Request
 from ctxlab.messages.types import Message, Role, ToolCall
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["ClientChatModel", "MessageConverter", "make_chat_model"]
-
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 

@@ -12,8 +12,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 from ctxlab.strategies.upstream.langchain_messages import MessageConverter, make_chat_model
 
-__all__ = ["summarize"]
-
 
 def summarize(
     settings: PeerSettings, max_tokens: int | None = None, model: str | None = None, **options: Any

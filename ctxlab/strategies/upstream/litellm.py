@@ -15,8 +15,6 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from litellm.utils import trim_messages as trim
 
-__all__ = ["trim_messages"]
-
 
 def trim_messages(
     settings: PeerSettings, max_tokens: int | None = None, trim_ratio: float = 0.75

@@ -13,8 +13,6 @@ from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 
-__all__ = ["memory"]
-
 
 def memory(settings: PeerSettings, **options: Any) -> PeerAdapter:
     """Return an adapter for a ``Memory`` without blocks; the system prompt is not part of it.

@@ -12,8 +12,6 @@ from ctxlab.messages.validation import UnitTracker
 from ctxlab.strategies.helpers.message_blocks import group_blocks
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["Block", "ModelCaller", "TranslatedHistory", "run_coroutine", "tool_name"]
-
 _T = TypeVar("_T")
 
 Block = tuple[Message, ...]

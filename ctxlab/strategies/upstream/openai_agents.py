@@ -11,8 +11,6 @@ from agents.run_config import CallModelData, ModelInputData
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["tool_output_trimmer"]
-
 
 def tool_output_trimmer(
     _: PeerSettings,

@@ -30,8 +30,6 @@ from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["default"]
-
 _MAX_TRIES = 5
 
 

@@ -33,8 +33,6 @@ from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import PeerSettings
 
-__all__ = ["manager", "sliding", "summarization"]
-
 _Processor = Callable[[list[ModelMessage]], Coroutine[Any, Any, list[ModelMessage]]]
 
 

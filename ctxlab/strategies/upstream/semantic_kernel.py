@@ -29,8 +29,6 @@ from ctxlab.strategies.upstream.message_blocks import (
     tool_name,
 )
 
-__all__ = ["summarization", "truncation"]
-
 
 class _ReducerAdapter:
     """A conversation in a reducer, which holds the history too."""

@@ -20,8 +20,6 @@ from ctxlab.messages.types import ContentPart, Message
 from ctxlab.strategies.upstream.base import PeerSettings
 from ctxlab.strategies.upstream.message_blocks import Block, ModelCaller, TranslatedHistory
 
-__all__ = ["sliding", "summarizing"]
-
 
 class _AgentAdapter:
     """The agent as a manager sees it, with the loop that reduces until the request fits."""

@@ -13,17 +13,6 @@ from ctxlab.context.history import Entry
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.message_blocks import block_end
 
-__all__ = [
-    "MessageGroup",
-    "drop_groups",
-    "group_at",
-    "group_ranges",
-    "iter_blocks",
-    "pop_older_steps",
-    "select_oldest_groups",
-    "split_groups",
-]
-
 
 class MessageGroup(NamedTuple):
     """Entries ``[start, stop)`` that are kept or dropped together."""

@@ -32,16 +32,6 @@ from ctxlab.strategies.baselines.agent_framework.tokens import (
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 
-__all__ = [
-    "MODULE_BASELINES",
-    "context_window",
-    "selective_tool_calls",
-    "sliding_window",
-    "summarization",
-    "tool_results",
-    "truncation",
-]
-
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):

@@ -14,8 +14,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.agent_framework.groups import MessageGroup
 from ctxlab.strategies.helpers.message_blocks import block_end
 
-__all__ = ["TokenEstimates", "estimate_tokens", "format_for_summary"]
-
 
 class TokenEstimates:
     """Token estimates for a context, updated while messages are only appended.

@@ -18,8 +18,6 @@ from ctxlab.strategies.baselines.common.threshold import (
     window_tokens,
 )
 
-__all__ = ["INPUT_SHARE", "build_activity_digest", "user_digest"]
-
 INPUT_SHARE = 0.9
 "Share of the window that counts as input, for models that do not state their input limit."
 

@@ -17,8 +17,6 @@ from ctxlab.strategies.baselines.common.threshold import (
     window_tokens,
 )
 
-__all__ = ["MODULE_BASELINES", "earlier_turns"]
-
 
 @dataclass(frozen=True, repr=False)
 class earlier_turns(BaseStrategy):

@@ -13,8 +13,6 @@ from ctxlab.strategies.summaries.fold import summarize
 from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.strategies.summaries.transcript import format_transcript
 
-__all__ = ["MAX_WRAPPED_SUMMARY_TOKENS", "make_wrapped_summary", "write_unchecked_summary"]
-
 MAX_WRAPPED_SUMMARY_TOKENS = 1500
 "Default maximum tokens of a summary. The products have no limit but that of their model."
 _MIN_SUMMARY_TOKENS = 40

@@ -15,21 +15,6 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.summaries.fold import SUMMARY_HEADER, fold_into_summary, summarize
 
-__all__ = [
-    "MAX_SUMMARY_TOKENS",
-    "allowed_summary_tokens",
-    "body_start",
-    "compact_entries",
-    "fresh_start",
-    "is_user_message",
-    "last_request_tokens",
-    "make_summary_message",
-    "postpone_compaction",
-    "prompt_tokens",
-    "should_compact",
-    "window_tokens",
-]
-
 MAX_SUMMARY_TOKENS = 4_000
 "Default maximum tokens of a summary; recorded summaries have 2,000 to 4,000 tokens."
 

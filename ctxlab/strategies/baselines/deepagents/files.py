@@ -9,8 +9,6 @@ from hashlib import sha256
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["find_call", "stub_saved_result"]
-
 _MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
 
 _STUB_TEMPLATE = """\

@@ -20,8 +20,6 @@ from ctxlab.strategies.baselines.langchain.summarization import (
     is_triggered,
 )
 
-__all__ = ["MODULE_BASELINES", "summarize_near_the_end"]
-
 _WRITE_TOOLS = ("write_file", "edit_file")
 _KEPT_CHARS, _TRUNCATION_MARKER = 20, "...(argument truncated)"
 _MAX_WINDOW_SHARE = 0.95

@@ -14,8 +14,6 @@ from ctxlab.strategies.baselines.langchain.summarization import (
 )
 from ctxlab.strategies.helpers.text import with_text
 
-__all__ = ["clear_tool_uses"]
-
 
 @dataclass(frozen=True, repr=False)
 class clear_tool_uses(BaseStrategy):

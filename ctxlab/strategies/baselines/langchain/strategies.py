@@ -7,8 +7,6 @@ from ctxlab.strategies.baselines.langchain.clearing import clear_tool_uses
 from ctxlab.strategies.baselines.langchain.summarization import summarization
 from ctxlab.strategies.baselines.langchain.trim import trim_messages
 
-__all__ = ["MODULE_BASELINES"]
-
 _REPOSITORY_URL = "https://github.com/langchain-ai/langchain/blob"
 _MIDDLEWARE_URL = (
     f"{_REPOSITORY_URL}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"

@@ -14,16 +14,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
-__all__ = [
-    "NOTHING_TO_SUMMARIZE",
-    "ContextSize",
-    "count_leading_system_entries",
-    "find_cutoff",
-    "has_object_arguments",
-    "is_triggered",
-    "summarization",
-]
-
 ContextSize: TypeAlias = tuple[str, float]
 """Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.8)`` of the available
 tokens."""

@@ -14,8 +14,6 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 
-__all__ = ["trim_messages", "trim_to_newest"]
-
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 

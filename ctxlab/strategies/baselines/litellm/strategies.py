@@ -5,8 +5,6 @@ from __future__ import annotations
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.litellm.trim import trim_messages
 
-__all__ = ["MODULE_BASELINES"]
-
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         name="litellm.trim_messages",

@@ -15,8 +15,6 @@ from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.images import count_image_tokens
 
-__all__ = ["trim_messages"]
-
 _MESSAGE_TOKENS, _REQUEST_TOKENS = 3, 3
 "Tokens of a message and of a request besides their texts."
 
