@@ -1,6 +1,6 @@
 """Sessions: one purpose each. ``nox -l`` lists them; ``nox`` alone runs tests, lint and types.
 
-The test suite has parts that the default leaves out, a marker and a session each: ``properties``,
+The default test suite leaves out some parts. Each has a marker and a session: ``properties``,
 ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``evals`` and ``datasets``; ``full`` runs all.
 """
 
@@ -18,14 +18,14 @@ nox.options.sessions = ["tests", "lint", "types"]
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Runs the test suite on every Python that is there."""
+    """Run the test suite on every installed Python."""
     session.install(".[test,notebooks]")
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style, formatting, docstrings, and that packages import downward only."""
+    """Check style, formatting, docstrings, and that packages import downward only."""
     session.install("ruff>=0.9", "import-linter>=2.1", "numpydoc>=1.8", ".[test]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -35,14 +35,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Checks the types strictly, documented usage included."""
+    """Check the types strictly, documented usage included."""
     session.install(".[dev]")
     session.run("mypy")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Runs every example in docstrings and in the README."""
+    """Run every example in docstrings and in the README."""
     session.install(".[test]")
     session.run("pytest", "ctxlab", "tests/test_readme.py", *session.posargs)
 
@@ -55,37 +55,37 @@ def run_part(session: nox.Session, marker: str, **env: str) -> None:
 
 @nox.session
 def properties(session: nox.Session) -> None:
-    """Tries every rule on every strategy, format and sample, and every property on more examples."""
+    """Try every rule on every strategy, format and sample, and every property on more examples."""
     run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="many")
 
 
 @nox.session
 def simulations(session: nox.Session) -> None:
-    """Checks statistics by simulation, and that memory and time do not grow."""
+    """Check statistics by simulation, and that memory and time do not grow."""
     run_part(session, "simulations")
 
 
 @nox.session
 def e2e(session: nox.Session) -> None:
-    """Starts programs, servers and terminals, and interrupts and kills them."""
+    """Start programs, servers and terminals, and interrupt and kill them."""
     run_part(session, "e2e", CTXLAB_KILLS="12")
 
 
 @nox.session
 def recordings(session: nox.Session) -> None:
-    """Replays the real recordings that ``CTXLAB_DATA`` names."""
+    """Replay the real recordings that ``CTXLAB_DATA`` names."""
     run_part(session, "recordings")
 
 
 @nox.session
 def notebooks(session: nox.Session) -> None:
-    """Executes the notebooks, offline."""
+    """Execute the notebooks, offline."""
     run_part(session, "notebooks")
 
 
 @nox.session
 def evals(session: nox.Session) -> None:
-    """Runs the experiments in evals/, saves each under runs/, and checks the project's own budgets."""
+    """Run the experiments in evals/, save each under runs/, and check the project's own budgets."""
     session.install(".[test,notebooks]")
     session.run("pytest", "-m", "evals", *session.posargs)
     session.run("python", "evals")
@@ -94,51 +94,51 @@ def evals(session: nox.Session) -> None:
 
 @nox.session
 def full(session: nox.Session) -> None:
-    """Runs every test: the default suite and all parts that it leaves out."""
+    """Run every test: the default suite and all parts that it leaves out."""
     run_part(session, "", CTXLAB_HYPOTHESIS="many", CTXLAB_KILLS="12")
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measures speed and memory against peers in one run, and prints the ratios."""
+    """Measure speed and memory against peers in one run, and print the ratios."""
     session.install(".[bench]")
     session.run("python", "tests/bench", *session.posargs)
 
 
 @nox.session
 def datasets(session: nox.Session) -> None:
-    """Rebuilds the bundled recordings; ``-- --check`` only compares them, byte for byte."""
+    """Rebuild the bundled recordings; ``-- --check`` compares them byte for byte."""
     session.install(".")
     session.run("python", "-m", "datasets.make", *session.posargs)
 
 
 @nox.session
 def minimums(session: nox.Session) -> None:
-    """Runs the tests with the oldest versions of the dependencies that pyproject allows."""
+    """Run the tests with the oldest versions of the dependencies that pyproject allows."""
     extras = PROJECT["optional-dependencies"]
     oldest = [spec.replace(">=", "==") for spec in (*PROJECT["dependencies"], *extras["serve"])]
     session.install(*oldest, *[spec for spec in extras["test"] if "ctxlab" not in spec])
     session.install("--no-deps", ".")
-    # Old versions beside new ones of what they need themselves: their deprecations are not ours.
+    # Old versions meet newer dependencies of their own; ignore their deprecation warnings.
     session.run("pytest", "-n", "auto", "-W", "default", *session.posargs)
 
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Tries every property on 2,000 examples (``CTXLAB_EXAMPLES``), new ones each time."""
+    """Try every property on 2,000 examples (``CTXLAB_EXAMPLES``), new ones each time."""
     run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="thorough")
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Gives every reader ten thousand mutated files: only errors that name the file may come out."""
+    """Give every reader ten thousand mutated files; only errors that name the file may be raised."""
     session.install(".[test]")
     session.run("python", "tests/fuzz", *session.posargs)
 
 
 @nox.session(python="3.12")
 def peers(session: nox.Session) -> None:
-    """Compares every baseline with the real package that it imitates, message by message."""
-    # Not with the tests' own extra: its servers need another mcp than these packages.
+    """Compare every baseline with the real package that it imitates, message by message."""
+    # Without the extra `test`, whose servers need another version of mcp than these packages.
     session.install(".[peers]")
     session.run("python", "tests/peers", *session.posargs)

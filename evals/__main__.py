@@ -1,4 +1,4 @@
-"""``python evals [NAME…] [OPTIONS]`` runs the experiments here and saves each under ``runs/``.
+"""Run the experiments of this folder and save each under ``runs/``: ``python evals [NAME…] [OPTIONS]``.
 
 One whose data set is not on this machine is skipped, with a sentence that says how to fetch it. Options
 are those of ``ctxlab eval``. A name or an option that is not known is an error before anything is run.
@@ -39,12 +39,12 @@ Names: {names}
 
 
 def experiments() -> list[Path]:
-    """The experiment files, by name."""
+    """Return the experiment files by name."""
     return sorted(path for path in HERE.glob("*.toml") if path.stem != BUDGETS)
 
 
 def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of experiments, and options with their values. Raises ``SpecError`` for anything else."""
+    """Split arguments into names of experiments and options; raise ``SpecError`` for anything else."""
     known: Any = typer.main.get_command(app)
     options = {text: each for each in known.commands["eval"].params for text in each.opts}
     chosen, given, left = list[str](), list[str](), list(arguments)
@@ -68,7 +68,7 @@ def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], l
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs those that are named, or all."""
+    """Run the named experiments, or all."""
     files = {path.stem: path for path in experiments()}
     if {"-h", "--help"} & set(arguments):
         print(HELP.format(names=", ".join(files)), end="")

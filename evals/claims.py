@@ -1,4 +1,4 @@
-"""``python evals/claims.py [--write]`` works out the tables of ``CLAIMS.md`` from published recordings.
+"""Compute the tables of ``CLAIMS.md`` from published recordings: ``python evals/claims.py [--write]``.
 
 They are found as ``dataset:NAME`` is; ``ctxlab datasets fetch NAME`` gets each of ``SCAFFOLDS`` and
 ``AGENTS``. Without ``--write`` the tables are printed.
@@ -26,7 +26,7 @@ RAW, MASK = "full()", "complexity_trap.masking()"
 CACHED = "gemini/gemini-2.5-flash"
 "whose rules say what its cache can serve; prices stand here, since tables of prices change"
 TIERS = ((32_000, 1.0), (128_000, 1.8), (256_000, 3.0), (1_000_000, 6.0))
-"""Dollars a million input tokens of a request of up to so many, as the paper prices Qwen3-Coder-480B."""
+"""Dollars per million input tokens by length of the request: the paper's prices of Qwen3-Coder-480B."""
 FROM_CACHE, GEMINI_FROM_CACHE = 0.4, 0.1
 "what a token from the cache costs, as a share of one that is not: the paper's Qwen, and Gemini today"
 
@@ -41,7 +41,7 @@ _BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """Every table as Markdown, by the name that stands before it in ``CLAIMS.md``."""
+    """Return every table as Markdown, by its name in ``CLAIMS.md``."""
     recordings = {name: read(name) for name in dict.fromkeys((*SCAFFOLDS, *AGENTS))}
     runs = {name: priced(recordings[name]) for name in SCAFFOLDS}
     return {
@@ -52,17 +52,17 @@ def tables() -> dict[str, str]:
 
 
 def written(text: str) -> dict[str, str]:
-    """The tables that stand in a text between ``<!-- name -->`` and ``<!-- end -->``."""
+    """Return the tables of a text between ``<!-- name -->`` and ``<!-- end -->``."""
     return dict(_BLOCK.findall(text))
 
 
 def read(name: str) -> list[Recording]:
-    """The recordings of a data set; a line that no reader understands is left out."""
+    """Load the recordings of a data set without its broken lines."""
     return list(Spec(data=(f"dataset:{name}",), on_error="skip").recordings())
 
 
 def priced(recordings: Sequence[Recording]) -> pd.DataFrame:
-    """A row a request of each of the two strategies, with what it costs by three price lists."""
+    """Return one row per request of both strategies, with its cost at three price lists."""
     frame = run(recordings, [RAW, MASK], CACHED).requests
     tokens, cached = frame["tokens"].to_numpy(), frame["cached"].to_numpy()
     limits, prices = np.array(TIERS).T
@@ -74,7 +74,7 @@ def priced(recordings: Sequence[Recording]) -> pd.DataFrame:
 
 
 def run(recordings: Sequence[Recording], strategies: Sequence[str], model: str) -> Results:
-    """Replayed under no limit at all: masking looks at none."""
+    """Replay recordings without a limit, on which masking does not depend."""
     return evaluate(recordings, strategies, 10**7, model, workers=1, progress=False)
 
 
@@ -86,7 +86,7 @@ PRICES = {
 
 
 def tool_share(recordings: Sequence[Recording]) -> float:
-    """The share of what was said that stands in tool results."""
+    """Return the share of tokens in tool results."""
     counter = TokenCounter(CACHED)
     roles = [m for each in recordings for m in each.messages]
     tool = sum(counter.count_message(m) for m in roles if m.role == "tool")
@@ -94,7 +94,7 @@ def tool_share(recordings: Sequence[Recording]) -> float:
 
 
 def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
-    """Masking's cost as a share of the raw agent's, at each price list."""
+    """Return the cost of masking divided by that of the raw agent, at each price list."""
     rows = []
     for name, frame in runs.items():
         raw = frame[frame["strategy"] == RAW]
@@ -117,7 +117,7 @@ def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
 
 
 def lengths(runs: dict[str, pd.DataFrame]) -> str:
-    """The same ratios over the first requests only, of the recordings that have as many."""
+    """Return the same ratios over the first requests, for recordings with at least that many."""
     rows = []
     for name, frame in runs.items():
         most = frame.groupby("recording", observed=True)["number"].transform("max")
@@ -135,7 +135,7 @@ def lengths(runs: dict[str, pd.DataFrame]) -> str:
 
 
 def windows(recordings: dict[str, list[Recording]]) -> str:
-    """The smallest ``keep`` of masking with which far recall is at least ``FLOOR``."""
+    """Return the smallest ``keep`` with which the far recall of masking is at least ``FLOOR``."""
     rows = []
     for name, logs in recordings.items():
         specs = [f"observation_mask(keep={keep})" for keep in KEEPS]
@@ -164,7 +164,7 @@ def windows(recordings: dict[str, list[Recording]]) -> str:
 
 
 def _smallest(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Bounds of 95 % of the smallest row that reaches the floor, clusters drawn."""
+    """Return a 95 % bootstrap interval over clusters of the smallest row that reaches the floor."""
     n = len(above)
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=SAMPLES)
     with np.errstate(invalid="ignore"):
@@ -174,7 +174,7 @@ def _smallest(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple
 
 
 def _first(recall: np.ndarray[Any, Any]) -> int:
-    """Row of the smallest keep that reaches the floor; one past the last where none does."""
+    """Return the row of the smallest keep that reaches the floor, or one past the last if none does."""
     return int(np.argmax([*(recall >= FLOOR), True]))
 
 
@@ -185,7 +185,7 @@ def _keep(row: int) -> str:
 def _of(
     frame: pd.DataFrame, above: str, below: str, one: str, other: str, *, relative: bool = False
 ) -> RatioDifference:
-    """The first strategy's ratio of sums less the second's, with its interval over clusters."""
+    """Return the difference of two ratios of sums, with its interval over clusters."""
     sums = frame.groupby(["strategy", "cluster"], observed=True, sort=False)[[above, below]].sum()
     a, b = sums.loc[one], sums.loc[other]
     b = b.loc[a.index]
@@ -196,7 +196,7 @@ def _of(
 
 
 def _ratio(found: RatioDifference) -> str:
-    """One more than a relative difference: a ratio, with its interval."""
+    """Return a relative difference plus one, which is a ratio, with its interval."""
     return _with(1 + found.estimate, 1 + found.low, 1 + found.high)
 
 
@@ -215,7 +215,7 @@ def _markdown(rows: Sequence[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    """Prints the tables, or puts them where the old ones stand."""
+    """Print the tables, or replace those in the page."""
     made, file = tables(), Path(__file__).with_name("CLAIMS.md")
     if sys.argv[1:] == ["--write"]:
         text = file.read_text(encoding="utf-8")
