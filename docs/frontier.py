@@ -1,0 +1,36 @@
+"""Write the picture of the README and print its leaderboard: ``python docs/frontier.py``.
+
+It needs the data set ``claude-code-entireio`` (``ctxlab datasets fetch claude-code-entireio``).
+"""
+
+from pathlib import Path
+
+import matplotlib
+
+import ctxlab
+from ctxlab.cli.render.leaderboard import leaderboard_text
+
+STRATEGIES = [
+    "sliding_window",
+    "tool_stubs | panic",
+    "observation_mask(keep=10) | panic",
+    "when_it_pays(observation_mask(keep=10)) | panic",
+    "rolling_summary | panic",
+    "recorded",
+    "claude_code",
+    "codex",
+    "full",
+    "nothing",
+    "random_drop",
+    "oracle",
+]
+
+if __name__ == "__main__":
+    matplotlib.use("Agg")
+    recordings = list(ctxlab.load("dataset:claude-code-entireio", on_error="skip"))
+    limits = [50_000, 100_000, 150_000]
+    results = ctxlab.evaluate(recordings, STRATEGIES, limits, reserve=16_000)
+    axis = ctxlab.plot_frontier(results, x="cost_usd")
+    target = Path(__file__).with_name("frontier.png")
+    axis.figure.savefig(target, dpi=110, bbox_inches="tight")
+    print(leaderboard_text(results, 0.95))
