@@ -1,7 +1,8 @@
 """Readers of optional and required JSON fields.
 
-Functions for optional fields return None or an empty value if the type is wrong. The ``require_*``
-functions raise ``ValueError``.
+``get_*`` follow a path of keys in nested objects: ``get_text(row, "message", "id")``. They return
+None or an empty value if a key is missing, if a value on the way is not an object, or if the value
+has the wrong type. ``require_*`` raise ``ValueError`` if the value has the wrong type.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from ctxlab._utils.jsonio import parse_json
 
 _MAX_SHORT_TEXT = 200
+_MAX_COUNT = 1 << 60
 
 
-def get_nested(value: Any, *keys: str) -> Any:
-    """Return the value under a path of keys in nested objects.
+def get_in(value: Any, *keys: str) -> Any:
+    """Return the value under a path of keys.
 
     Parameters
     ----------
@@ -29,11 +31,11 @@ def get_nested(value: Any, *keys: str) -> Any:
     Returns
     -------
     Any
-        The value, or None if a key is missing or a value on the way is not an object.
+        The value, or None.
 
     Examples
     --------
-    >>> get_nested({"a": {"b": 1}}, "a", "b"), get_nested([], "a")
+    >>> get_in({"a": {"b": 1}}, "a", "b"), get_in([], "a")
     (1, None)
     """
     for key in keys:
@@ -41,19 +43,27 @@ def get_nested(value: Any, *keys: str) -> Any:
     return value
 
 
-def text_or_none(value: Any) -> str | None:
-    """Return a text if it is not empty.
+def get_text(value: Any, *keys: str) -> str | None:
+    """Return a text that is not empty.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
     str or None
-        The text, or None if the value is empty or not a text.
+        The text, or None.
+
+    Examples
+    --------
+    >>> get_text("a"), get_text({"id": "b"}, "id"), get_text({"id": 1}, "id")
+    ('a', 'b', None)
     """
+    value = get_in(value, *keys)
     return value if isinstance(value, str) and value else None
 
 
@@ -75,23 +85,45 @@ def first_text(values: Iterable[Any]) -> str | None:
     >>> first_text([None, "", "a", "b"])
     'a'
     """
-    return next(filter(text_or_none, values), None)
+    return next(filter(get_text, values), None)
 
 
-def list_or_empty(value: Any) -> list[Any]:
-    """Return a list unchanged, and an empty list for any other value.
+def get_list(value: Any, *keys: str) -> list[Any]:
+    """Return a list.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
     list
         The list, or an empty one.
     """
+    value = get_in(value, *keys)
     return value if isinstance(value, list) else []
+
+
+def get_object(value: Any, *keys: str) -> dict[str, Any]:
+    """Return an object.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
+
+    Returns
+    -------
+    dict
+        The object, or an empty one.
+    """
+    value = get_in(value, *keys)
+    return value if isinstance(value, dict) else {}
 
 
 def first_or_none(value: Any) -> Any:
@@ -133,13 +165,15 @@ def is_short_value(value: Any) -> bool:
     return isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
-def objects_in(value: Any) -> tuple[dict[str, Any], ...]:
-    """Return the JSON objects of a list.
+def get_objects(value: Any, *keys: str) -> tuple[dict[str, Any], ...]:
+    """Return the objects of a list.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
@@ -148,10 +182,10 @@ def objects_in(value: Any) -> tuple[dict[str, Any], ...]:
 
     Examples
     --------
-    >>> objects_in([{"a": 1}, None]), objects_in({"a": 1})
+    >>> get_objects([{"a": 1}, None]), get_objects({"a": 1})
     (({'a': 1},), ())
     """
-    return tuple(each for each in list_or_empty(value) if isinstance(each, dict))
+    return tuple(each for each in get_list(value, *keys) if isinstance(each, dict))
 
 
 def parse_json_or_none(content: str | bytes) -> Any:
@@ -173,49 +207,52 @@ def parse_json_or_none(content: str | bytes) -> Any:
         return None
 
 
-_MAX_COUNT = 1 << 60
-
-
-def count_or_zero(value: Any) -> int:
-    """Return a count, or 0 if the value is not a positive integer.
+def get_count(value: Any, *keys: str) -> int:
+    """Return a count.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
     int
-        The count.
+        The count, or 0 if the value is not a positive integer.
 
     Examples
     --------
-    >>> count_or_zero(3), count_or_zero(None), count_or_zero(True), count_or_zero(-1)
-    (3, 0, 0, 0)
+    >>> get_count(3), get_count({"n": 3}, "n"), get_count(None), get_count(True), get_count(-1)
+    (3, 3, 0, 0, 0)
     """
+    value = get_in(value, *keys)
     counts = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MAX_COUNT
     return value if counts else 0
 
 
-def number_or_none(value: Any) -> float | None:
+def get_number(value: Any, *keys: str) -> float | None:
     """Return a finite number.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
     float or None
-        The number, or None if the value is not a finite number.
+        The number, or None.
 
     Examples
     --------
-    >>> number_or_none(1), number_or_none(float("nan")), number_or_none("1")
+    >>> get_number(1), get_number(float("nan")), get_number("1")
     (1.0, None, None)
     """
+    value = get_in(value, *keys)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -224,26 +261,28 @@ def number_or_none(value: Any) -> float | None:
         return None
 
 
-def parse_iso_time(value: Any) -> float | None:
-    """Parse an ISO 8601 time; a time without a zone is taken as UTC.
+def get_time(value: Any, *keys: str) -> float | None:
+    """Return an ISO 8601 time; a time without a zone is taken as UTC.
 
     Parameters
     ----------
     value : Any
         A JSON value.
+    *keys : str
+        The keys to follow, outermost first.
 
     Returns
     -------
     float or None
-        Seconds since 1970, or None if the value is not such a text.
+        Seconds since 1970, or None.
 
     Examples
     --------
-    >>> parse_iso_time("1970-01-01T00:01:00.500Z"), parse_iso_time("yesterday")
+    >>> get_time("1970-01-01T00:01:00.500Z"), get_time("yesterday")
     (60.5, None)
     """
     try:
-        moment = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(get_in(value, *keys))
     except (TypeError, ValueError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -350,9 +389,7 @@ def require_object(value: Any, name: str) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: a message must be an object, got list
     """
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object, got {type(value).__name__}")
-    return value
+    return _require(value, dict, "an object", name)
 
 
 def require_text(value: Any, name: str) -> str:
@@ -375,9 +412,7 @@ def require_text(value: Any, name: str) -> str:
     ValueError
         If the value is not a text.
     """
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {type(value).__name__}")
-    return value
+    return _require(value, str, "text", name)
 
 
 def require_list(value: Any, name: str) -> list[Any]:
@@ -400,9 +435,7 @@ def require_list(value: Any, name: str) -> list[Any]:
     ValueError
         If the value is not a list.
     """
-    if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list, got {type(value).__name__}")
-    return value
+    return _require(value, list, "a list", name)
 
 
 def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
@@ -428,3 +461,9 @@ def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return value
     raise ValueError(f"{name} must be a list of objects")
+
+
+def _require(value: Any, kind: type, described: str, name: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"{name} must be {described}, got {type(value).__name__}")

@@ -29,7 +29,7 @@ from ctxlab.formats.common.assistant_message import most_common_model
 from ctxlab.formats.common.json_files import Location, read_json_values
 from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording
 
@@ -70,7 +70,7 @@ def read(source: Source) -> Iterator[Recording]:
     """
     alone = _ConversationBuilder(source)
     for where, value in read_json_values(source):
-        listed = get_nested(value, "messages") or value
+        listed = get_in(value, "messages") or value
         if isinstance(listed, list):
             talk = _ConversationBuilder(
                 source, short_metadata(value) if isinstance(value, dict) else {}
@@ -88,12 +88,12 @@ FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read
 
 def _first_messages(row: Any) -> Iterator[Any]:
     """Yield the first messages of a row: a message, a list, a state, or a list of either."""
-    listed = get_nested(row, "messages") or row
+    listed = get_in(row, "messages") or row
     if not isinstance(listed, list):
         yield listed
         return
     for each in listed[:3]:
-        inner = get_nested(each, "messages") or each
+        inner = get_in(each, "messages") or each
         yield inner[0] if isinstance(inner, list) and inner else inner
 
 
@@ -115,8 +115,8 @@ def _is_message(value: Any) -> bool:
 
 def _is_removal(value: Any) -> bool:
     """Check for a ``RemoveMessage``, which tells a graph to delete an earlier message."""
-    name = get_nested(value, "id") if get_nested(value, "lc") else None
-    return get_nested(value, "type") == "remove" or (
+    name = get_in(value, "id") if get_in(value, "lc") else None
+    return get_in(value, "type") == "remove" or (
         isinstance(name, list) and name[-1:] == ["RemoveMessage"]
     )
 
@@ -136,10 +136,8 @@ class _ConversationBuilder:
             return
         with self.source.handle_errors(*where):
             self.messages.append(message_from_langchain(row, self.source.skip))
-            told = get_nested(_message_fields(row), "response_metadata")
-            if model := text_or_none(get_nested(told, "model_name")) or text_or_none(
-                get_nested(told, "model")
-            ):
+            told = get_in(_message_fields(row), "response_metadata")
+            if model := get_text(told, "model_name") or get_text(told, "model"):
                 self.models[model] += 1
 
     def build_recordings(self) -> Iterator[Recording]:
@@ -150,4 +148,4 @@ class _ConversationBuilder:
 
 
 def _message_fields(row: Any) -> Any:
-    return get_nested(row, "kwargs") or get_nested(row, "data") or row
+    return get_in(row, "kwargs") or get_in(row, "data") or row

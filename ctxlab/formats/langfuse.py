@@ -40,14 +40,7 @@ from ctxlab.formats.common.traces import (
     recordings_from_calls,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    count_or_zero,
-    first_text,
-    get_nested,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import first_text, get_count, get_in, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
@@ -113,7 +106,7 @@ def _is_observation(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and value.get("type") in _OBSERVATION_TYPES
-        and text_or_none(_get_any(value, "traceId", "trace_id")) is not None
+        and get_text(_get_any(value, "traceId", "trace_id")) is not None
     )
 
 
@@ -130,13 +123,13 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 def _iter_observations(value: Any) -> Iterator[_Observation]:
     """Yield the observations of a list, of a page of the API, or of traces."""
-    page = get_nested(value, "data")
+    page = get_in(value, "data")
     rows = page if isinstance(page, list) else value if isinstance(value, list) else [value]
     for row in rows:
-        inner = get_nested(row, "observations")
+        inner = get_in(row, "observations")
         if isinstance(inner, list):
             trace = row["trace"] if isinstance(row.get("trace"), dict) else row
-            session = text_or_none(_get_any(trace, "sessionId", "session_id"))
+            session = get_text(_get_any(trace, "sessionId", "session_id"))
             yield from (_Observation(each, session) for each in inner)
         else:
             yield _Observation(row, None)
@@ -152,8 +145,8 @@ def _parse_call(observation: _Observation, source: Source) -> TracedCall:
         sent,
         row.get("output"),
         source.skip,
-        start=parse_iso_time(_get_any(row, "startTime", "start_time")),
-        end=parse_iso_time(_get_any(row, "endTime", "end_time")),
+        start=get_time(_get_any(row, "startTime", "start_time")),
+        end=get_time(_get_any(row, "endTime", "end_time")),
         usage=_parse_usage(row),
         tools=tools,
         model=first_text(map(row.get, ("model", "provided_model_name", "providedModelName"))),
@@ -163,13 +156,13 @@ def _parse_call(observation: _Observation, source: Source) -> TracedCall:
 def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
     """Return the messages, and the tool definitions from the first place that holds any."""
     sent = parse_if_json(row.get("input"))
-    rows = parse_if_json(get_nested(sent, "messages")) if isinstance(sent, dict) else sent
+    rows = parse_if_json(get_in(sent, "messages")) if isinstance(sent, dict) else sent
     among = []
     if isinstance(rows, list):
         among = [each["content"] for each in rows if _is_tool_definition(each)]
         rows = [each for each in rows if not _is_tool_definition(each)]
         sent = sent | {"messages": rows} if isinstance(sent, dict) else rows
-    beside = (get_nested(sent, key) for key in ("tools", "functions"))
+    beside = (get_in(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
     if not listed:
         kept = parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions"))
@@ -180,7 +173,7 @@ def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[di
 
 
 def _is_tool_definition(row: Any) -> bool:
-    content = get_nested(row, "content")
+    content = get_in(row, "content")
     return (
         isinstance(content, dict)
         and row.get("role") == "tool"
@@ -198,14 +191,14 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
         return _sum_usage_details(counts)
     older = row.get("usage")
     sums = older if isinstance(older, dict) else {}
-    sent = count_or_zero(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
-    got = count_or_zero(_get_any(sums, "output", "completionTokens") or row.get("completionTokens"))
+    sent = get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
+    got = get_count(_get_any(sums, "output", "completionTokens") or row.get("completionTokens"))
     return Usage(input=sent, output=got) if sent or got else None
 
 
 def _sum_usage_details(counts: dict[str, Any]) -> Usage:
     """Add up kinds of tokens; for cache writes, use either the total or its parts."""
-    told = {name: count_or_zero(count) for name, count in counts.items()}
+    told = {name: get_count(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}
     parts = {k: v for k, v in written.items() if "ephemeral" in k or k.endswith(("5m", "1h"))}

@@ -35,7 +35,7 @@ from ctxlab.formats.common.traces import (
     recordings_from_calls,
 )
 from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai_usage
-from ctxlab.formats.fields import first_text, get_nested, parse_iso_time, require_object
+from ctxlab.formats.fields import first_text, get_in, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
@@ -88,7 +88,7 @@ def _is_run(value: Any) -> bool:
 
 
 def _top_level_runs(value: Any) -> list[Any]:
-    runs = get_nested(value, "runs")
+    runs = get_in(value, "runs")
     if isinstance(runs, list):
         return runs
     return value if isinstance(value, list) else [value]
@@ -111,20 +111,20 @@ def _iter_runs(value: Any) -> Iterator[Any]:
     while waiting:
         run = waiting.pop()
         yield run
-        children = get_nested(run, "child_runs")
+        children = get_in(run, "child_runs")
         if isinstance(children, list):
             waiting += children[::-1]
 
 
 def _parse_call(run: dict[str, Any], source: Source) -> TracedCall:
     extra, inputs, outputs = run.get("extra"), run.get("inputs"), run.get("outputs")
-    metadata, params = get_nested(extra, "metadata"), get_nested(extra, "invocation_params")
+    metadata, params = get_in(extra, "metadata"), get_in(extra, "invocation_params")
     models = (
-        get_nested(metadata, "ls_model_name"),
-        *(get_nested(each, key) for each in (params, inputs) for key in ("model", "model_name")),
-        get_nested(outputs, "model"),
+        get_in(metadata, "ls_model_name"),
+        *(get_in(each, key) for each in (params, inputs) for key in ("model", "model_name")),
+        get_in(outputs, "model"),
     )
-    defined = (get_nested(each, key) for key in ("tools", "functions") for each in (inputs, params))
+    defined = (get_in(each, key) for key in ("tools", "functions") for each in (inputs, params))
     return build_traced_call(
         find_thread(
             metadata, _THREAD_KEYS, first_text([run.get("trace_id"), run.get("id")]) or "run"
@@ -132,8 +132,8 @@ def _parse_call(run: dict[str, Any], source: Source) -> TracedCall:
         inputs,
         outputs,
         source.skip,
-        start=parse_iso_time(run.get("start_time")),
-        end=parse_iso_time(run.get("end_time")),
+        start=get_time(run, "start_time"),
+        end=get_time(run, "end_time"),
         usage=_parse_usage(run),
         tools=parse_tools(next((each for each in defined if each), None), source.skip),
         model=first_text(models),
@@ -142,7 +142,7 @@ def _parse_call(run: dict[str, Any], source: Source) -> TracedCall:
 
 def _parse_usage(run: dict[str, Any]) -> Usage | None:
     outputs = run.get("outputs")
-    raw = get_nested(outputs, "usage")
+    raw = get_in(outputs, "usage")
     counted = {
         "input_tokens": run.get("prompt_tokens"),
         "output_tokens": run.get("completion_tokens"),
@@ -150,9 +150,9 @@ def _parse_usage(run: dict[str, Any]) -> Usage | None:
         "output_token_details": run.get("completion_token_details"),
     }
     return (
-        langchain_usage(get_nested(outputs, "usage_metadata"))
-        or langchain_usage(get_nested(run.get("extra"), "metadata", "usage_metadata"))
-        or openai_usage(get_nested(outputs, "llm_output", "token_usage") or None)
-        or (openai_usage(raw) if get_nested(raw, "prompt_tokens") else anthropic_usage(raw))
+        langchain_usage(get_in(outputs, "usage_metadata"))
+        or langchain_usage(get_in(run.get("extra"), "metadata", "usage_metadata"))
+        or openai_usage(get_in(outputs, "llm_output", "token_usage") or None)
+        or (openai_usage(raw) if get_in(raw, "prompt_tokens") else anthropic_usage(raw))
         or (langchain_usage(counted) if run.get("prompt_tokens") else None)
     )

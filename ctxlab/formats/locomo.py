@@ -36,13 +36,13 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
+    get_in,
+    get_list,
+    get_text,
     parse_clock_time,
     prepend_date,
     require_object,
     require_text,
-    text_or_none,
     texts_in,
 )
 from ctxlab.formats.io.head import FileHead
@@ -71,7 +71,7 @@ def sniff(head: FileHead) -> bool:
     """
     if not isinstance(head.value, list):
         return False
-    chats = [get_nested(sample, "conversation") for sample in head.value]
+    chats = [get_in(sample, "conversation") for sample in head.value]
     return any(
         isinstance(chat, dict) and ("speaker_a" in chat or "session_1" in chat) for chat in chats
     )
@@ -99,21 +99,21 @@ FORMAT = Format("locomo", "LoCoMo: two-person chats with questions", sniff, read
 
 
 def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
-    conversation = get_nested(sample, "conversation")
+    conversation = get_in(sample, "conversation")
     if not isinstance(conversation, dict):
         raise ValueError("a sample must have an object under conversation")
-    name = text_or_none(sample.get("sample_id")) or number
+    name = get_text(sample, "sample_id") or number
     messages: list[Message] = []
     places: dict[str, int] = {}
     for position, (turn, date, opens) in enumerate(_iter_turns(conversation)):
         with source.handle_errors(position, f"{name} turn"):
             first = messages[0].name if messages else None
             message = _parse_turn(turn, first, date, opens)
-            if id := text_or_none(turn.get("dia_id")):
+            if id := get_text(turn, "dia_id"):
                 places.setdefault(id, len(messages))
             messages.append(message)
     probes = []
-    for place, asked in enumerate(list_or_empty(sample.get("qa"))):
+    for place, asked in enumerate(get_list(sample, "qa")):
         with source.handle_errors(place, f"{name} question"):
             probes.append(_parse_probe(asked, f"{name}/{place}", places, source))
     known = {key: sample.get(key) or conversation.get(key) for key in _META_KEYS}
@@ -132,14 +132,14 @@ def _iter_turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None,
         turns = conversation[found[0]]
         if not isinstance(turns, list):
             raise ValueError(f"{found[0]} must be a list of turns, got {type(turns).__name__}")
-        date = text_or_none(conversation.get(f"{found[0]}_date_time"))
+        date = get_text(conversation, f"{found[0]}_date_time")
         for index, turn in enumerate(turns):
             yield turn, date, index == 0
 
 
 def _parse_turn(turn: Any, first: str | None, date: str | None, opens: bool) -> Message:
     turn = require_object(turn, "a turn")
-    speaker, said, shown = turn["speaker"], turn["text"], text_or_none(turn.get("blip_caption"))
+    speaker, said, shown = turn["speaker"], turn["text"], get_text(turn, "blip_caption")
     if not isinstance(speaker, str) or not isinstance(said, str):
         raise ValueError("a turn must have a speaker and a text")
     content = f"{said}\n[shares a picture: {shown}]" if shown else said

@@ -39,12 +39,12 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
+    get_text,
     parse_clock_time,
     prepend_date,
     require_list,
     require_object,
     require_text,
-    text_or_none,
     texts_in,
 )
 from ctxlab.formats.io.head import FileHead
@@ -108,19 +108,19 @@ class _History:
 
 def _parse_element(element: Any, number: str, source: Source) -> Recording:
     element = require_object(element, "an element")
-    name = text_or_none(element.get("question_id")) or number
+    name = get_text(element, "question_id") or number
     history = _build_history(element, name, source)
     several = "questions" in element
     probes = []
     for place, (question, answer, sessions) in enumerate(_parse_questions(element)):
         with source.handle_errors(place, f"{name} question"):
             question = require_text(question, "a question")
-            kind = text_or_none(element.get("question_type")) if place == 0 else None
+            kind = get_text(element, "question_type") if place == 0 else None
             answerable = place > 0 or not name.endswith(_UNANSWERABLE_SUFFIX)
             probes.append(
                 Probe(
                     id=f"{name}/{place}" if several else name,
-                    question=prepend_date(question, text_or_none(element.get("question_date"))),
+                    question=prepend_date(question, get_text(element, "question_date")),
                     answers=texts_in(answer) if answerable else (),
                     evidence=tuple(
                         sorted(set(_evidence_positions(texts_in(sessions), history, source)))
@@ -149,7 +149,7 @@ def _build_history(element: dict[str, Any], name: str, source: Source) -> _Histo
     sessions = _require_list_field(element, "haystack_sessions")
     dates, ids = (
         [
-            text_or_none(each)
+            get_text(each)
             for each in _require_list_field(element, f"haystack_{key}")[: len(sessions)]
         ]
         for key in ("dates", "session_ids")

@@ -46,7 +46,7 @@ from ctxlab.formats.common.chat_format import has_non_openai_parts
 from ctxlab.formats.common.request_log import ApiDialect, find_timestamp, read_request_log
 from ctxlab.formats.common.usage import detect_usage
 from ctxlab.formats.common.vercel_messages import is_ui_tool_part
-from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
+from ctxlab.formats.fields import get_in, get_list, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.formats.openhands import completions as openhands_completions
@@ -79,7 +79,7 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    if any(get_nested(row, "format") == "ctxlab" for row in head.rows):
+    if any(get_in(row, "format") == "ctxlab" for row in head.rows):
         return False
     rows = [each for row in head.rows for each in _iter_messages(_unwrap_row(row))]
     other = any(has_non_openai_parts(row) for row in rows) or any(map(is_control_row, head.rows))
@@ -173,7 +173,7 @@ class PartCount:
             A message as it was logged.
         """
         row = row if isinstance(row, dict) else {}
-        parts = list_or_empty(row.get("parts")) or list_or_empty(row.get("content"))
+        parts = get_list(row, "parts") or get_list(row, "content")
         self.total += len(parts) or 1
         for part in parts:
             if isinstance(part, dict) and not (
@@ -218,16 +218,14 @@ def _unwrap_row(value: Any) -> Any:
     if isinstance(value.get("conversation"), list) and "messages" not in value:
         rest = {key: each for key, each in value.items() if key != "conversation"}
         return rest | {"messages": value["conversation"]}
-    if "model" not in value and text_or_none(value.get("modelId")):
+    if "model" not in value and get_text(value, "modelId"):
         return value | {"model": value["modelId"]}
     return value
 
 
 def _is_control(value: Any) -> bool:
     """Check whether a row is not a message; Kimi's system prompt and an exported session are read."""
-    if get_nested(value, "role") == "_system_prompt" or isinstance(
-        get_nested(value, "conversation"), list
-    ):
+    if get_in(value, "role") == "_system_prompt" or isinstance(get_in(value, "conversation"), list):
         return False
     return is_control_row(value)
 
@@ -262,13 +260,13 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
     if not answers:
         skip("response without a message")
         return None
-    usage = detect_usage(get_nested(response, "usage"))
+    usage = detect_usage(get_in(response, "usage"))
     time = find_timestamp(response) if isinstance(response, dict) else None
     answer = answers[-1]
     return answer.replace(usage=answer.usage or usage, time=answer.time or time)
 
 
 def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    defined = fields.get("tools") or get_nested(fields, "toolConfig", "tools")
-    known = [each for each in list_or_empty(defined) if get_nested(each, "cachePoint") is None]
+    defined = fields.get("tools") or get_in(fields, "toolConfig", "tools")
+    known = [each for each in get_list(defined) if get_in(each, "cachePoint") is None]
     return parse_tools(known, ignore_skip)

@@ -20,7 +20,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import select_chat_fields
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import get_nested, number_or_none, text_or_none
+from ctxlab.formats.fields import get_in, get_number, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
@@ -43,10 +43,10 @@ def sniff(head: FileHead) -> bool:
         True if the file looks like this format.
     """
     words = (
-        get_nested(head.value, "trajectory_format"),
-        get_nested(head.value, "info", "config", "agent_type"),
+        get_in(head.value, "trajectory_format"),
+        get_in(head.value, "info", "config", "agent_type"),
     )
-    return get_nested(head.value, "info", "mini_version") is not None or any(
+    return get_in(head.value, "info", "mini_version") is not None or any(
         isinstance(word, str) and word.startswith(("mini-swe-agent", "minisweagent"))
         for word in words
     )
@@ -71,25 +71,25 @@ def read(source: Source) -> Iterator[Recording]:
         If the file has no list of messages.
     """
     run = source.read_json()
-    rows = get_nested(run, "messages")
+    rows = get_in(run, "messages")
     if not isinstance(rows, list):
         kind = type(rows).__name__
         raise ReadError(source.path, None, f"expected a list under messages, got {kind}")
     messages: list[Message] = []
     for position, row in enumerate(rows):
-        if get_nested(row, "role") == "exit":
+        if get_in(row, "role") == "exit":
             source.skip("message of role exit")
             continue
         with source.handle_errors(position, "message"):
             messages.append(_parse_message(row))
     if not messages:
         return
-    info = get_nested(run, "info")
+    info = get_in(run, "info")
     yield Recording(
         id=source.name,
         messages=tuple(messages),
-        model=text_or_none(get_nested(info, "config", "model", "model_name")),
-        cluster=text_or_none(get_nested(run, "instance_id")),
+        model=get_text(info, "config", "model", "model_name"),
+        cluster=get_text(run, "instance_id"),
         meta={key: info[key] for key in _META_KEYS if key in info}
         if isinstance(info, dict)
         else {},
@@ -105,7 +105,7 @@ def _parse_message(row: Any) -> Message:
     if not isinstance(extra, dict):
         return message
     return message.replace(
-        usage=openai_usage(get_nested(extra, "response", "usage")),
-        time=number_or_none(extra.get("timestamp")),
+        usage=openai_usage(get_in(extra, "response", "usage")),
+        time=get_number(extra, "timestamp"),
         extra={key: value for key, value in extra.items() if key not in _REPEATED_KEYS},
     )

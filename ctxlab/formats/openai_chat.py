@@ -45,7 +45,7 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import get_nested, require_object, require_objects, text_or_none
+from ctxlab.formats.fields import get_in, get_text, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
 from ctxlab.formats.unsupported import report_unsupported_fields
@@ -175,14 +175,14 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
     calls = wire.get("tool_calls")
     if isinstance(calls, list):
         wire["tool_calls"] = [_convert_custom_call(call) for call in calls]
-    elif name := text_or_none(get_nested(row.get("function_call"), "name")):
+    elif name := get_text(row.get("function_call"), "name"):
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))
     extra = {
         key: value for key, value in row.items() if key not in _NON_EXTRA_KEYS and _is_set(value)
     }
-    if not wire.get("content") and text_or_none(row.get("refusal")):
+    if not wire.get("content") and get_text(row, "refusal"):
         wire["content"], extra["refusal"] = row["refusal"], True
     message = message_from_dict(wire)
     usage = openai_usage(row.get("usage"))
@@ -191,7 +191,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 def _convert_custom_call(call: Any) -> Any:
     """Convert the call of a custom tool, which takes any text, to a function call."""
-    custom = get_nested(call, "custom")
+    custom = get_in(call, "custom")
     if not isinstance(custom, dict):
         return call
     function = {"name": custom.get("name"), "arguments": custom.get("input")}
@@ -204,14 +204,14 @@ def _is_set(value: Any) -> bool:
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
     """Return the message of a response, which is logged whole, as its message or as text."""
-    if text_or_none(response):
+    if get_text(response):
         return Message("assistant", response)
-    said, choices = response, get_nested(response, "choices")
+    said, choices = response, get_in(response, "choices")
     if isinstance(choices, list) and choices:
-        said = get_nested(choices[0], "message")
+        said = get_in(choices[0], "message")
         for _ in choices[1:]:
             skip("further choice")
-    if get_nested(said, "role") != "assistant":
+    if get_in(said, "role") != "assistant":
         skip("response without a message")
         return None
     message, *_ = parse_openai_message(said, skip) or [Message("assistant")]
@@ -223,7 +223,7 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
 
 def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
     """Return a system prompt beside the messages, where Anthropic's API has it."""
-    system = text_or_none(fields.get("system"))
+    system = get_text(fields, "system")
     return [Message("system", system)] if system else []
 
 

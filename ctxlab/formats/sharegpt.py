@@ -35,13 +35,7 @@ from ctxlab.formats.common.api_messages import parse_if_json
 from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.json_files import Location, read_json_values
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    require_object,
-    require_text,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_in, get_list, get_text, require_object, require_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.openai_format import tool_call_from_dict
@@ -87,7 +81,7 @@ def sniff(head: FileHead) -> bool:
         if turns and _is_turn(turns[0]):
             return True
         if turns and "conversations" in (first if isinstance(first, dict) else {}):
-            return get_nested(turns[0], "role") is not None and "content" in turns[0]
+            return get_in(turns[0], "role") is not None and "content" in turns[0]
     return False
 
 
@@ -133,7 +127,7 @@ def _get_turns(value: Any) -> list[Any] | None:
 
 
 def _is_turn(value: Any) -> bool:
-    speaker = get_nested(value, "from") or get_nested(value, "role")
+    speaker = get_in(value, "from") or get_in(value, "role")
     return isinstance(speaker, str) and speaker in _ROLES and "value" in value
 
 
@@ -142,10 +136,7 @@ def _parse_conversation(
 ) -> tuple[Message, ...]:
     """Return the messages of a conversation, and count what stands beside its turns."""
     said: list[Any] = []
-    if (
-        text_or_none(row.get("system"))
-        and get_nested(turns[0] if turns else None, "from") != "system"
-    ):
+    if get_text(row, "system") and get_in(turns[0] if turns else None, "from") != "system":
         said.append({"from": "system", "value": row["system"]})
     said += turns
     if isinstance(row.get("chosen"), dict):
@@ -153,7 +144,7 @@ def _parse_conversation(
     if row.get("rejected") is not None:
         source.skip("rejected answer")
     for key in _MEDIA_KEYS:
-        for _ in list_or_empty(row.get(key)) or ([row[key]] if text_or_none(row.get(key)) else []):
+        for _ in get_list(row, key) or ([row[key]] if get_text(row, key) else []):
             source.skip(f"{key.removesuffix('s')} beside a conversation")
     return _parse_turns(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
 
@@ -195,14 +186,14 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
     if speaker in _CALL_ROLES:
         wanted = parse_if_json(said.strip())
         calls = wanted if isinstance(wanted, list) else [wanted]
-        if not calls or not all(isinstance(get_nested(each, "name"), str) for each in calls):
+        if not calls or not all(isinstance(get_in(each, "name"), str) for each in calls):
             skip("function call that is not JSON")
             return Message("assistant", said, reasoning=reasoning)
         return Message(
             "assistant", None, tool_calls=_number_calls(calls, count), reasoning=reasoning
         )
     found = [parse_if_json(each) for each in _TOOL_CALL_TAG.findall(said)]
-    if not found or not all(isinstance(get_nested(each, "name"), str) for each in found):
+    if not found or not all(isinstance(get_in(each, "name"), str) for each in found):
         return Message("assistant", said, reasoning=reasoning)
     rest = _TOOL_CALL_TAG.sub("", said).strip()
     return Message(

@@ -24,7 +24,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.json_files import read_json_values
-from ctxlab.formats.fields import get_nested, parse_iso_time, require_object
+from ctxlab.formats.fields import get_in, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.messages import PartCount
 from ctxlab.messages.types import Message, Recording
@@ -78,7 +78,7 @@ def read(source: Source) -> Iterator[Recording]:
                 row = stored.get("redact_message") or stored["message"]
                 messages = parse_message(require_object(row, "a message"), file.skip)
                 parts.add(row)
-                time = parse_iso_time(stored.get("created_at"))
+                time = get_time(stored, "created_at")
                 found.append(
                     (_message_number(stored), [each.replace(time=time) for each in messages])
                 )
@@ -105,8 +105,8 @@ FORMAT = Format(
 
 def _is_stored_message(value: Any) -> bool:
     return (
-        isinstance(get_nested(value, "message", "role"), str)
-        and isinstance(get_nested(value, "message", "content"), list)
+        isinstance(get_in(value, "message", "role"), str)
+        and isinstance(get_in(value, "message", "content"), list)
         and isinstance(value.get("message_id"), int)
     )
 

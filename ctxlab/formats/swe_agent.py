@@ -39,12 +39,12 @@ from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import normalize_content
 from ctxlab.formats.fields import (
     first_or_none,
-    get_nested,
-    list_or_empty,
-    number_or_none,
+    get_in,
+    get_list,
+    get_number,
+    get_text,
     parse_json_or_none,
     require_object,
-    text_or_none,
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
@@ -69,7 +69,7 @@ def sniff(head: FileHead) -> bool:
         True if the file looks like this format.
     """
     run = head.value
-    attempts = get_nested(run, "attempts")
+    attempts = get_in(run, "attempts")
     return _is_run(attempts[0] if isinstance(attempts, list) and attempts else run)
 
 
@@ -92,9 +92,9 @@ def read(source: Source) -> Iterator[Recording]:
         If the file has neither a history nor a trajectory.
     """
     run = source.read_json()
-    attempts = get_nested(run, "attempts")
+    attempts = get_in(run, "attempts")
     if not isinstance(attempts, list) or not attempts:
-        if not any(isinstance(get_nested(run, key), list) for key in ("history", "trajectory")):
+        if not any(isinstance(get_in(run, key), list) for key in ("history", "trajectory")):
             raise ReadError(source.path, None, "expected a list under history or trajectory")
         yield from _read_agents(run, source.name, source)
         return
@@ -106,41 +106,37 @@ FORMAT = Format("swe-agent", "SWE-agent trajectories (.traj)", sniff, read)
 
 
 def _is_run(run: Any) -> bool:
-    step, said = (
-        first_or_none(get_nested(run, "trajectory")),
-        first_or_none(get_nested(run, "history")),
-    )
+    step, said = (first_or_none(get_in(run, "trajectory")), first_or_none(get_in(run, "history")))
     if isinstance(step, dict) and {"action", "observation", "thought"} <= step.keys():
         return True
     return isinstance(said, dict) and {"role", "content", "agent"} <= said.keys()
 
 
 def _read_agents(run: Any, name: str, source: Source) -> Iterator[Recording]:
-    rows = get_nested(run, "history")
+    rows = get_in(run, "history")
     if not isinstance(rows, list) or not rows:
-        rows = _rows_from_steps(get_nested(run, "trajectory"))
+        rows = _rows_from_steps(get_in(run, "trajectory"))
     agents: dict[str, list[Message]] = {}
     for place, row in enumerate(rows):
         with source.handle_errors(place, "message"):
-            if get_nested(row, "is_demo") is True:
+            if get_in(row, "is_demo") is True:
                 source.skip("message of a demonstration")
                 continue
-            agent = text_or_none(get_nested(row, "agent")) or next(iter(agents), "")
+            agent = get_text(row, "agent") or next(iter(agents), "")
             agents.setdefault(agent, []).append(_parse_message(row))
     answers = sum(m.role == "assistant" for messages in agents.values() for m in messages)
-    steps = get_nested(run, "trajectory")
+    steps = get_in(run, "trajectory")
     for _ in range(len(steps) - answers if isinstance(steps, list) else 0):
         source.skip("step that is not in the history")
     config = _replay_config(run)
-    model = text_or_none(get_nested(config, "agent", "model", "name"))
+    model = get_text(config, "agent", "model", "name")
     for agent, messages in agents.items():
         yield Recording(
             name if messages is next(iter(agents.values())) else f"{name}/{agent}",
             tuple(messages),
             model=None if model in _NON_LLM_MODELS else model,
-            cluster=text_or_none(get_nested(config, "problem_statement", "id"))
-            or source.name.rpartition("/")[2],
-            meta=_build_meta(get_nested(run, "info"), config),
+            cluster=get_text(config, "problem_statement", "id") or source.name.rpartition("/")[2],
+            meta=_build_meta(get_in(run, "info"), config),
         )
 
 
@@ -151,10 +147,7 @@ def _parse_message(row: Any) -> Message:
     if row.get("role") == "tool" and isinstance(ids, list) and ids:
         wire["tool_call_id"] = ids[0]
     message = message_from_dict(wire | {"content": normalize_content(row.get("content"))})
-    thoughts = [
-        text_or_none(get_nested(block, "thinking"))
-        for block in list_or_empty(row.get("thinking_blocks"))
-    ]
+    thoughts = [get_text(block, "thinking") for block in get_list(row, "thinking_blocks")]
     return message.replace(reasoning="\n".join(filter(None, thoughts)) or None)
 
 
@@ -162,31 +155,29 @@ def _rows_from_steps(steps: Any) -> list[Any]:
     """Return the messages of a run without a history: the first request, then the steps."""
     if not isinstance(steps, list) or not steps:
         return []
-    sent = list_or_empty(get_nested(steps[0], "query") or get_nested(steps[0], "messages"))
-    rows = list(takewhile(lambda row: get_nested(row, "role") != "assistant", sent))
+    sent = get_list(get_in(steps[0], "query") or get_in(steps[0], "messages"))
+    rows = list(takewhile(lambda row: get_in(row, "role") != "assistant", sent))
     for step in steps:
-        rows.append({"role": "assistant", "content": get_nested(step, "response")})
-        if text_or_none(get_nested(step, "observation")):
+        rows.append({"role": "assistant", "content": get_in(step, "response")})
+        if get_text(step, "observation"):
             rows.append({"role": "user", "content": step["observation"]})
     return rows
 
 
 def _replay_config(run: Any) -> Any:
-    config = get_nested(run, "replay_config")
+    config = get_in(run, "replay_config")
     return parse_json_or_none(config) if isinstance(config, str) else config
 
 
 def _build_meta(info: Any, config: Any) -> dict[str, Any]:
-    meta = {key: get_nested(info, key) for key in _META_KEYS}
-    stats = get_nested(info, "model_stats")
+    meta = {key: get_in(info, key) for key in _META_KEYS}
+    stats = get_in(info, "model_stats")
     if isinstance(stats, dict):
         meta["model_stats"] = {
-            key: stats[key] for key in stats if number_or_none(stats[key]) is not None
+            key: stats[key] for key in stats if get_number(stats[key]) is not None
         }
-    listed = get_nested(config, "agent", "history_processors")
-    listed = (
-        listed if isinstance(listed, list) else [get_nested(config, "agent", "history_processor")]
-    )
+    listed = get_in(config, "agent", "history_processors")
+    listed = listed if isinstance(listed, list) else [get_in(config, "agent", "history_processor")]
     meta["history_processors"] = [
         {key: each[key] for key in ("type", "n", "polling") if key in each}
         for each in listed

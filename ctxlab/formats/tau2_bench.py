@@ -40,13 +40,7 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_in, get_list, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
@@ -69,9 +63,9 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    info = get_nested(head.value, "info")
-    return isinstance(get_nested(info, "agent_info"), dict) and isinstance(
-        get_nested(info, "environment_info"), dict
+    info = get_in(head.value, "info")
+    return isinstance(get_in(info, "agent_info"), dict) and isinstance(
+        get_in(info, "environment_info"), dict
     )
 
 
@@ -94,22 +88,22 @@ def read(source: Source) -> Iterator[Recording]:
         If the file has no list of simulations.
     """
     results = source.read_json()
-    runs = get_nested(results, "simulations")
+    runs = get_in(results, "simulations")
     if not isinstance(runs, list):
         kind = type(runs).__name__
         raise ReadError(source.path, None, f"expected a list under simulations, got {kind}")
-    info = get_nested(results, "info")
-    tools = tuple(_parse_tools(source, get_nested(info, "environment_info", "tool_defs")))
+    info = get_in(results, "info")
+    tools = tuple(_parse_tools(source, get_in(info, "environment_info", "tool_defs")))
     truths = {
-        _id_text(get_nested(task, "id")): get_nested(task, "evaluation_criteria")
-        for task in list_or_empty(get_nested(results, "tasks"))
+        _id_text(get_in(task, "id")): get_in(task, "evaluation_criteria")
+        for task in get_list(results, "tasks")
     }
     for number, run in enumerate(runs):
-        if get_nested(run, "messages") is None and get_nested(run, "ticks") is not None:
+        if get_in(run, "messages") is None and get_in(run, "ticks") is not None:
             source.skip("simulation with audio ticks and no messages", number)
             continue
         with source.handle_errors(number, "simulation"):
-            truth = truths.get(_id_text(get_nested(run, "task_id")))
+            truth = truths.get(_id_text(get_in(run, "task_id")))
             yield _parse_simulation(run, source.name, info, truth, tools)
 
 
@@ -122,9 +116,7 @@ def _parse_simulation(
     run = require_object(run, "a simulation")
     if not isinstance(run.get("messages"), list):
         raise ValueError("a simulation must have a list under messages")
-    policy = text_or_none(run.get("policy")) or text_or_none(
-        get_nested(info, "environment_info", "policy")
-    )
+    policy = get_text(run, "policy") or get_text(info, "environment_info", "policy")
     messages = [Message("system", policy)] if policy else []
     left_out: Counter[str] = Counter()
     for position, row in enumerate(run["messages"]):
@@ -135,16 +127,16 @@ def _parse_simulation(
             messages.append(_parse_message(row))
         except ValueError as error:
             raise ValueError(f"message {position}: {error}") from None
-    domain = text_or_none(get_nested(info, "environment_info", "domain_name"))
+    domain = get_text(info, "environment_info", "domain_name")
     task, trial = _id_text(run.get("task_id")), _id_text(run.get("trial")) or "0"
     meta = {key: run[key] for key in ("task_id", "trial", "termination_reason") if key in run}
-    said = {"domain": domain, "reward": get_nested(run, "reward_info", "reward")}
-    said |= {key: get_nested(ground_truth, key) for key in _GROUND_TRUTH_KEYS}
+    said = {"domain": domain, "reward": get_in(run, "reward_info", "reward")}
+    said |= {key: get_in(ground_truth, key) for key in _GROUND_TRUTH_KEYS}
     return Recording(
         id=f"{name}/task-{task}/trial-{trial}",
         messages=tuple(messages),
         tools=tools,
-        model=text_or_none(get_nested(info, "agent_info", "llm")),
+        model=get_text(info, "agent_info", "llm"),
         cluster=f"{domain or name}/task-{task}",
         meta=meta | {key: value for key, value in said.items() if value is not None},
         skipped=dict(left_out),
@@ -153,7 +145,7 @@ def _parse_simulation(
 
 def _hidden_reason(row: Any) -> str | None:
     """Return why the agent does not see a message, or None if it does."""
-    role = get_nested(row, "role")
+    role = get_in(row, "role")
     if role == "user" and row.get("tool_calls"):
         return "user message that calls the user's own tools"
     if role == "tool" and row.get("requestor") == "user":
@@ -171,13 +163,12 @@ def _parse_message(row: Any) -> Message:
     extra = {key: row[key] for key in _EXTRA_KEYS if row.get(key) not in (None, False)}
     if role == "user" and row.get("usage"):
         extra["usage"] = row["usage"]
-    message = message.replace(time=parse_iso_time(row.get("timestamp")), extra=extra)
+    message = message.replace(time=get_time(row, "timestamp"), extra=extra)
     if role != "assistant":
         return message
-    thought = text_or_none(get_nested(row, "raw_data", "message", "reasoning_content"))
+    thought = get_text(row, "raw_data", "message", "reasoning_content")
     return message.replace(
-        reasoning=text_or_none(row.get("reasoning")) or thought,
-        usage=openai_usage(row.get("usage")),
+        reasoning=get_text(row, "reasoning") or thought, usage=openai_usage(row.get("usage"))
     )
 
 
@@ -190,7 +181,7 @@ def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
             name, parameters = signature["name"], signature.get("params") or {}
             if not isinstance(name, str) or not isinstance(parameters, dict):
                 raise ValueError("a tool must have a text under name and an object under params")
-            described = {"name": name, "description": text_or_none(signature.get("doc")) or ""}
+            described = {"name": name, "description": get_text(signature, "doc") or ""}
             yield {"type": "function", "function": described | {"parameters": parameters}}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import parse_chat_messages
-from ctxlab.formats.fields import get_nested, require_object
+from ctxlab.formats.fields import get_in, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -77,7 +77,7 @@ def _parse_run(run: Any, name: str) -> Recording:
     if not isinstance(run.get("traj"), list):
         raise ValueError("a run must have a list of messages under traj")
     meta = {key: run[key] for key in ("task_id", "trial", "reward") if key in run}
-    task = get_nested(run, "info", "task")
+    task = get_in(run, "info", "task")
     if isinstance(task, dict) and "actions" in task:
         meta["actions"] = task["actions"]
     cluster = f"{name}/task-{run.get('task_id')}"

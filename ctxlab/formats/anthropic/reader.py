@@ -36,7 +36,7 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import get_nested, list_or_empty, require_object, require_objects
+from ctxlab.formats.fields import get_in, get_list, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.content_parts import is_known_type, part_type
 from ctxlab.messages.types import Message, Recording, Role
@@ -96,8 +96,8 @@ def is_anthropic(body: RequestBody) -> bool:
     messages, tools = body.fields["messages"], body.fields.get("tools")
     if not all(map(_may_be_anthropic, messages)):
         return False
-    own_tools = isinstance(tools, list) and any(get_nested(t, "input_schema") for t in tools)
-    answered = get_nested(body.response, "type") == "message"
+    own_tools = isinstance(tools, list) and any(get_in(t, "input_schema") for t in tools)
+    answered = get_in(body.response, "type") == "message"
     marked = any(body.fields.get(key) is not None for key in _ANTHROPIC_KEYS)
     return own_tools or answered or marked or any(map(_has_anthropic_block, messages))
 
@@ -129,7 +129,7 @@ def _may_be_anthropic(message: Any) -> bool:
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
         and not message.keys() & {"type", "tool_calls", "tool_call_id", "function_call", "parts"}
-        and not any(map(_is_foreign_block, list_or_empty(message.get("content"))))
+        and not any(map(_is_foreign_block, get_list(message, "content")))
     )
 
 
@@ -149,10 +149,9 @@ def _are_objects(rows: Any) -> bool:
 
 
 def _has_anthropic_block(message: Any) -> bool:
-    content = get_nested(message, "content")
+    content = get_in(message, "content")
     return isinstance(content, list) and any(
-        get_nested(block, "type") in _ANTHROPIC_BLOCK_TYPES
-        or isinstance(get_nested(block, "source"), dict)
+        get_in(block, "type") in _ANTHROPIC_BLOCK_TYPES or isinstance(get_in(block, "source"), dict)
         for block in content
     )
 
@@ -176,7 +175,7 @@ def _parse_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
-    if get_nested(response, "role") != "assistant":
+    if get_in(response, "role") != "assistant":
         skip("response without a message")
         return None
     (message,) = _parse_message(response, skip)

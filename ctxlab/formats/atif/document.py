@@ -14,7 +14,7 @@ import msgspec
 
 from ctxlab.formats.atif.steps import CTXLAB_KEY, parse_compaction, parse_step
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.fields import first_text, get_nested, objects_in, require_object, text_or_none
+from ctxlab.formats.fields import first_text, get_in, get_objects, get_text, require_object
 from ctxlab.messages.types import Compaction, Message, Recording
 
 CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
@@ -57,10 +57,10 @@ def parse_document(
     ValueError, msgspec.ValidationError
         If the document itself is invalid.
     """
-    steps = get_nested(root, "steps")
+    steps = get_in(root, "steps")
     if not isinstance(steps, list):
         raise ValueError("expected a list of steps in the ATIF document")
-    model = text_or_none(get_nested(root, "agent", "model_name")) or _first_model(steps)
+    model = get_text(root, "agent", "model_name") or _first_model(steps)
     messages: list[Message] = []
     compactions: list[Compaction] = []
     for number, step in enumerate(steps, start=1):
@@ -77,13 +77,13 @@ def parse_document(
     recording = Recording(
         name,
         tuple(messages),
-        tools=objects_in(get_nested(root, "agent", "tool_definitions")),
+        tools=get_objects(root, "agent", "tool_definitions"),
         model=model,
         compactions=tuple(compactions),
         cluster=cluster,
         meta=_build_meta(root),
     )
-    ours = get_nested(root, "extra", CTXLAB_KEY)
+    ours = get_in(root, "extra", CTXLAB_KEY)
     return recording if ours is None else _restore_fields(recording, ours)
 
 
@@ -96,7 +96,7 @@ def _restore_fields(recording: Recording, ours: Any) -> Recording:
 
 
 def _first_model(steps: list[Any]) -> str | None:
-    return first_text(get_nested(step, "model_name") for step in steps)
+    return first_text(get_in(step, "model_name") for step in steps)
 
 
 def _build_meta(root: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.atif.document import parse_document
 from ctxlab.formats.atif.writer import dump
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
+from ctxlab.formats.fields import get_in, get_list, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -51,7 +51,7 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file is ATIF.
     """
-    version = get_nested(head.value, "schema_version")
+    version = get_in(head.value, "schema_version")
     return isinstance(version, str) and version.startswith("ATIF")
 
 
@@ -74,19 +74,19 @@ def read(source: Source) -> Iterator[Recording]:
         If the document has no list of steps.
     """
     root = source.read_json()
-    if not isinstance(get_nested(root, "steps"), list):
+    if not isinstance(get_in(root, "steps"), list):
         raise ReadError(source.path, None, "expected a list of steps in the ATIF document")
     waiting = deque([(root, source.name, "step")])
-    session = text_or_none(root.get("session_id"))
+    session = get_text(root, "session_id")
     cluster = session or (source.name if root.get("subagent_trajectories") else None)
     number = 0
     while waiting:
         document, name, unit = waiting.popleft()
         number += 1
         with source.handle_errors(number, "trajectory"):
-            below = list_or_empty(get_nested(document, "subagent_trajectories"))
+            below = get_list(document, "subagent_trajectories")
             for place, each in enumerate(below, start=1):
-                id = text_or_none(get_nested(each, "trajectory_id")) or str(place)
+                id = get_text(each, "trajectory_id") or str(place)
                 waiting.append((each, f"{name}/{id}", f"step of {id}"))
             guard = partial(source.handle_errors, item=unit)
             recording = parse_document(document, name, cluster, source.skip, guard)

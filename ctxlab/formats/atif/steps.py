@@ -15,14 +15,14 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, image_part, text_part
 from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    number_or_none,
-    parse_iso_time,
+    get_count,
+    get_in,
+    get_number,
+    get_text,
+    get_time,
     require_object,
     require_objects,
     require_text,
-    text_or_none,
 )
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
@@ -122,17 +122,17 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
     extra = beside | _foreign_extra(step)
     metrics = step.get("metrics")
     usage = _parse_usage(metrics)
-    if count_or_zero(step.get("llm_call_count")) > 1 and usage is not None:
+    if get_count(step, "llm_call_count") > 1 and usage is not None:
         extra["metrics"], usage = msgspec.to_builtins(usage), None  # sum of several calls
-    elif (cost := number_or_none(get_nested(metrics, "cost_usd"))) is not None:
+    elif (cost := get_number(metrics, "cost_usd")) is not None:
         extra["cost_usd"] = cost
     return Message(
         role=role,  # type: ignore[arg-type]
         content=None if calls and not content else content or "",
         tool_calls=calls,
-        reasoning=text_or_none(step.get("reasoning_content")),
+        reasoning=get_text(step, "reasoning_content"),
         usage=usage,
-        time=parse_iso_time(step.get("timestamp")),
+        time=get_time(step, "timestamp"),
         extra=extra,
     )
 
@@ -204,14 +204,12 @@ def parse_compaction(step: dict[str, Any]) -> str | None:
         content = _parse_content(result.get("content"), ignore_skip)
         contents.append(Message("user", content).text)
         references = _object_list(result, "subagent_trajectory_ref")
-        summaries += [
-            text_or_none(get_nested(each, "extra", "summary")) or "" for each in references
-        ]
+        summaries += [get_text(each, "extra", "summary") or "" for each in references]
     said = "\n\n".join(filter(None, contents)) or "\n\n".join(filter(None, summaries))
     declared = extra.get("context_management")
     if (
-        get_nested(declared, "type") in _COMPACTION_TYPES
-        or get_nested(declared, "boundary") in _COMPACTION_BOUNDARIES
+        get_in(declared, "type") in _COMPACTION_TYPES
+        or get_in(declared, "boundary") in _COMPACTION_BOUNDARIES
     ):
         return said
     return said if any(summaries) and not any(contents) else None
@@ -222,7 +220,7 @@ def _parse_tool_call(call: Any) -> ToolCall:
     name, arguments = call.get("function_name"), call.get("arguments")
     if not isinstance(name, str):
         raise ValueError(f"function_name of a tool call must be text, got {name!r}")
-    written = get_nested(call, "extra", CTXLAB_KEY, "arguments")
+    written = get_in(call, "extra", CTXLAB_KEY, "arguments")
     if not isinstance(written, str):
         written = arguments if isinstance(arguments, str) else dump_json(arguments or {})
     return ToolCall(str(call.get("tool_call_id") or ""), name, written)
@@ -235,7 +233,7 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
         raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")
     parts: list[ContentPart] = []
     for part in value:
-        kind, path = get_nested(part, "type"), get_nested(part, "source", "path")
+        kind, path = get_in(part, "type"), get_in(part, "source", "path")
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append(text_part(part["text"]))
         elif kind == "image" and isinstance(path, str):
@@ -247,19 +245,16 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 def _parse_usage(metrics: Any) -> Usage | None:
     """Parse usage; ``prompt_tokens`` includes tokens read from and written to the cache."""
-    if (
-        get_nested(metrics, "prompt_tokens") is None
-        and get_nested(metrics, "completion_tokens") is None
-    ):
+    if get_in(metrics, "prompt_tokens") is None and get_in(metrics, "completion_tokens") is None:
         return None
-    read = count_or_zero(metrics.get("cached_tokens"))
-    written = count_or_zero(get_nested(metrics, "extra", "cache_creation_input_tokens"))
+    read = get_count(metrics, "cached_tokens")
+    written = get_count(metrics, "extra", "cache_creation_input_tokens")
     return Usage(
-        input=max(count_or_zero(metrics.get("prompt_tokens")) - read - written, 0),
+        input=max(get_count(metrics, "prompt_tokens") - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=count_or_zero(metrics.get("completion_tokens")),
-        reasoning=count_or_zero(get_nested(metrics, "extra", "reasoning_tokens")),
+        output=get_count(metrics, "completion_tokens"),
+        reasoning=get_count(metrics, "extra", "reasoning_tokens"),
     )
 
 

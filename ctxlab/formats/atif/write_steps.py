@@ -15,7 +15,7 @@ import msgspec
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.atif.steps import CTXLAB_KEY, parse_compaction, result_message, step_message
 from ctxlab.formats.base import ignore_skip
-from ctxlab.formats.fields import get_nested
+from ctxlab.formats.fields import get_in
 from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
@@ -117,7 +117,7 @@ def _build_content(
 def _build_part(part: ContentPart) -> dict[str, Any] | None:
     if part.keys() == {"type", "text"} and part["type"] == "text" and isinstance(part["text"], str):
         return part
-    url = get_nested(part, "image_url", "url") if part.get("type") == "image_url" else None
+    url = get_in(part, "image_url", "url") if part.get("type") == "image_url" else None
     media = _media_type(url) if isinstance(url, str) else None
     return {"type": "image", "source": {"media_type": media, "path": url}} if media else None
 
@@ -131,10 +131,7 @@ def _media_type(url: str) -> str | None:
 
 def _build_metrics(usage: Usage) -> dict[str, Any]:
     """Return metrics; cache writes and reasoning use the names that the RFC proposes."""
-    beyond = {
-        "cache_creation_input_tokens": usage.cache_write,
-        "reasoning_tokens": usage.reasoning,
-    }
+    beyond = {"cache_creation_input_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning}
     extra = {key: count for key, count in beyond.items() if count}
     return {
         "prompt_tokens": usage.total_input,

@@ -20,7 +20,7 @@ from ctxlab.formats.atif.document import CTXLAB_FIELDS, parse_document
 from ctxlab.formats.atif.steps import CTXLAB_KEY
 from ctxlab.formats.atif.write_steps import build_steps, changed_fields, encode_strict_json
 from ctxlab.formats.base import UnsupportedCallback, ignore_skip
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import Message, Recording
 
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
@@ -70,17 +70,17 @@ def _build_document(recording: Recording) -> dict[str, Any]:
     meta = recording.meta
     said = meta.get("agent")
     agent: dict[str, Any] = {
-        "name": text_or_none(get_nested(said, "name")) or recording.format or "unknown",
-        "version": text_or_none(get_nested(said, "version")) or "unknown",
+        "name": get_text(said, "name") or recording.format or "unknown",
+        "version": get_text(said, "version") or "unknown",
     }
-    if isinstance(get_nested(said, "extra"), dict):
-        agent["extra"] = get_nested(said, "extra")
+    if isinstance(get_in(said, "extra"), dict):
+        agent["extra"] = get_in(said, "extra")
     if recording.model is not None:
         agent["model_name"] = recording.model
     if recording.tools:
         agent["tool_definitions"] = list(recording.tools)
     root: dict[str, Any] = {"schema_version": _VERSION, "trajectory_id": recording.id}
-    root |= {key: meta[key] for key in ("session_id", "notes") if text_or_none(meta.get(key))}
+    root |= {key: meta[key] for key in ("session_id", "notes") if get_text(meta, key)}
     steps = list(build_steps(recording.messages))
     root |= {"agent": agent, "steps": steps}
     used = [message.usage for message in recording.messages if message.usage is not None]

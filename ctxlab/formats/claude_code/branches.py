@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from ctxlab.formats.claude_code.queued_input import content_text
-from ctxlab.formats.fields import get_nested, objects_in, text_or_none
+from ctxlab.formats.fields import get_in, get_objects, get_text
 
 _Row: TypeAlias = dict[str, Any]
 _MESSAGE_TYPES = ("user", "assistant")
@@ -45,25 +45,22 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     >>> sorted(find_abandoned_rows(rows))
     [1, 2]
     """
-    known = {uuid: row for row in rows if (uuid := text_or_none(row.get("uuid")))}
+    known = {uuid: row for row in rows if (uuid := get_text(row, "uuid"))}
     path = _active_path(rows, known)
     if not path:
         return set()
     later: dict[str, int] = {}
     "parent → index of the prompt below it that was kept"
     for place, row in enumerate(rows):
-        parent = text_or_none(row.get("parentUuid"))
-        if parent in known and text_or_none(row.get("uuid")) in path and _is_prompt(row):
+        parent = get_text(row, "parentUuid")
+        if parent in known and get_text(row, "uuid") in path and _is_prompt(row):
             later[parent] = place
     if not later:
         return set()
     roots: dict[str, int] = {}
     "abandoned prompt → index of the prompt that replaced it"
     for place, row in enumerate(rows):
-        uuid, replaced = (
-            text_or_none(row.get("uuid")),
-            later.get(text_or_none(row.get("parentUuid")) or "", -1),
-        )
+        uuid, replaced = (get_text(row, "uuid"), later.get(get_text(row, "parentUuid") or "", -1))
         if uuid and uuid not in path and place < replaced and _is_prompt(row):
             roots[uuid] = replaced
     return _rows_below(rows, known, roots)
@@ -75,7 +72,7 @@ def _rows_below(rows: list[_Row], known: dict[str, _Row], roots: dict[str, int])
     continued: set[str | None] = set()
     before = None
     for place, row in enumerate(rows):
-        uuid = text_or_none(row.get("uuid"))
+        uuid = get_text(row, "uuid")
         root = _find_root(uuid, known, roots, root_of) if uuid else None
         if uuid:
             before = root
@@ -107,7 +104,7 @@ def _find_root(
 def _active_path(rows: list[_Row], known: dict[str, _Row]) -> set[str]:
     """Return the ids of the last message and of all rows above it."""
     last = next((row for row in reversed(rows) if row.get("type") in _MESSAGE_TYPES), {})
-    at, path = text_or_none(last.get("uuid")), set[str]()
+    at, path = get_text(last, "uuid"), set[str]()
     while at in known and at not in path:
         path.add(at)
         at = _parent_uuid(known[at])
@@ -116,14 +113,14 @@ def _active_path(rows: list[_Row], known: dict[str, _Row]) -> set[str]:
 
 def _parent_uuid(row: _Row) -> str | None:
     """Return the id of the parent row; a compaction uses another key."""
-    return text_or_none(row.get("parentUuid")) or text_or_none(row.get("logicalParentUuid"))
+    return get_text(row, "parentUuid") or get_text(row, "logicalParentUuid")
 
 
 def _is_prompt(row: _Row) -> bool:
     """Return whether a row looks like a prompt that the user typed."""
     if row.get("type") != "user" or row.get("isMeta") or row.get("isCompactSummary"):
         return False
-    content = get_nested(row, "message", "content")
-    if any(block.get("type") == "tool_result" for block in objects_in(content)):
+    content = get_in(row, "message", "content")
+    if any(block.get("type") == "tool_result" for block in get_objects(content)):
         return False
     return not content_text(content).startswith(_CLIENT_PREFIXES)

@@ -14,14 +14,7 @@ from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.assistant_message import AssistantMessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    list_or_empty,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time, require_object
 from ctxlab.messages.types import Compaction, Message, Recording
 
 
@@ -65,8 +58,8 @@ class ConversationBuilder:
         ValueError
             If the row is invalid. Nothing is added then.
         """
-        kind, subtype = text_or_none(row.get("type")), text_or_none(row.get("subtype"))
-        became = self._items_by_uuid.setdefault(text_or_none(row.get("uuid")) or "", [])
+        kind, subtype = get_text(row, "type"), get_text(row, "subtype")
+        became = self._items_by_uuid.setdefault(get_text(row, "uuid") or "", [])
         if kind == "assistant":
             became += self._add_assistant_row(row)
         elif kind == "user":
@@ -76,20 +69,14 @@ class ConversationBuilder:
             self._add_marker(metadata, self._find_kept(metadata), kind="summary")
         elif kind == "system" and subtype == "microcompact_boundary":
             metadata = row.get("microcompactMetadata")
-            cleared = tuple(
-                filter(text_or_none, list_or_empty(get_nested(metadata, "compactedToolIds")))
-            )
+            cleared = tuple(filter(get_text, get_list(metadata, "compactedToolIds")))
             self._add_marker(metadata, [], kind="clear", cleared=cleared)
         else:
-            finer = (
-                subtype or get_nested(row, "data", "type") or get_nested(row, "attachment", "type")
-            )
-            self.skip(
-                f"row of type {kind}/{finer}" if text_or_none(finer) else f"row of type {kind}"
-            )
+            finer = subtype or get_in(row, "data", "type") or get_in(row, "attachment", "type")
+            self.skip(f"row of type {kind}/{finer}" if get_text(finer) else f"row of type {kind}")
             return
         for key in ("sessionId", "version", "gitBranch", "agentId"):
-            if text_or_none(row.get(key)):
+            if get_text(row, key):
                 self.meta.setdefault(key, row[key])
 
     def build_recording(self, id: str, cluster: str) -> Recording | None:
@@ -136,15 +123,15 @@ class ConversationBuilder:
 
     def _add_assistant_row(self, row: dict[str, Any]) -> list[_Item]:
         body = _message_body(row)
-        model = text_or_none(body.get("model"))
+        model = get_text(body, "model")
         if row.get("isApiErrorMessage") or model == "<synthetic>":
             self.skip("row written by the client, not by a model")
             return []
         said = blocks.parse_assistant_blocks(blocks.to_blocks(body.get("content")), self.skip)
-        id = text_or_none(body.get("id"))
+        id = get_text(body, "id")
         answer = self._answers_by_id.get(id) if id else None
         if answer is None:
-            answer = AssistantMessageBuilder(parse_iso_time(row.get("timestamp")))
+            answer = AssistantMessageBuilder(get_time(row, "timestamp"))
             self._items.append(answer)
             if id:
                 self._answers_by_id[id] = answer
@@ -162,7 +149,7 @@ class ConversationBuilder:
     def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
         parts = blocks.to_blocks(_message_body(row).get("content"))
         results, said = blocks.split_tool_results(parts, self.skip)
-        time = parse_iso_time(row.get("timestamp"))
+        time = get_time(row, "timestamp")
         if row.get("isCompactSummary"):
             self._add_summary(Message("user", said).text)
             return []
@@ -180,19 +167,17 @@ class ConversationBuilder:
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
         """Return the known items that a compaction kept."""
-        uuids = [
-            *filter(text_or_none, list_or_empty(get_nested(metadata, "preservedMessages", "uuids")))
-        ]
-        head = text_or_none(get_nested(metadata, "preservedSegment", "headUuid"))
-        tail = text_or_none(get_nested(metadata, "preservedSegment", "tailUuid"))
+        uuids = [*filter(get_text, get_list(metadata, "preservedMessages", "uuids"))]
+        head = get_text(metadata, "preservedSegment", "headUuid")
+        tail = get_text(metadata, "preservedSegment", "tailUuid")
         if not uuids and head in self._items_by_uuid and tail in self._items_by_uuid:
             uuids = [*self._items_by_uuid]
             uuids = uuids[uuids.index(head) : uuids.index(tail) + 1]
         return [item for uuid in uuids for item in self._items_by_uuid.get(uuid, ())]
 
     def _add_marker(self, metadata: Any, kept: list[_Item], **fields: Any) -> None:
-        fields["trigger"] = text_or_none(get_nested(metadata, "trigger"))
-        fields["tokens_before"] = count_or_zero(get_nested(metadata, "preTokens")) or None
+        fields["trigger"] = get_text(metadata, "trigger")
+        fields["tokens_before"] = get_count(metadata, "preTokens") or None
         self._items.append(_CompactionMarker(fields, kept))
 
     def _add_summary(self, summary: str) -> None:

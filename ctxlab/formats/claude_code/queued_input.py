@@ -21,7 +21,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ctxlab.formats.fields import first_or_none, get_nested, list_or_empty, objects_in, text_or_none
+from ctxlab.formats.fields import first_or_none, get_in, get_list, get_objects, get_text
 
 _Row: TypeAlias = dict[str, Any]
 _DELIVERED_REASONS = (None, "absorbed_mid_turn")
@@ -50,8 +50,8 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
     told = list(rows)
     queues: defaultdict[tuple[str | None, str | None], _PromptQueue] = defaultdict(_PromptQueue)
     for place, row in enumerate(rows):
-        side = (text_or_none(row.get("agentId")) or "side") if row.get("isSidechain") else None
-        queue = queues[text_or_none(row.get("sessionId")), side]
+        side = (get_text(row, "agentId") or "side") if row.get("isSidechain") else None
+        queue = queues[get_text(row, "sessionId"), side]
         prompt, repeated = queue.process_row(row, place)
         if prompt is not None:
             told[place] = row | {"type": "user", "message": {"role": "user", "content": prompt}}
@@ -82,9 +82,7 @@ def content_text(content: Any) -> str:
     """
     if isinstance(content, str):
         return content.strip()
-    return "\n".join(
-        filter(None, (text_or_none(b.get("text")) for b in objects_in(content)))
-    ).strip()
+    return "\n".join(filter(None, (get_text(b, "text") for b in get_objects(content)))).strip()
 
 
 @dataclass
@@ -109,13 +107,13 @@ class _PromptQueue:
         """Return the prompt that a row delivers, and the index of an earlier row that delivered it."""
         kind = row.get("type")
         if kind == "assistant":
-            self._start_answer(get_nested(row, "message", "id"))
+            self._start_answer(get_in(row, "message", "id"))
         elif kind == "queue-operation":
             return self._apply_operation(row, place), None
-        elif kind == "attachment" and get_nested(row, "attachment", "type") == "queued_command":
-            prompt = _prompt_content(get_nested(row, "attachment", "prompt"))
+        elif kind == "attachment" and get_in(row, "attachment", "type") == "queued_command":
+            prompt = _prompt_content(get_in(row, "attachment", "prompt"))
             return prompt, self._match_removal(prompt, place) if prompt else None
-        elif kind == "user" and (content := _prompt_content(get_nested(row, "message", "content"))):
+        elif kind == "user" and (content := _prompt_content(get_in(row, "message", "content"))):
             return None, self._match_removal(content, place)
         return None, None
 
@@ -166,12 +164,12 @@ def _pop_place(places: dict[str, deque[int]], said: str) -> int | None:
 
 def _prompt_content(value: Any) -> Any:
     """Return content that a message can hold, or None for tool results and other values."""
-    if text_or_none(value):
+    if get_text(value):
         return value
-    blocks = objects_in(value)
+    blocks = get_objects(value)
     if (
         not blocks
-        or len(blocks) < len(list_or_empty(value))
+        or len(blocks) < len(get_list(value))
         or first_or_none(value).get("type") == "tool_result"
     ):
         return None

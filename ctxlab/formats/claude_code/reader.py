@@ -38,7 +38,7 @@ from ctxlab.formats.base import Format, Source
 from ctxlab.formats.claude_code.branches import find_abandoned_rows
 from ctxlab.formats.claude_code.conversation import ConversationBuilder
 from ctxlab.formats.claude_code.queued_input import insert_queued_prompts
-from ctxlab.formats.fields import text_or_none
+from ctxlab.formats.fields import get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -114,7 +114,7 @@ def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
         if not isinstance(row, dict):
             source.report_error(f"a row must be an object, got {type(row).__name__}", line)
             continue
-        uuid = text_or_none(row.get("uuid"))
+        uuid = get_text(row, "uuid")
         if uuid in seen:
             source.skip("row written twice")
             continue
@@ -145,18 +145,15 @@ def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
     mains = [
         row for row in rows if not row.get("isSidechain") and row.get("type") in _MESSAGE_TYPES
     ]
-    runs = [session for session, _ in groupby(text_or_none(row.get("sessionId")) for row in mains)]
+    runs = [session for session, _ in groupby(get_text(row, "sessionId") for row in mains)]
     several = len(runs) > len(set(runs))
     sides: dict[str, str] = {}
     for row in rows:
         if not row.get("isSidechain"):
-            yield (text_or_none(row.get("sessionId")) or "") if several else ""
+            yield (get_text(row, "sessionId") or "") if several else ""
             continue
-        uuid, parent = (
-            text_or_none(row.get("uuid")) or "",
-            text_or_none(row.get("parentUuid")) or "",
-        )
-        key = text_or_none(row.get("agentId")) or sides.get(parent) or uuid or "side"
+        uuid, parent = (get_text(row, "uuid") or "", get_text(row, "parentUuid") or "")
+        key = get_text(row, "agentId") or sides.get(parent) or uuid or "side"
         if uuid:
             sides[uuid] = key
         yield f"side-{key}"

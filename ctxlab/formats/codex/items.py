@@ -1,6 +1,6 @@
 """Convert items of OpenAI's Responses API, as written by Codex.
 
-``rollout`` joins the items of one answer; ``compaction`` matches items of a replacement history.
+``rollout`` joins the items of one answer and matches those of a replacement history.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
-from ctxlab.formats.fields import count_or_zero, get_nested, require_text, text_or_none
+from ctxlab.formats.fields import get_count, get_in, get_text, require_text
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
@@ -57,9 +57,9 @@ def parse_call(item: dict[str, Any]) -> ToolCall:
         name, arguments = "local_shell", item.get("action")
     elif kind == "custom_tool_call":
         arguments = {"input": item.get("input")}
-    elif space := text_or_none(item.get("namespace")):
+    elif space := get_text(item, "namespace"):
         name = f"{space}{name}"
-    id = text_or_none(item.get("call_id")) or text_or_none(item.get("id"))
+    id = get_text(item, "call_id") or get_text(item, "id")
     return tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
 
 
@@ -119,7 +119,7 @@ def parse_content(value: Any, skip: SkipCallback) -> Content | None:
     for part in _require_parts(value):
         if isinstance(part.get("text"), str):
             parts.append(text_part(part["text"]))
-        elif url := text_or_none(part.get("image_url")):
+        elif url := get_text(part, "image_url"):
             parts.append(image_part(url))
         else:
             skip(f"part of type {part.get('type')}")
@@ -146,7 +146,7 @@ def content_texts(value: Any) -> list[str]:
     """
     if isinstance(value, str):
         return [value] if value else []
-    return [said for part in _require_parts(value) if (said := text_or_none(part.get("text")))]
+    return [said for part in _require_parts(value) if (said := get_text(part, "text"))]
 
 
 def parse_usage(value: Any) -> Usage | None:
@@ -166,12 +166,12 @@ def parse_usage(value: Any) -> Usage | None:
     """
     if not isinstance(value, dict):
         return None
-    cached = count_or_zero(value.get("cached_input_tokens"))
+    cached = get_count(value, "cached_input_tokens")
     billed = Usage(
-        input=max(count_or_zero(value.get("input_tokens")) - cached, 0),
+        input=max(get_count(value, "input_tokens") - cached, 0),
         cache_read=cached,
-        output=count_or_zero(value.get("output_tokens")),
-        reasoning=count_or_zero(value.get("reasoning_output_tokens")),
+        output=get_count(value, "output_tokens"),
+        reasoning=get_count(value, "reasoning_output_tokens"),
     )
     return billed if billed != Usage() else None
 
@@ -231,14 +231,14 @@ def item_key(item: Any) -> Hashable:
     hashable
         The key.
     """
-    kind = get_nested(item, "type")
+    kind = get_in(item, "type")
     if kind == "message":
         return _normalize_role(item.get("role")), "\n".join(content_texts(item.get("content")))
-    return "output" if kind in OUTPUT_TYPES else "call", text_or_none(get_nested(item, "call_id"))
+    return "output" if kind in OUTPUT_TYPES else "call", get_text(item, "call_id")
 
 
 def _normalize_role(role: Any) -> str | None:
-    return "system" if role == "developer" else text_or_none(role)
+    return "system" if role == "developer" else get_text(role)
 
 
 def _require_parts(value: Any) -> list[dict[str, Any]]:

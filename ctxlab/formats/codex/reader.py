@@ -27,13 +27,7 @@ from typing import Any
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.codex.rollout import RolloutBuilder
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_count, get_in, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -55,7 +49,7 @@ def sniff(head: FileHead) -> bool:
         True if the file is a rollout.
     """
     return _is_bare_meta(head.value) or any(
-        get_nested(row, "type") in _LINE_TYPES and isinstance(row.get("payload"), dict)
+        get_in(row, "type") in _LINE_TYPES and isinstance(row.get("payload"), dict)
         for row in head.rows
     )
 
@@ -79,24 +73,35 @@ def read(source: Source) -> Iterator[Recording]:
         with source.handle_errors(line):
             row = require_object(row, "a line")
             kind, payload = row.get("type"), row.get("payload")
-            time = parse_iso_time(row.get("timestamp"))
+            time = get_time(row, "timestamp")
             if _is_bare_meta(row) or kind == "session_meta":
-                said = payload if kind == "session_meta" else row
-                if not isinstance(said, dict):
-                    raise ValueError("payload of session_meta must be an object")
+                said = row if kind is None else require_object(payload, "payload of session_meta")
                 if meta is None:
                     meta = said
                 else:
                     source.skip("row of type session_meta")
             elif kind in _LINE_TYPES:
                 _process_line(builder, kind, payload, time)
-            elif "payload" in row or not text_or_none(kind):
+            elif "payload" in row or not get_text(kind):
                 source.skip(f"row of type {kind or row.get('record_type')}")
             else:
                 builder.add_item(row, time)
-    recording = builder.build_recording(source.name, _join_instructions(meta, builder))
-    if recording is not None:
-        yield _with_metadata(recording, meta or {}, builder)
+    messages, compactions = builder.build_messages(_join_instructions(meta, builder))
+    if not messages:
+        return
+    session = get_text(meta, "id")
+    about: dict[str, Any] = {"session": session} if session else {}
+    about |= {key: said for key in _META_KEYS if (said := get_text(meta, key))}
+    if len(builder.models) > 1:
+        about["models"] = dict(builder.models)
+    yield Recording(
+        source.name,
+        messages,
+        model=most_common_model(builder.models),
+        compactions=compactions,
+        cluster=get_text(meta, "forked_from_id") or session,
+        meta=about,
+    )
 
 
 FORMAT = Format("codex", "Codex CLI rollouts (~/.codex/sessions)", sniff, read)
@@ -122,38 +127,15 @@ def _process_line(builder: RolloutBuilder, kind: str, payload: Any, time: float 
     elif payload.get("type") == "token_count":
         builder.add_token_count(payload.get("info"))
     elif payload.get("type") == "thread_rolled_back":
-        builder.roll_back(count_or_zero(payload.get("num_turns")))
+        builder.roll_back(get_count(payload, "num_turns"))
     else:
         builder.skip(f"row of type event_msg/{payload.get('type')}")
 
 
 def _join_instructions(meta: dict[str, Any] | None, builder: RolloutBuilder) -> str | None:
-    base_instructions = get_nested(meta, "base_instructions")
-    base = (
-        text_or_none(base_instructions)
-        or text_or_none(get_nested(base_instructions, "text"))
-        or builder.instructions
-    )
-    own = text_or_none(get_nested(meta, "instructions"))
+    base = get_in(meta, "base_instructions")
+    base = get_text(base) or get_text(base, "text") or builder.instructions
+    own = get_text(meta, "instructions")
     if own and builder.has_user_text(own):
         own = None
     return "\n\n".join(filter(None, (base, own))) or None
-
-
-def _with_metadata(
-    recording: Recording, meta: dict[str, Any], builder: RolloutBuilder
-) -> Recording:
-    session = text_or_none(meta.get("id"))
-    about: dict[str, Any] = {"session": session} if session else {}
-    about |= {key: meta[key] for key in _META_KEYS if text_or_none(meta.get(key))}
-    if len(builder.models) > 1:
-        about["models"] = dict(builder.models)
-    origin = text_or_none(meta.get("forked_from_id")) or session
-    return Recording(
-        recording.id,
-        recording.messages,
-        model=most_common_model(builder.models),
-        compactions=recording.compactions,
-        cluster=origin,
-        meta=about,
-    )

@@ -12,24 +12,37 @@
   (``extra["role"]``), since Anthropic accepts no late system message and Codex drops them on
   compaction.
 - Searches and images made by the provider have no result in the log and are counted.
+- If a compaction has a ``replacement_history``, the items repeated there were kept, and the
+  remaining user text there is the summary. A summary by the provider is encrypted and is not read.
+  Without a history, Codex keeps what it restores when it resumes: the context before the first
+  turn, and the newest user messages that fit 20,000 tokens of four bytes. A message that Codex
+  truncates to fit has changed and does not count as kept.
 
 References
 ----------
-github.com/openai/codex, ``codex-rs/protocol/src/models.rs`` and ``codex-rs/core/src/codex.rs``.
+github.com/openai/codex, ``codex-rs/protocol/src/models.rs``, ``codex-rs/core/src/codex.rs``,
+``codex-rs/core/src/compact.rs`` (``build_compacted_history``) and
+``codex-rs/core/src/codex/rollout_reconstruction.rs``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.codex import items
-from ctxlab.formats.codex.compaction import IndexedItem, match_history, newest_user_messages
 from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
-from ctxlab.formats.fields import get_nested, text_or_none
-from ctxlab.messages.types import Compaction, Message, Recording, Role, Usage
+from ctxlab.formats.common.stitch import match_repeated
+from ctxlab.formats.fields import get_in, get_text
+from ctxlab.messages.types import Compaction, Message, Role, Usage
+
+_MAX_USER_TOKENS = 20_000
+
+_IndexedItem: TypeAlias = tuple[int, tuple[Message, ...]]
+"""The index of an item and its messages."""
 
 
 @dataclass
@@ -41,6 +54,7 @@ class _AnswerItem(AssistantMessageBuilder):
 
     @property
     def messages(self) -> tuple[Message, ...]:
+        """The assistant message, followed by the results."""
         return super().messages if self.texts or self.calls else ()
 
 
@@ -60,6 +74,9 @@ class _CompactionItem(NamedTuple):
     messages: tuple[Message, ...] = ()
 
 
+_Item: TypeAlias = _AnswerItem | _MessageItem | _CompactionItem
+
+
 @dataclass
 class RolloutBuilder:
     """Builder of the conversation of one rollout."""
@@ -70,11 +87,7 @@ class RolloutBuilder:
     "model → number of its answers"
     instructions: str | None = field(default=None, init=False)
     "base instructions that a turn names"
-    _items: list[_AnswerItem | _MessageItem | _CompactionItem] = field(
-        default_factory=list, init=False
-    )
-    _turn_starts: list[int] = field(default_factory=list, init=False)
-    _compactions: list[tuple[int, _CompactionItem]] = field(default_factory=list, init=False)
+    _items: list[_Item] = field(default_factory=list, init=False)
     _open_answer: _AnswerItem | None = field(default=None, init=False)
     _last_answer: _AnswerItem | None = field(default=None, init=False)
     _last_caller: _AnswerItem | None = field(default=None, init=False)
@@ -100,15 +113,13 @@ class RolloutBuilder:
         """
         kind, role = item.get("type"), item.get("role")
         if kind == "message" and role == "assistant":
-            said = items.content_texts(item.get("content"))
-            self._current_answer(time).texts += said
+            texts = items.content_texts(item.get("content"))
+            self._current_answer(time).texts += texts
         elif kind == "message" and role in ("user", "developer", "system"):
             self._add_message(item, role, time)
         elif kind == "reasoning":
-            thoughts = items.content_texts(item.get("summary")) + items.content_texts(
-                item.get("content")
-            )
-            self._current_answer(time).reasoning += thoughts
+            summary, texts = (items.content_texts(item.get(key)) for key in ("summary", "content"))
+            self._current_answer(time).reasoning += summary + texts
         elif kind in items.CALL_TYPES:
             call = items.parse_call(item)
             self._last_caller = self._current_answer(time)
@@ -127,8 +138,8 @@ class RolloutBuilder:
             The ``turn_context``, which names the model.
         """
         self._open_answer = self._last_answer = self._pending_usage = None
-        self._model = text_or_none(context.get("model")) or self._model
-        self.instructions = self.instructions or text_or_none(context.get("base_instructions"))
+        self._model = get_text(context, "model") or self._model
+        self.instructions = self.instructions or get_text(context, "base_instructions")
 
     def add_token_count(self, info: Any) -> None:
         """Add billed usage to the newest answer, or to the next one if that has usage.
@@ -138,16 +149,14 @@ class RolloutBuilder:
         info : Any
             The ``info`` of a ``token_count``.
         """
-        billed = items.parse_usage(get_nested(info, "last_token_usage"))
-        totals = get_nested(info, "total_token_usage")
+        billed = items.parse_usage(get_in(info, "last_token_usage"))
+        totals = get_in(info, "total_token_usage")
         if billed is None or (totals is not None and totals == self._last_totals):
             self.skip("token count without an answer")
             return
         self._last_totals = totals
-        answer = self._last_answer
-        if answer and (
-            answer.usage is None or (answer is self._open_answer and not answer.results)
-        ):
+        answer, still_open = self._last_answer, self._last_answer is self._open_answer
+        if answer and (answer.usage is None or (still_open and not answer.results)):
             answer.usage = billed
         else:
             self._pending_usage = billed
@@ -168,16 +177,14 @@ class RolloutBuilder:
         ValueError
             If an item of the replacement history is invalid.
         """
-        history, summary = payload.get("replacement_history"), text_or_none(payload.get("message"))
+        history, summary = payload.get("replacement_history"), get_text(payload, "message")
         if isinstance(history, list):
-            kept, stands_in = match_history(self._visible_items(), history)
+            kept, stands_in = _match_history(self._visible_items(), history)
             summary = "\n\n".join(stands_in) or summary
         else:
             kept = self._kept_on_resume()
         self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
-        compaction = _CompactionItem(kept, summary)
-        self._compactions.append((len(self._items), compaction))
-        self._items.append(compaction)
+        self._items.append(_CompactionItem(kept, summary))
 
     def roll_back(self, turns: int) -> None:
         """Remove the newest turns, with the context messages just before them.
@@ -187,19 +194,16 @@ class RolloutBuilder:
         turns : int
             Number of turns of the user.
         """
-        if not self._turn_starts or not turns:
+        starts = self._turn_starts()
+        if not starts or not turns:
             return
-        first, cut = self._turn_starts[0], self._turn_starts[max(len(self._turn_starts) - turns, 0)]
+        first, cut = starts[0], starts[max(len(starts) - turns, 0)]
         while cut > first and _is_context_item(self._items[cut - 1]):
             cut -= 1
         for item in self._items[cut:]:
             for _ in item.messages:
                 self.skip("message taken back")
         del self._items[cut:]
-        while self._turn_starts and self._turn_starts[-1] >= cut:
-            self._turn_starts.pop()
-        while self._compactions and self._compactions[-1][0] >= cut:
-            self._compactions.pop()
         self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
 
     def has_user_text(self, user_text: str) -> bool:
@@ -218,36 +222,35 @@ class RolloutBuilder:
         sent = (item.messages[0] for item in self._items if isinstance(item, _MessageItem))
         return any(user_text in message.text for message in sent)
 
-    def build_recording(self, name: str, instructions: str | None) -> Recording | None:
-        """Return the conversation as a recording.
+    def build_messages(
+        self, instructions: str | None
+    ) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+        """Return the messages and compactions of the conversation.
 
         Parameters
         ----------
-        name : str
-            Id of the recording.
         instructions : str or None
             Text of the system message.
 
         Returns
         -------
-        Recording or None
-            The recording, or None if no item became a message.
+        messages : tuple of Message
+            The messages; empty if no item became a message.
+        compactions : tuple of Compaction
+            The compactions.
         """
-        messages = [Message("system", instructions)] if instructions else []
-        begun, starts, compactions = len(messages), [], []
+        opening = (Message("system", instructions),) if instructions else ()
+        messages, spans, compactions = [*opening], [], []
         for item in self._items:
-            starts.append(len(messages))
-            messages += item.messages
-            if isinstance(item, _AnswerItem) and not item.messages:
+            spans.append(range(len(messages), len(messages) + len(item.messages)))
+            if isinstance(item, _CompactionItem):
+                positions = (position for i in sorted(item.kept) for position in spans[i])
+                kept = (*range(len(opening)), *positions)
+                compactions.append(Compaction(len(messages), summary=item.summary, kept=kept))
+            elif isinstance(item, _AnswerItem) and not item.messages:
                 self.skip("answer without text or calls")
-        starts.append(len(messages))
-        for index, compaction in self._compactions:
-            spans = (range(starts[i], starts[i + 1]) for i in sorted(compaction.kept))
-            kept = (*range(begun), *(position for span in spans for position in span))
-            compactions.append(Compaction(starts[index], summary=compaction.summary, kept=kept))
-        if len(messages) == begun:
-            return None
-        return Recording(name, tuple(messages), compactions=tuple(compactions))
+            messages += item.messages
+        return tuple(messages) if any(spans) else (), tuple(compactions)
 
     def _add_message(self, item: dict[str, Any], role: str, time: float | None) -> None:
         self._open_answer = self._last_answer = self._pending_usage = None
@@ -258,11 +261,8 @@ class RolloutBuilder:
         sent: Role = "user" if role == "user" or self._has_begun else "system"
         extra = {"role": role} if role != "user" and sent == "user" else {}
         message = Message(sent, content, time=time, extra=extra)
-        own = role == "user" and not any(
-            map(items.is_context_text, items.content_texts(item.get("content")))
-        )
-        if own:
-            self._turn_starts.append(len(self._items))
+        texts = items.content_texts(item.get("content"))
+        own = role == "user" and not any(map(items.is_context_text, texts))
         self._items.append(_MessageItem((message,), own))
         self._has_begun = self._has_begun or sent == "user"
 
@@ -286,30 +286,60 @@ class RolloutBuilder:
         if self._open_answer and not self._open_answer.counted_first:
             self._open_answer = None
 
-    def _visible_items(self) -> list[IndexedItem]:
+    def _visible_items(self) -> list[_IndexedItem]:
         """Return the items kept by the newest compaction and the items since."""
-        index, compaction = (
-            self._compactions[-1] if self._compactions else (-1, _CompactionItem(frozenset(), None))
-        )
-        view = [*sorted(compaction.kept), *range(index + 1, len(self._items))]
-        return [(i, self._items[i].messages) for i in view]
+        view: list[int] = []
+        for index, item in enumerate(self._items):
+            if isinstance(item, _CompactionItem):
+                view = sorted(item.kept)
+            else:
+                view.append(index)
+        return [(index, self._items[index].messages) for index in view]
+
+    def _turn_starts(self) -> list[int]:
+        return [
+            index
+            for index, item in enumerate(self._items)
+            if isinstance(item, _MessageItem) and item.starts_turn
+        ]
 
     def _kept_on_resume(self) -> frozenset[int]:
-        before = range(self._turn_starts[0] if self._turn_starts else 0)
+        starts = self._turn_starts()
+        before = range(starts[0] if starts else 0)
         context = (index for index in before if isinstance(self._items[index], _MessageItem))
-        own = [
-            (index, said)
-            for index, said in self._visible_items()
-            if _starts_turn(self._items[index])
-        ]
-        return newest_user_messages(own).union(context)
+        turns = frozenset(starts)
+        prompts = [each for each in self._visible_items() if each[0] in turns]
+        return _newest_user_messages(prompts).union(context)
 
 
-def _starts_turn(item: _AnswerItem | _MessageItem | _CompactionItem) -> bool:
-    return isinstance(item, _MessageItem) and item.starts_turn
+def _is_context_item(item: _Item) -> bool:
+    sent = isinstance(item, _MessageItem) and not item.starts_turn
+    return sent and item.messages[0].role != "tool"
 
 
-def _is_context_item(item: _AnswerItem | _MessageItem | _CompactionItem) -> bool:
-    return (
-        isinstance(item, _MessageItem) and not item.starts_turn and item.messages[0].role != "tool"
-    )
+def _match_history(
+    visible: Iterable[_IndexedItem], history: Sequence[Any]
+) -> tuple[frozenset[int], list[str]]:
+    """Return the items that a replacement history repeats completely, and its other user texts."""
+    keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
+    found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
+    repeated = Counter(keys[old][0] for old in found.values())
+    total = Counter(index for index, _ in keys)
+    stands_in = [
+        said
+        for index, item in enumerate(history)
+        if index not in found and get_in(item, "role") == "user"
+        for said in items.content_texts(item.get("content"))
+    ]
+    return frozenset(i for i, count in repeated.items() if count == total[i]), stands_in
+
+
+def _newest_user_messages(visible: Sequence[_IndexedItem]) -> frozenset[int]:
+    """Return the newest of the user messages, as many as fit the limit of Codex."""
+    kept, left = set(), _MAX_USER_TOKENS
+    for index, (message, *_) in reversed(visible):
+        left -= -(-len(message.text.encode("utf-8", "replace")) // 4)
+        if left < 0:
+            break
+        kept.add(index)
+    return frozenset(kept)

@@ -13,7 +13,7 @@ from typing import Any
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
-from ctxlab.formats.fields import get_nested, require_text, text_or_none
+from ctxlab.formats.fields import get_text, require_text
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
@@ -183,10 +183,7 @@ def _require_block_text(block: dict[str, Any], key: str) -> str:
 
 
 def _image_url(source: Any) -> str | None:
-    if text_or_none(get_nested(source, "url")):
-        return text_or_none(source["url"])
-    media, data = (
-        text_or_none(get_nested(source, "media_type")),
-        text_or_none(get_nested(source, "data")),
-    )
+    if get_text(source, "url"):
+        return get_text(source["url"])
+    media, data = (get_text(source, "media_type"), get_text(source, "data"))
     return f"data:{media};base64,{data}" if media and data else None

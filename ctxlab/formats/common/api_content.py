@@ -22,13 +22,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import chat_format
 from ctxlab.formats.common.chat_format import image_part, join_parts, text_part
-from ctxlab.formats.fields import (
-    first_text,
-    get_nested,
-    list_or_empty,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import first_text, get_in, get_list, get_text, require_object
 from ctxlab.messages.content_parts import (
     CALL_TYPES,
     IMAGE_TYPES,
@@ -111,7 +105,7 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
             parts.append(block)
         elif kind in REASONING_TYPES:
             thoughts += _block_reasoning(block)
-            if get_nested(block, "reasoningContent", "redactedContent"):
+            if get_in(block, "reasoningContent", "redactedContent"):
                 skip("block of type redacted reasoningContent")
         elif kind in CALL_TYPES:
             calls.append(parse_tool_call(block))
@@ -187,7 +181,7 @@ def parse_tool_call(block: Any) -> ToolCall:
         return _parse_goose_call(block)
     body = block
     for key in ("toolUse", "function_call", "tool_call"):
-        if isinstance(get_nested(body, key), dict):
+        if isinstance(get_in(body, key), dict):
             body = body[key]
     if not isinstance(body, dict) or isinstance(body.get("function"), dict):
         return tool_call_from_dict(body)
@@ -224,7 +218,7 @@ def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
     kind = part_type(block)
     if kind == "toolResponse":
         value, failed = _unwrap_goose_output(block.get("toolResult"))
-    elif kind == "tool-result" and get_nested(value, "type") in _VERCEL_OUTPUT_TYPES:
+    elif kind == "tool-result" and get_in(value, "type") in _VERCEL_OUTPUT_TYPES:
         failed = failed or value["type"] in ("error-text", "error-json", "execution-denied")
         value = _unwrap_vercel_output(value)
     ids = ("tool_use_id", "toolUseId", "call_id", "tool_call_id", "toolCallId", "id")
@@ -238,9 +232,9 @@ def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
 
 
 def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
-    tool_call = get_nested(block, "toolCall", "value")
+    tool_call = get_in(block, "toolCall", "value")
     if not isinstance(tool_call, dict):
-        said = {"error": get_nested(block, "toolCall", "error")}
+        said = {"error": get_in(block, "toolCall", "error")}
         tool_call = {"name": "unknown", "arguments": said}
     return tool_call_from_dict(
         {
@@ -253,12 +247,10 @@ def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
 
 def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
     """Return the output of a Goose tool, and whether it failed; newer logs use MCP's object."""
-    value = get_nested(outcome, "value")
+    value = get_in(outcome, "value")
     if value is None:
-        return text_or_none(get_nested(outcome, "error")) or "", get_nested(
-            outcome, "status"
-        ) == "error"
-    if isinstance(get_nested(value, "content"), list):
+        return get_text(outcome, "error") or "", get_in(outcome, "status") == "error"
+    if isinstance(get_in(value, "content"), list):
         return value["content"], value.get("isError") is True
     return value, False
 
@@ -266,7 +258,7 @@ def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
 def _unwrap_vercel_output(output: dict[str, Any]) -> Any:
     value = output.get("value")
     if output["type"] == "execution-denied":
-        return text_or_none(output.get("reason")) or "Tool execution denied."
+        return get_text(output, "reason") or "Tool execution denied."
     if output["type"] in ("json", "error-json"):
         return value if isinstance(value, str) else dump_json(value)
     return value if value is not None else ""
@@ -289,9 +281,7 @@ def _is_block(value: Any) -> bool:
     """Check whether a value has the keys of a block."""
     if not isinstance(value, dict):
         return False
-    return (
-        any(key in value for key in _BLOCK_KEYS) or get_nested(value, "image", "source") is not None
-    )
+    return any(key in value for key in _BLOCK_KEYS) or get_in(value, "image", "source") is not None
 
 
 def _to_text_block(value: Any) -> Any:
@@ -300,7 +290,7 @@ def _to_text_block(value: Any) -> Any:
         return value
     if value.keys() == {"json"}:
         return text_part(dump_json(value["json"]))
-    if value.get("type") == "resource" and text_or_none(get_nested(value, "resource", "text")):
+    if value.get("type") == "resource" and get_text(value, "resource", "text"):
         return text_part(value["resource"]["text"])
     return value
 
@@ -314,11 +304,9 @@ def _block_text(block: dict[str, Any]) -> str | None:
     if (said := next((each for each in candidates if isinstance(each, str)), None)) is not None:
         return said
     cited = [
-        each
-        for each in _item_texts(get_nested(block, "citationsContent", "content"))
-        if text_or_none(each)
+        each for each in _item_texts(get_in(block, "citationsContent", "content")) if get_text(each)
     ]
-    return "\n".join(cited) or text_or_none(get_nested(block, "guardContent", "text", "text"))
+    return "\n".join(cited) or get_text(block, "guardContent", "text", "text")
 
 
 def _block_reasoning(block: dict[str, Any]) -> list[str]:
@@ -329,18 +317,16 @@ def _block_reasoning(block: dict[str, Any]) -> list[str]:
         block.get("reasoning"),
         block.get("text"),
         block.get("content"),
-        get_nested(block, "reasoning_content", "text"),
-        get_nested(block, "reasoningContent", "reasoningText", "text"),
+        get_in(block, "reasoning_content", "text"),
+        get_in(block, "reasoningContent", "reasoningText", "text"),
         *_item_texts(block.get("content")),
     ]
-    found = [thought for thought in candidates if text_or_none(thought)]
-    return found or [
-        thought for thought in _item_texts(block.get("summary")) if text_or_none(thought)
-    ]
+    found = [thought for thought in candidates if get_text(thought)]
+    return found or [thought for thought in _item_texts(block.get("summary")) if get_text(thought)]
 
 
 def _item_texts(value: Any) -> list[Any]:
-    return [get_nested(each, "text") for each in list_or_empty(value)]
+    return [get_in(each, "text") for each in get_list(value)]
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
@@ -352,34 +338,27 @@ def _block_image_url(block: dict[str, Any]) -> str | None:
         return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
     if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock
-        source, media = (
-            link["source"],
-            media or f"image/{text_or_none(link.get('format')) or 'png'}",
-        )
-    if (inline := text_or_none(block.get("image"))) and not _is_url(inline):
+        source, media = (link["source"], media or f"image/{get_text(link, 'format') or 'png'}")
+    if (inline := get_text(block, "image")) and not _is_url(inline):
         return _data_url(media, inline)  # Vercel AI SDK
-    if (
-        url := text_or_none(get_nested(link, "url"))
-        or text_or_none(link)
-        or _first_key_text(block, "url", "uri")
-    ):
+    if url := get_text(link, "url") or get_text(link) or _first_key_text(block, "url", "uri"):
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
     data = (
         _first_key_text(block, "base64", of_blob)
-        or text_or_none(get_nested(source, "data"))
+        or get_text(source, "data")
         or _bedrock_base64(source)
     )
-    media = media or text_or_none(get_nested(source, "media_type"))
+    media = media or get_text(source, "media_type")
     if data and _is_url(data):
         return data  # files of the Vercel AI SDK hold a URL or data
-    return _data_url(media, data) if data else text_or_none(get_nested(source, "url"))
+    return _data_url(media, data) if data else get_text(source, "url")
 
 
 def _bedrock_base64(source: Any) -> str | None:
     """Return Bedrock's image bytes as base64, bare or wrapped by Strands."""
-    value = get_nested(source, "bytes")
-    return text_or_none(value) or text_or_none(get_nested(value, "data"))
+    value = get_in(source, "bytes")
+    return get_text(value) or get_text(value, "data")
 
 
 def _is_url(value: str) -> bool:

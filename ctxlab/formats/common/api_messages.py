@@ -38,7 +38,7 @@ from ctxlab.formats.common.langchain_messages import is_langchain_message, messa
 from ctxlab.formats.common.request_log import find_timestamp
 from ctxlab.formats.common.usage import detect_usage
 from ctxlab.formats.common.vercel_messages import is_ui_message, split_ui_message
-from ctxlab.formats.fields import list_or_empty, parse_iso_time, require_object, text_or_none
+from ctxlab.formats.fields import get_list, get_text, get_time, require_object
 from ctxlab.messages.content_parts import CALL_TYPES, part_type
 from ctxlab.messages.types import Message, ToolCall
 
@@ -132,7 +132,7 @@ def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[Message]:
     """Set the time of a row on its messages, and its usage on the assistant's."""
-    time = find_timestamp(row) or parse_iso_time(row.get("createdAt"))
+    time = find_timestamp(row) or get_time(row, "createdAt")
     usage = detect_usage(row.get("usage"))
     return [
         message.replace(
@@ -276,7 +276,7 @@ def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
     if isinstance(content, str) and is_block_list(blocks := parse_if_json(content)):
         content = blocks
     if role in _THINKING_ROLES:
-        return [Message("assistant", None, reasoning=text_or_none(content))]
+        return [Message("assistant", None, reasoning=get_text(content))]
     results: list[Message] = []
     calls = row.get("tool_calls") or row.get("toolCalls")
     if isinstance(content, list):
@@ -285,7 +285,7 @@ def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
         if isinstance(calls, list) and calls:
             calls, content = _drop_repeated_calls(calls, content, skip)
     id = row.get("tool_call_id") or row.get("toolCallId")
-    if len(results) == 1 and results[0].tool_call_id is None and text_or_none(id):
+    if len(results) == 1 and results[0].tool_call_id is None and get_text(id):
         results = [results[0].replace(tool_call_id=id)]
     plain = {key: value for key, value in row.items() if key not in ("lc", "data")}
     said = {"type": role, "content": content, "tool_calls": calls, "tool_call_id": id}
@@ -326,7 +326,7 @@ def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
 
 def _row_blocks(row: Any) -> list[Any]:
     row = row if isinstance(row, dict) else {}
-    return list_or_empty(row.get("parts")) or list_or_empty(row.get("content"))
+    return get_list(row, "parts") or get_list(row, "content")
 
 
 def _parse_response_item(row: dict[str, Any], kind: str, skip: SkipCallback) -> list[Message]:
@@ -336,7 +336,7 @@ def _parse_response_item(row: dict[str, Any], kind: str, skip: SkipCallback) -> 
     if kind == "reasoning":
         thoughts = read_blocks([row], skip).reasoning
         return [Message("assistant", None, reasoning="\n".join(thoughts) or None)]
-    if text_or_none(row.get("name")) and kind in (*_ITEM_TYPES, "tool_call"):
+    if get_text(row, "name") and kind in (*_ITEM_TYPES, "tool_call"):
         return [Message("assistant", None, tool_calls=(parse_tool_call(row),))]
     skip(f"item of type {kind}")
     return []

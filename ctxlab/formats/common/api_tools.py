@@ -16,7 +16,7 @@ from typing import Any
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_messages import parse_if_json
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
@@ -57,15 +57,15 @@ def _to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
     if isinstance(definition.get("function"), dict):
         return {"type": "function", "function": definition["function"]}
     body = definition.get("toolSpec", definition)
-    if not text_or_none(get_nested(body, "name")):
+    if not get_text(body, "name"):
         return definition
     key = next((key for key in _SCHEMA_KEYS if body.get(key) is not None), None)
-    if key is None and text_or_none(definition.get("type")) not in (None, "function"):
+    if key is None and get_text(definition, "type") not in (None, "function"):
         return definition
     function = {key: body[key] for key in ("name", "description", "strict") if body.get(key)}
     if key is not None:
         schema = parse_if_json(body[key])
         # Bedrock wraps the schema in an object with the key json.
-        inner = get_nested(schema, "json") if key == "inputSchema" else None
+        inner = get_in(schema, "json") if key == "inputSchema" else None
         function["parameters"] = inner if isinstance(inner, dict) else schema
     return {"type": "function", "function": function}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ctxlab.formats.fields import first_or_none, get_nested, list_or_empty, require_object
+from ctxlab.formats.fields import first_or_none, get_in, get_list, require_object
 from ctxlab.messages.content_parts import (
     CALL_TYPES,
     REASONING_TYPES,
@@ -53,9 +53,9 @@ def has_non_openai_parts(row: Any) -> bool:
     """
     if not isinstance(row, dict):
         return False
-    if isinstance(row.get("parts"), list) or list_or_empty(row.get("toolInvocations")):
+    if isinstance(row.get("parts"), list) or get_list(row, "toolInvocations"):
         return True
-    return not all(map(is_chat_part, list_or_empty(row.get("content"))))
+    return not all(map(is_chat_part, get_list(row, "content")))
 
 
 def has_tool_parts(row: Any) -> bool:
@@ -108,16 +108,12 @@ def unknown_part_types(row: Any) -> list[str]:
     >>> unknown_part_types({"content": ["hi", {"type": "hologram"}]})
     ['hologram']
     """
-    parts = [each for each in list_or_empty(get_nested(row, "content")) if isinstance(each, dict)]
+    parts = [each for each in get_list(row, "content") if isinstance(each, dict)]
     return [describe_type(each) for each in parts if not is_chat_part(each)]
 
 
 def _part_types(row: Any) -> list[str | None]:
-    return [
-        part_type(each)
-        for each in list_or_empty(get_nested(row, "content"))
-        if isinstance(each, dict)
-    ]
+    return [part_type(each) for each in get_list(row, "content") if isinstance(each, dict)]
 
 
 def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
@@ -190,7 +186,7 @@ def first_choice(response: Any) -> Any:
     >>> first_choice({"choices": [{"message": {"content": "hi"}}]}), first_choice({"choices": []})
     ({'content': 'hi'}, None)
     """
-    return get_nested(first_or_none(get_nested(response, "choices")), "message")
+    return get_in(first_or_none(get_in(response, "choices")), "message")
 
 
 def text_part(text: str) -> ContentPart:

@@ -21,7 +21,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_content import ParsedContent, parse_tool_call, read_blocks
 from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai_usage
-from ctxlab.formats.fields import first_text, get_nested, require_list, require_object, text_or_none
+from ctxlab.formats.fields import first_text, get_in, get_text, require_list, require_object
 from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
 _ROLES = {
@@ -101,13 +101,13 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
     if fields.get("artifact") is not None:
         skip("artifact of a tool result")
     extra = {"is_error": True} if fields.get("status") == "error" else {}
-    name = text_or_none(fields.get("name"))
+    name = get_text(fields, "name")
     if role != "assistant":
-        id = text_or_none(fields.get("tool_call_id")) or (name if kind == "function" else None)
+        id = get_text(fields, "tool_call_id") or (name if kind == "function" else None)
         answered = id if role == "tool" else None
         return Message(role, said or "", tool_call_id=answered, name=name, extra=extra)
     thought = (
-        get_nested(fields, "additional_kwargs", "reasoning_content"),
+        get_in(fields, "additional_kwargs", "reasoning_content"),
         *map(fields.get, ("reasoning_content", "reasoning")),
     )
     return Message(
@@ -182,6 +182,6 @@ def _parse_usage(fields: dict[str, Any]) -> Usage | None:
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))
-        or openai_usage(get_nested(told, "token_usage") or None)
-        or anthropic_usage(get_nested(told, "usage") or None)
+        or openai_usage(get_in(told, "token_usage") or None)
+        or anthropic_usage(get_in(told, "usage") or None)
     )

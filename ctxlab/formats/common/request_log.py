@@ -19,7 +19,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import SkipCallback, Source
 from ctxlab.formats.common.json_files import Location, read_json_values
 from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
-from ctxlab.formats.fields import is_short_value, number_or_none, parse_iso_time, text_or_none
+from ctxlab.formats.fields import get_number, get_text, get_time, is_short_value
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording, Usage
 
@@ -172,7 +172,7 @@ def find_timestamp(fields: dict[str, Any]) -> float | None:
     60.0
     """
     for key in TIME_KEYS:
-        time = number_or_none(fields.get(key)) or parse_iso_time(fields.get(key))
+        time = get_number(fields, key) or get_time(fields, key)
         if time is not None:
             return time / 1000 if time > _MIN_MILLISECONDS else time
     return None
@@ -186,7 +186,7 @@ def _read_requests(
     session_meta: dict[str, Any] = {}
     for where, value in read_json_values(source):
         if dialect.is_control(value):
-            role = text_or_none(value.get("role"))
+            role = get_text(value, "role")
             source.skip(
                 f"row of role {role}" if role else "row about the session", _location_number(where)
             )
@@ -239,7 +239,7 @@ def _parse_request(
         )
     elif usage and messages and messages[-1].role == "assistant":
         messages[-1] = messages[-1].replace(usage=messages[-1].usage or usage)
-    return LoggedRequest(tuple(messages), answer, tools, text_or_none(body.fields.get("model")))
+    return LoggedRequest(tuple(messages), answer, tools, get_text(body.fields, "model"))
 
 
 def _build_recording(source: Source, body: RequestBody, request: LoggedRequest) -> Recording:

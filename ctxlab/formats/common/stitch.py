@@ -78,10 +78,7 @@ class LoggedRequest(NamedTuple):
 
 
 def stitch_requests(
-    requests: Iterable[LoggedRequest],
-    name: str,
-    skip: SkipCallback,
-    cluster: str | None = None,
+    requests: Iterable[LoggedRequest], name: str, skip: SkipCallback, cluster: str | None = None
 ) -> Iterator[Recording]:
     """Stitch requests into conversations.
 

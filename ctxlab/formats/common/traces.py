@@ -16,7 +16,7 @@ from ctxlab.formats.base import SkipCallback, Source
 from ctxlab.formats.common.api_calls import parse_request_messages, parse_response_messages
 from ctxlab.formats.common.api_messages import SKIPPED_KEY
 from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_text
 from ctxlab.messages.types import Message, Recording, Usage
 
 
@@ -113,7 +113,7 @@ def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
     ThreadKey(kind='session_id', id='s')
     """
     for name in keys:
-        if id := text_or_none(get_nested(metadata, name)):
+        if id := get_text(metadata, name):
             return ThreadKey(name, id)
     return ThreadKey("trace_id", trace_id)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxlab.formats.fields import count_or_zero, get_nested
+from ctxlab.formats.fields import get_count
 from ctxlab.messages.types import Usage
 
 _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
@@ -36,14 +36,14 @@ def openai_usage(value: Any) -> Usage | None:
     """
     if not isinstance(value, dict):
         return None
-    read = count_or_zero(get_nested(value, "prompt_tokens_details", "cached_tokens"))
-    written = count_or_zero(value.get("cache_creation_input_tokens"))
+    read = get_count(value, "prompt_tokens_details", "cached_tokens")
+    written = get_count(value, "cache_creation_input_tokens")
     return Usage(
-        input=max(count_or_zero(value.get("prompt_tokens")) - read - written, 0),
+        input=max(get_count(value, "prompt_tokens") - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=count_or_zero(value.get("completion_tokens")),
-        reasoning=count_or_zero(get_nested(value, "completion_tokens_details", "reasoning_tokens")),
+        output=get_count(value, "completion_tokens"),
+        reasoning=get_count(value, "completion_tokens_details", "reasoning_tokens"),
     )
 
 
@@ -68,10 +68,10 @@ def anthropic_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     return Usage(
-        input=count_or_zero(value.get("input_tokens")),
-        cache_read=count_or_zero(value.get("cache_read_input_tokens")),
-        cache_write=count_or_zero(value.get("cache_creation_input_tokens")),
-        output=count_or_zero(value.get("output_tokens")),
+        input=get_count(value, "input_tokens"),
+        cache_read=get_count(value, "cache_read_input_tokens"),
+        cache_write=get_count(value, "cache_creation_input_tokens"),
+        output=get_count(value, "output_tokens"),
     )
 
 
@@ -101,10 +101,10 @@ def detect_usage(value: Any) -> Usage | None:
         return openai_usage(value)
     if "inputTokens" in value or "outputTokens" in value:
         return Usage(
-            input=count_or_zero(value.get("inputTokens")),
-            cache_read=count_or_zero(value.get("cacheReadInputTokens")),
-            cache_write=count_or_zero(value.get("cacheWriteInputTokens")),
-            output=count_or_zero(value.get("outputTokens")),
+            input=get_count(value, "inputTokens"),
+            cache_read=get_count(value, "cacheReadInputTokens"),
+            cache_write=get_count(value, "cacheWriteInputTokens"),
+            output=get_count(value, "outputTokens"),
         )
     return anthropic_usage(value) if value.keys() & {"input_tokens", "output_tokens"} else None
 
@@ -136,21 +136,14 @@ def langchain_usage(value: Any) -> Usage | None:
         return None
     told, thought = value.get("input_token_details"), value.get("output_token_details")
     # The name may have the service tier as prefix: priority_cache_read.
-    read = max(
-        count_or_zero(get_nested(told, f"{tier}cache_read")) for tier in _SERVICE_TIER_PREFIXES
-    )
+    read = max(get_count(told, f"{tier}cache_read") for tier in _SERVICE_TIER_PREFIXES)
     # If the parts of the cache write are known, langchain-anthropic sets the total to 0.
-    parts = (
-        count_or_zero(get_nested(told, f"ephemeral_{age}_input_tokens")) for age in ("5m", "1h")
-    )
-    written = count_or_zero(get_nested(told, "cache_creation")) or sum(parts)
+    parts = (get_count(told, f"ephemeral_{age}_input_tokens") for age in ("5m", "1h"))
+    written = get_count(told, "cache_creation") or sum(parts)
     return Usage(
-        input=max(count_or_zero(value.get("input_tokens")) - read - written, 0),
+        input=max(get_count(value, "input_tokens") - read - written, 0),
         cache_read=read,
         cache_write=written,
-        output=count_or_zero(value.get("output_tokens")),
-        reasoning=max(
-            count_or_zero(get_nested(thought, f"{tier}reasoning"))
-            for tier in _SERVICE_TIER_PREFIXES
-        ),
+        output=get_count(value, "output_tokens"),
+        reasoning=max(get_count(thought, f"{tier}reasoning") for tier in _SERVICE_TIER_PREFIXES),
     )

@@ -22,13 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    list_or_empty,
-    parse_iso_time,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time
 
 _DONE_STATES = ("output-available", "output-error", "output-denied", "result")
 _UNFINISHED_STATES = ("input-streaming", "partial-call")
@@ -55,14 +49,14 @@ def is_ui_message(row: Any) -> bool:
     >>> is_ui_message({"role": "assistant", "parts": [{"type": "tool_call", "name": "ls"}]})
     False
     """
-    if get_nested(row, "role") != "assistant":
+    if get_in(row, "role") != "assistant":
         return False
     parts = row.get("parts")
     if isinstance(parts, list):
         return any(
-            get_nested(part, "type") in _UI_PART_TYPES or is_ui_tool_part(part) for part in parts
+            get_in(part, "type") in _UI_PART_TYPES or is_ui_tool_part(part) for part in parts
         )
-    return bool(list_or_empty(row.get("toolInvocations"))) and "tool_calls" not in row
+    return bool(get_list(row, "toolInvocations")) and "tool_calls" not in row
 
 
 def is_ui_tool_part(part: Any) -> bool:
@@ -83,7 +77,7 @@ def is_ui_tool_part(part: Any) -> bool:
     >>> is_ui_tool_part({"type": "tool-ls", "toolCallId": "c", "state": "output-available"})
     True
     """
-    kind = get_nested(part, "type")
+    kind = get_in(part, "type")
     return isinstance(kind, str) and kind.startswith("tool-") and isinstance(part.get("state"), str)
 
 
@@ -106,8 +100,8 @@ def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[s
     results: list[dict[str, Any]] = []
     step = 0
     for part in _ui_parts(row):
-        kind, invocation = get_nested(part, "type"), get_nested(part, "toolInvocation")
-        now = count_or_zero(get_nested(invocation, "step")) or step
+        kind, invocation = get_in(part, "type"), get_in(part, "toolInvocation")
+        now = get_count(invocation, "step") or step
         if kind == "step-start" or now != step:
             yield from _step_rows(row, said, results)
             said, results, step = [], [], now
@@ -119,7 +113,7 @@ def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[s
         if state in _UNFINISHED_STATES:
             skip("tool call that was cut off")
             continue
-        name = text_or_none(body.get("toolName")) or str(kind).removeprefix("tool-")
+        name = get_text(body, "toolName") or str(kind).removeprefix("tool-")
         held = [body[key] for key in ("input", "args", "rawInput") if body.get(key) is not None]
         its = {"toolCallId": body.get("toolCallId"), "toolName": name}
         said.append({"type": "tool-call", **its, "input": held[0] if held else {}})
@@ -132,8 +126,8 @@ def _ui_parts(row: dict[str, Any]) -> list[Any]:
     parts = row.get("parts")
     if isinstance(parts, list):
         return parts
-    said = text_or_none(row.get("content"))
-    calls = list_or_empty(row.get("toolInvocations"))
+    said = get_text(row, "content")
+    calls = get_list(row, "toolInvocations")
     invoked = [{"type": "tool-invocation", "toolInvocation": each} for each in calls]
     return [*invoked, *([{"type": "text", "text": said}] if said else [])]
 
@@ -148,14 +142,14 @@ def _step_rows(
 
 
 def _created_at(row: dict[str, Any]) -> dict[str, Any]:
-    return {"createdAt": row["createdAt"]} if parse_iso_time(row.get("createdAt")) else {}
+    return {"createdAt": row["createdAt"]} if get_time(row, "createdAt") else {}
 
 
 def _tool_output(body: dict[str, Any]) -> dict[str, Any]:
     """Return the output of a tool in the shape of a model message's result."""
     if body.get("state") == "output-error":
-        return {"type": "error-text", "value": text_or_none(body.get("errorText")) or ""}
+        return {"type": "error-text", "value": get_text(body, "errorText") or ""}
     if body.get("state") == "output-denied":
-        return {"type": "execution-denied", "reason": get_nested(body, "approval", "reason")}
+        return {"type": "execution-denied", "reason": get_in(body, "approval", "reason")}
     value = body.get("output", body.get("result"))
     return {"type": "text" if isinstance(value, str) else "json", "value": value}

@@ -25,7 +25,7 @@ import msgspec
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_nested, objects_in, text_or_none
+from ctxlab.formats.fields import get_objects, get_text
 from ctxlab.formats.io.files import PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
@@ -121,7 +121,7 @@ def get_session_id(head: FileHead) -> str:
     str
         The id, or ``""`` if the file has none.
     """
-    return text_or_none(get_nested(head.value, "id")) or ""
+    return get_text(head.value, "id") or ""
 
 
 def sniff(head: FileHead) -> bool:
@@ -307,8 +307,8 @@ def _build_recording(
     return Recording(
         header.id,
         tuple(messages),
-        objects_in(get_nested(side_files, "session-tools", "tools")),
-        text_or_none(meta.get("model")) or header.model,
+        get_objects(side_files, "session-tools", "tools"),
+        get_text(meta, "model") or header.model,
         meta=said,
         skipped=dict(skipped),
     )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import get_nested, list_or_empty, require_object, text_or_none
+from ctxlab.formats.fields import get_in, get_list, get_text, require_object
 from ctxlab.formats.gemini_cli.parts import part_texts, result_text, to_parts
 
 _Row: TypeAlias = dict[str, Any]
@@ -76,7 +76,7 @@ class SessionLog:
         """
         record = require_object(record, "a record")
         if "$rewindTo" in record:
-            self._rewind(text_or_none(record["$rewindTo"]) or "")
+            self._rewind(get_text(record["$rewindTo"]) or "")
         elif isinstance(record.get("$set"), dict):
             self._apply_changes(record["$set"])
         elif "type" in record:
@@ -98,11 +98,11 @@ class SessionLog:
         self._results_by_call |= _recorded_results(row)
         for call, said in _sent_results(row).items():
             self._results_by_call.setdefault(call, said)
-        place = self._places_by_id.get(text_or_none(row.get("id")) or "")
+        place = self._places_by_id.get(get_text(row, "id") or "")
         if place is not None and self.rows[place] is not None:
             self.rows[place] = row
             return
-        if id := text_or_none(row.get("id")):
+        if id := get_text(row, "id"):
             self._places_by_id[id] = len(self.rows)
         self._active.append(len(self.rows))
         if row.get("type") in _MODEL_TYPES:
@@ -134,7 +134,7 @@ class SessionLog:
         self._drop_copies(messages)
         again = self._match_rows(messages, said)
         for index, places in again.items():
-            if id := text_or_none(messages[index].get("id")):
+            if id := get_text(messages[index], "id"):
                 self._places_by_id[id] = min(places)
         held = frozenset(place for places in again.values() for place in places)
         keyed = [place for place in self._visible if _part_keys(self.rows[place])]
@@ -168,7 +168,7 @@ class SessionLog:
         same = {
             index: place
             for index, row in enumerate(messages)
-            if (place := self._places_by_id.get(text_or_none(row.get("id")) or "")) in in_view
+            if (place := self._places_by_id.get(get_text(row, "id") or "")) in in_view
             and place is not None
         }
         taken = {place: frozenset(_part_keys(self.rows[place])) for place in same.values()}
@@ -192,10 +192,10 @@ class SessionLog:
 
     def _drop_copies(self, messages: list[_Row]) -> None:
         """Drop rows that were written again one by one just before ``messages`` were set."""
-        ids = [text_or_none(row.get("id")) for row in messages]
+        ids = [get_text(row, "id") for row in messages]
         end = self._visible[-len(messages) :] if messages else []
         before = self._visible[: len(self._visible) - len(end)]
-        if not before or [text_or_none((self.rows[place] or {}).get("id")) for place in end] != ids:
+        if not before or [get_text((self.rows[place] or {}).get("id")) for place in end] != ids:
             return
         old = [key for place in before for key in _part_keys(self.rows[place])]
         new = [key for place in end for key in _part_keys(self.rows[place])]
@@ -224,17 +224,17 @@ def _part_keys(row: _Row | None) -> list[Hashable]:
         (role, said.strip()): None for said in part_texts(parts) if said.strip()
     }
     calls = [part["functionCall"] for part in parts if "functionCall" in part]
-    for call in [*calls, *list_or_empty(row.get("toolCalls"))]:
-        id = text_or_none(get_nested(call, "id"))
-        keys[("call", id or dump_json([get_nested(call, "name"), get_nested(call, "args")]))] = None
+    for call in [*calls, *get_list(row, "toolCalls")]:
+        id = get_text(call, "id")
+        keys[("call", id or dump_json([get_in(call, "name"), get_in(call, "args")]))] = None
     return list(keys)
 
 
 def _recorded_results(row: _Row) -> dict[str, str]:
     """Return the result texts in the calls of an answer, by call id."""
     found = {}
-    for call in list_or_empty(row.get("toolCalls")):
-        id, value = text_or_none(get_nested(call, "id")), get_nested(call, "result")
+    for call in get_list(row, "toolCalls"):
+        id, value = get_text(call, "id"), get_in(call, "result")
         if id and value:
             found[id] = result_text(value)
     return found
@@ -243,6 +243,6 @@ def _recorded_results(row: _Row) -> dict[str, str]:
 def _sent_results(row: _Row) -> dict[str, str]:
     """Return the result texts as sent to the model, by call id; they may be shortened."""
     parts = (
-        (get_nested(part, "functionResponse", "id"), part) for part in to_parts(row.get("content"))
+        (get_in(part, "functionResponse", "id"), part) for part in to_parts(row.get("content"))
     )
-    return {id: result_text(part) for id, part in parts if text_or_none(id)}
+    return {id: result_text(part) for id, part in parts if get_text(id)}

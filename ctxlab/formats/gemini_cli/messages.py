@@ -20,13 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.fields import (
-    count_or_zero,
-    get_nested,
-    list_or_empty,
-    parse_iso_time,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time
 from ctxlab.formats.gemini_cli import parts
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import Message, ToolCall, Usage
@@ -70,11 +64,11 @@ class ChatBuilder:
 
     def _add_user_row(self, row: _Row) -> None:
         sent = parts.to_parts(row.get("content"))
-        time = parse_iso_time(row.get("timestamp"))
+        time = get_time(row, "timestamp")
         for part in sent:
             if not isinstance(response := part.get("functionResponse"), dict):
                 continue
-            id, name = text_or_none(response.get("id")), text_or_none(response.get("name"))
+            id, name = get_text(response, "id"), get_text(response, "name")
             if id is None:
                 self.skip("result without a call")
             elif id not in self._answered_ids:  # else the call already holds the result
@@ -105,14 +99,14 @@ class ChatBuilder:
             tool_calls=first[0],
             reasoning="\n".join(thoughts) or None,
             usage=_parse_usage(row.get("tokens")),
-            time=parse_iso_time(row.get("timestamp")),
+            time=get_time(row, "timestamp"),
         )
         self.messages += answer, *first[1]
         for made, results in others:
             self.messages += Message("assistant", tool_calls=made), *results
         for _, results in (first, *others):
             self._answered_ids.update(result.tool_call_id or "" for result in results)
-        if model := text_or_none(row.get("model")):
+        if model := get_text(row, "model"):
             self.models[model] += 1
 
     def _result_messages(self, calls: list[_Row]) -> list[Message]:
@@ -121,8 +115,8 @@ class ChatBuilder:
                 "tool",
                 parts.parse_result(call["result"], self.skip),
                 tool_call_id=str(call.get("id") or ""),
-                name=text_or_none(call.get("name")),
-                time=parse_iso_time(call.get("timestamp")),
+                name=get_text(call, "name"),
+                time=get_time(call, "timestamp"),
                 extra={"is_error": True} if call.get("status") == "error" else {},
             )
             for call in calls
@@ -164,12 +158,12 @@ def _has_only_calls(row: _Row) -> bool:
 
 def _collect_calls(row: _Row, sent: list[_Row]) -> list[_Row]:
     """Return the recorded calls, and those that only the content holds."""
-    calls = list_or_empty(row.get("toolCalls"))
+    calls = get_list(row, "toolCalls")
     if not all(isinstance(call, dict) for call in calls):
         raise ValueError("toolCalls must be objects")
-    known = {text_or_none(call.get("id")) for call in calls} | ({None} if calls else set())
+    known = {get_text(call, "id") for call in calls} | ({None} if calls else set())
     alone = [part["functionCall"] for part in sent if isinstance(part.get("functionCall"), dict)]
-    return [*(call for call in alone if text_or_none(call.get("id")) not in known), *calls]
+    return [*(call for call in alone if get_text(call, "id") not in known), *calls]
 
 
 def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
@@ -177,12 +171,12 @@ def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
     batches: list[list[_Row]] = [[]]
     done: float | None = None
     for call in calls:
-        came = _CALL_TIME.search(text_or_none(call.get("id")) or "")
+        came = _CALL_TIME.search(get_text(call, "id") or "")
         if came and done is not None and int(came[1]) / 1000 > done:
             batches.append([])
             done = None
         batches[-1].append(call)
-        ended = parse_iso_time(call.get("timestamp"))
+        ended = get_time(call, "timestamp")
         done = max(filter(None, (done, ended)), default=None)
     return batches
 
@@ -192,17 +186,14 @@ def _tool_calls(calls: list[_Row]) -> tuple[ToolCall, ...]:
 
 
 def _reasoning_texts(value: Any) -> list[str]:
-    said = (
-        (get_nested(each, "subject"), get_nested(each, "description"))
-        for each in list_or_empty(value)
-    )
-    return [": ".join(filter(text_or_none, pair)) for pair in said if any(map(text_or_none, pair))]
+    said = ((get_in(each, "subject"), get_in(each, "description")) for each in get_list(value))
+    return [": ".join(filter(get_text, pair)) for pair in said if any(map(get_text, pair))]
 
 
 def _parse_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
-    tokens = {key: count_or_zero(count) for key, count in value.items()}
+    tokens = {key: get_count(count) for key, count in value.items()}
     cached, thoughts = tokens.get("cached", 0), tokens.get("thoughts", 0)
     usage = Usage(
         input=max(tokens.get("input", 0) - cached, 0) + tokens.get("tool", 0),

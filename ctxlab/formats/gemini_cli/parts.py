@@ -11,7 +11,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import ContentPart
 
 
@@ -58,7 +58,7 @@ def part_texts(parts: Iterable[dict[str, Any]], *, thought: bool = False) -> lis
         The texts, in order.
     """
     said = (part for part in parts if bool(part.get("thought")) is thought)
-    return [value for part in said if (value := text_or_none(part.get("text")))]
+    return [value for part in said if (value := get_text(part, "text"))]
 
 
 def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
@@ -151,17 +151,14 @@ def result_text(value: Any) -> str:
 
 def _response_text(value: Any) -> str:
     for key in ("output", "error"):
-        said = get_nested(value, key)
+        said = get_in(value, key)
         if isinstance(said, str):
             return said
     return "" if value is None else dump_json(value)
 
 
 def _image_url(data: Any) -> str | None:
-    media, encoded = (
-        text_or_none(get_nested(data, "mimeType")),
-        text_or_none(get_nested(data, "data")),
-    )
+    media, encoded = (get_text(data, "mimeType"), get_text(data, "data"))
     if media and encoded and media.startswith("image/"):
         return f"data:{media};base64,{encoded}"
     return None

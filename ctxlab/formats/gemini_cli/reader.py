@@ -24,7 +24,7 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.gemini_cli.log import SessionLog
 from ctxlab.formats.gemini_cli.messages import ChatBuilder, join_split_calls
 from ctxlab.formats.io.files import open_file
@@ -46,9 +46,7 @@ def sniff(head: FileHead) -> bool:
         True if the header has a session id and a project hash.
     """
     value = head.value
-    return isinstance(value, dict) and bool(
-        text_or_none(value.get("sessionId")) and "projectHash" in value
-    )
+    return isinstance(value, dict) and bool(get_text(value, "sessionId") and "projectHash" in value)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -93,7 +91,7 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
             compactions.append(Compaction(here, summary=change.summary, kept=tuple(kept)))
         if change.cleared:
             compactions.append(Compaction(here, "clear", cleared=change.cleared))
-    session, kind = text_or_none(log.meta.get("sessionId")), text_or_none(log.meta.get("kind"))
+    session, kind = get_text(log.meta, "sessionId"), get_text(log.meta, "kind")
     meta: dict[str, Any] = {
         key: said for key, said in (("session", session), ("kind", kind)) if said
     }
@@ -118,7 +116,7 @@ def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:
         source.read_jsonl() if first.rstrip().endswith(b"}") else iter([(1, source.read_json())])
     )
     for line, record in lines:
-        messages = get_nested(record, "messages")
+        messages = get_in(record, "messages")
         if not isinstance(messages, list):
             yield line, "line", record
             continue

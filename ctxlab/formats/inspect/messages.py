@@ -13,13 +13,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, join_parts, text_part
-from ctxlab.formats.fields import (
-    get_nested,
-    require_object,
-    require_objects,
-    require_text,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_in, get_text, require_object, require_objects, require_text
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
@@ -117,7 +111,7 @@ def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Mes
     row = require_object(row, "a message")
     content, reasoning = _parse_content(row.get("content"), attachments, skip)
     wire: dict[str, Any] = {"role": row.get("role"), "content": content, "extra": _build_extra(row)}
-    wire["reasoning"] = "\n".join(filter(None, [text_or_none(row.get("reasoning")), *reasoning]))
+    wire["reasoning"] = "\n".join(filter(None, [get_text(row, "reasoning"), *reasoning]))
     wire["tool_calls"] = [
         {
             "id": call.get("id"),
@@ -155,7 +149,7 @@ def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
     ValueError
         If the tool has no name.
     """
-    name = text_or_none(get_nested(tool, "name"))
+    name = get_text(tool, "name")
     if name is None:
         raise ValueError("expected a name in the tool definition")
     function = {"name": name, "description": attachments.resolve(tool.get("description") or "")}
@@ -173,7 +167,7 @@ def _parse_content(
     parts: list[ContentPart] = []
     thoughts: list[str] = []
     for part in value:
-        kind = get_nested(part, "type")
+        kind = get_in(part, "type")
         if kind == "text":
             parts.append(text_part(attachments.resolve(part.get("text"))))
         elif kind == "reasoning":
@@ -199,13 +193,11 @@ def _tool_use_text(part: dict[str, Any], attachments: Attachments) -> str:
 
 def _error_text(row: dict[str, Any]) -> str | None:
     """Return the error message that the model received for a failed tool call."""
-    return text_or_none(get_nested(row.get("error"), "message")) or text_or_none(
-        row.get("tool_error")
-    )
+    return get_text(row.get("error"), "message") or get_text(row, "tool_error")
 
 
 def _build_extra(row: dict[str, Any]) -> dict[str, Any]:
     extra = {key: row[key] for key in ("source", "metadata") if row.get(key)}
     if _error_text(row):
-        extra["error"] = text_or_none(get_nested(row.get("error"), "type")) or "unknown"
+        extra["error"] = get_text(row.get("error"), "type") or "unknown"
     return extra

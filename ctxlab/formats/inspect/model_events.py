@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import first_choice
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import count_or_zero, get_nested, parse_iso_time, text_or_none
+from ctxlab.formats.fields import get_count, get_in, get_text, get_time
 from ctxlab.formats.inspect.messages import Attachments, parse_message, parse_tool
 from ctxlab.messages.types import Compaction, Message, Usage
 
@@ -69,12 +69,12 @@ def read_model_calls(
         If an event is invalid.
     """
     places = _AnswerIndex(messages, ids)
-    pool = get_nested(sample, "events_data", "messages") or sample.get("message_pool")
+    pool = get_in(sample, "events_data", "messages") or sample.get("message_pool")
     found = ModelCalls({}, (), {})
     waiting: dict[str | None, dict[str, Any]] = {}
     cleared: set[int] = set()
     for event in _iter_events(sample):
-        span = text_or_none(event.get("span_id"))
+        span = get_text(event, "span_id")
         if event.get("event") == "compaction":
             waiting[span] = event
             continue
@@ -83,14 +83,12 @@ def read_model_calls(
             skip("model call without an answer")
             continue
         # Skipped parts of an answer were reported when the messages were read.
-        place = places.pop(
-            text_or_none(row.get("id")), parse_message(row, attachments, ignore_skip)
-        )
+        place = places.pop(get_text(row, "id"), parse_message(row, attachments, ignore_skip))
         if place is None:
             skip("model call of another conversation (scorer, subagent, summary)")
             continue
-        time = parse_iso_time(event.get("completed")) or parse_iso_time(event.get("timestamp"))
-        found.answers[place] = _parse_usage(get_nested(event, "output", "usage")), time
+        time = get_time(event, "completed") or get_time(event, "timestamp")
+        found.answers[place] = _parse_usage(get_in(event, "output", "usage")), time
         tools = event.get("tools")
         if isinstance(tools, list) and tools:
             found = found._replace(tools=tuple(parse_tool(t, attachments) for t in tools))
@@ -127,12 +125,12 @@ class _AnswerIndex:
 
 def _iter_events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield model and compaction events, or else the sample's output as the only call."""
-    events = sample.get("events") or get_nested(sample, "transcript", "events") or []
+    events = sample.get("events") or get_in(sample, "transcript", "events") or []
     if not isinstance(events, list):
         raise ValueError(f"events must be a list, got {type(events).__name__}")
     seen = False
     for event in events:
-        if get_nested(event, "event") in ("model", "compaction"):
+        if get_in(event, "event") in ("model", "compaction"):
             seen = True
             yield event
     last = {"output": sample.get("output")}
@@ -141,7 +139,7 @@ def _iter_events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _answer_row(event: dict[str, Any]) -> dict[str, Any] | None:
-    row = first_choice(get_nested(event, "output"))
+    row = first_choice(get_in(event, "output"))
     return row if isinstance(row, dict) else None
 
 
@@ -153,10 +151,10 @@ def _parse_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     names = "input_tokens", "input_tokens_cache_read", "input_tokens_cache_write", "output_tokens"
-    sent, read, written, output = (count_or_zero(value.get(name)) for name in names)
-    if sent + output == count_or_zero(value.get("total_tokens")):
+    sent, read, written, output = (get_count(value, name) for name in names)
+    if sent + output == get_count(value, "total_tokens"):
         sent = max(sent - read - written, 0)
-    return Usage(sent, read, written, output, count_or_zero(value.get("reasoning_tokens")))
+    return Usage(sent, read, written, output, get_count(value, "reasoning_tokens"))
 
 
 def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
@@ -180,8 +178,8 @@ def _build_compaction(
     ``cleared_before`` holds the positions of results cleared earlier; new ones are added to it.
     """
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
-    trigger = text_or_none(get_nested(event, "metadata", "trigger"))
-    tokens = count_or_zero(event.get("tokens_before")) or None
+    trigger = get_text(event, "metadata", "trigger")
+    tokens = get_count(event, "tokens_before") or None
     if event.get("type") == "edit":
         now = [
             place

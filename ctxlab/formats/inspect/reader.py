@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_nested, text_or_none
+from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.inspect.messages import Attachments, parse_message
 from ctxlab.formats.inspect.model_events import read_model_calls
 from ctxlab.formats.io.files import open_file
@@ -68,8 +68,8 @@ def sniff(head: FileHead) -> bool:
     first = first_member_name(head.first_bytes)
     if first is not None:
         return first.startswith((*_HEADER_NAMES, "samples/"))
-    spec = get_nested(head.value, "eval")
-    return text_or_none(get_nested(spec, "task")) is not None and (
+    spec = get_in(head.value, "eval")
+    return get_text(spec, "task") is not None and (
         "run_id" in spec or "task_id" in spec or "created" in spec
     )
 
@@ -104,11 +104,11 @@ FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
 
 def _read_json_log(source: Source) -> Iterator[_LazySample]:
     log = source.read_json()
-    samples = get_nested(log, "samples")
+    samples = get_in(log, "samples")
     if not isinstance(samples, list):
         raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
     for number, sample in enumerate(samples):
-        yield number, get_nested(log, "eval"), partial(_identity, sample)
+        yield number, get_in(log, "eval"), partial(_identity, sample)
 
 
 def _read_eval_log(source: Source) -> Iterator[_LazySample]:
@@ -119,7 +119,7 @@ def _read_eval_log(source: Source) -> Iterator[_LazySample]:
         spec = None
         with source.handle_errors(1, "header"):
             if header is not None:
-                spec = get_nested(parse_json(read_member(archive, header)), "eval")
+                spec = get_in(parse_json(read_member(archive, header)), "eval")
         for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
             source.skip("sample in chunks, which Inspect's own reader does not support either")
         for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
@@ -136,10 +136,10 @@ def _load_member(archive: ZipFile, name: str) -> Any:
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
     """Yield the conversation of a sample, if it has messages."""
-    rows = get_nested(sample, "messages")
+    rows = get_in(sample, "messages")
     if not isinstance(rows, list):
         raise ValueError("expected a list of messages in the sample")
-    attachment_texts = sample.get("attachments") or get_nested(sample, "transcript", "content")
+    attachment_texts = sample.get("attachments") or get_in(sample, "transcript", "content")
     attachments = Attachments(attachment_texts, source.skip)
     messages: list[Message] = []
     ids: list[str | None] = []
@@ -147,11 +147,11 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
     for position, row in enumerate(rows):
         with source.handle_errors(position, f"sample {number}, message"):
             each = parse_message(row, attachments, source.skip)
-            if get_nested(row, "metadata", "summary") and each.role == "user":
+            if get_in(row, "metadata", "summary") and each.role == "user":
                 compactions[len(messages)] = Compaction(len(messages), summary=each.text)
                 continue
             messages.append(each)
-            ids.append(text_or_none(row.get("id")))
+            ids.append(get_text(row, "id"))
     if not messages:
         source.skip("sample without messages", number)
         return
@@ -165,13 +165,12 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
             # The summary message is exact. The input may have joined it with an adjacent message.
             told = compactions.get(place)
             compactions[place] = replace(compaction, summary=told.summary) if told else compaction
-    id, task = sample.get("id"), text_or_none(get_nested(spec, "task"))
+    id, task = sample.get("id"), get_text(spec, "task")
     yield Recording(
         id=f"{source.name}/{id}_epoch_{sample.get('epoch', 1)}",
         messages=tuple(messages),
         tools=tools,
-        model=text_or_none(get_nested(sample, "output", "model"))
-        or text_or_none(get_nested(spec, "model")),
+        model=get_text(sample, "output", "model") or get_text(spec, "model"),
         compactions=tuple(compactions[place] for place in sorted(compactions)),
         cluster=f"{task or source.name}/{id}",
         meta=_build_meta(sample, task),
@@ -186,11 +185,11 @@ def _build_meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
         values = {
             name: score["value"]
             for name, score in scores.items()
-            if get_nested(score, "value") is not None
+            if get_in(score, "value") is not None
         }
         meta |= {"scores": values} if values else {}
-    if error := text_or_none(get_nested(sample, "error", "message")):
+    if error := get_text(sample, "error", "message"):
         meta["error"] = error
-    if limit := text_or_none(get_nested(sample, "limit", "type")):
+    if limit := get_text(sample, "limit", "type"):
         meta["limit"] = limit
     return meta

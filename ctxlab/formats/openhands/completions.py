@@ -29,13 +29,7 @@ from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import first_choice, normalize_content, select_chat_fields
 from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    number_or_none,
-    objects_in,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_in, get_list, get_number, get_objects, get_text
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
@@ -112,14 +106,14 @@ def _is_openhands(messages: list[Any]) -> bool:
     if not isinstance(first, dict):
         return False
     parts = list(first)[:2] == ["content", "role"] and isinstance(first["content"], list)
-    return parts or "OpenHands" in str(get_nested(first, "content"))
+    return parts or "OpenHands" in str(get_in(first, "content"))
 
 
 def _parse_request(call: Any, source: Source, place: PathOrUrl) -> LoggedRequest:
     messages: list[Message] = []
     answer: Message | None = None
     where = f" (in {_file_name(place)})" if source.other_paths else ""
-    for position, row in enumerate(list_or_empty(get_nested(call, "messages"))):
+    for position, row in enumerate(get_list(call, "messages")):
         with source.handle_errors(position, "message"):
             messages.append(_parse_message(row, where))
     with source.handle_errors(len(messages), "message"):
@@ -129,20 +123,19 @@ def _parse_request(call: Any, source: Source, place: PathOrUrl) -> LoggedRequest
     return LoggedRequest(
         tuple(messages),
         answer,
-        objects_in(get_nested(call, "kwargs", "tools")),
-        text_or_none(get_nested(call, "kwargs", "model"))
-        or text_or_none(get_nested(call, "response", "model")),
+        get_objects(call, "kwargs", "tools"),
+        get_text(call, "kwargs", "model") or get_text(call, "response", "model"),
     )
 
 
 def _parse_answer(call: Any, where: str) -> Message | None:
-    said = first_choice(get_nested(call, "response"))
+    said = first_choice(get_in(call, "response"))
     if said is None:
         return None
-    cost = number_or_none(call.get("cost"))
+    cost = get_number(call, "cost")
     return _parse_message(said, where).replace(
-        usage=openai_usage(get_nested(call, "response", "usage")),
-        time=number_or_none(call.get("timestamp")),
+        usage=openai_usage(get_in(call, "response", "usage")),
+        time=get_number(call, "timestamp"),
         extra={} if cost is None else {"cost": cost},
     )
 
@@ -156,7 +149,7 @@ def _parse_message(row: Any, where: str) -> Message:
 
 
 def _sort_time(call: Any) -> float:
-    moment = number_or_none(get_nested(call, "timestamp"))
+    moment = get_number(call, "timestamp")
     return math.inf if moment is None else moment
 
 

@@ -34,12 +34,12 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
-    count_or_zero,
     first_or_none,
-    get_nested,
+    get_count,
+    get_in,
+    get_number,
+    get_text,
     is_short_value,
-    number_or_none,
-    text_or_none,
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands.history import EventHistory
@@ -63,7 +63,7 @@ def sniff(head: FileHead) -> bool:
     """
     if isinstance(head.value, list):
         return _is_events(head.value)
-    return any(_is_events(get_nested(row, "history")) for row in head.rows)
+    return any(_is_events(get_in(row, "history")) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -108,30 +108,25 @@ FORMAT = Format(
 def _is_events(value: Any) -> bool:
     first = first_or_none(value)
     for event in first if isinstance(first, list) else [first]:
-        if text_or_none(get_nested(event, "action")) and isinstance(
-            get_nested(event, "args"), dict
-        ):
+        if get_text(event, "action") and isinstance(get_in(event, "args"), dict):
             return True
-        if text_or_none(get_nested(event, "observation")) and isinstance(
-            get_nested(event, "content"), str
-        ):
+        if get_text(event, "observation") and isinstance(get_in(event, "content"), str):
             return True
     return False
 
 
 def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
     """Yield the run of a row, if it has messages."""
-    listed = get_nested(row, "history")
+    listed = get_in(row, "history")
     if not isinstance(listed, list):
         raise ValueError("expected a list of events in history of the row")
     events = list(_flatten(listed))
-    config = get_nested(row, "metadata", "llm_config")
+    config = get_in(row, "metadata", "llm_config")
     history = EventHistory(
         source.skip,
         _uses_function_calling(events),
-        shows_recalls=get_nested(row, "metadata", "agent_config", "enable_prompt_extensions")
-        is True,
-        max_observation_chars=count_or_zero(get_nested(config, "max_message_chars")),
+        shows_recalls=get_in(row, "metadata", "agent_config", "enable_prompt_extensions") is True,
+        max_observation_chars=get_count(config, "max_message_chars"),
     )
     for place, event in enumerate(events):
         with source.handle_errors(line):
@@ -148,10 +143,10 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         f"{source.name}/{instance}",
         messages,
         tools=history.tools,
-        model=text_or_none(get_nested(config, "model")) or history.model,
+        model=get_text(config, "model") or history.model,
         compactions=compactions,
-        cluster=text_or_none(instance)
-        or f"{get_nested(row, 'metadata', 'dataset') or source.name}/{instance}",
+        cluster=get_text(instance)
+        or f"{get_in(row, 'metadata', 'dataset') or source.name}/{instance}",
         meta=_build_meta(row),
     )
 
@@ -165,18 +160,18 @@ def _flatten(listed: Iterable[Any]) -> Iterator[Any]:
 
 
 def _uses_function_calling(events: Iterable[Any]) -> bool:
-    return any(isinstance(get_nested(event, "tool_call_metadata"), dict) for event in events)
+    return any(isinstance(get_in(event, "tool_call_metadata"), dict) for event in events)
 
 
 def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
     """Return the short values about a run: its result, its cost, its error."""
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
-    for part in (result, get_nested(result, "report"), row.get("report")):
+    for part in (result, get_in(result, "report"), row.get("report")):
         if isinstance(part, dict):
             meta |= {key: part[key] for key in part if key != "git_patch"}
     meta["resolved"] = row.get("resolved", meta.get("resolved"))
-    meta["cost"] = number_or_none(get_nested(row, "metrics", "accumulated_cost"))
-    error = text_or_none(row.get("error"))
+    meta["cost"] = get_number(row, "metrics", "accumulated_cost")
+    error = get_text(row, "error")
     meta["error"] = error.splitlines()[0][:_MAX_ERROR_CHARS] if error else None
     return {key: value for key, value in meta.items() if is_short_value(value)}

@@ -13,12 +13,12 @@ from typing import Any
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.fields import (
-    get_nested,
-    objects_in,
-    parse_iso_time,
+    get_in,
+    get_objects,
+    get_text,
+    get_time,
     require_object,
     require_text,
-    text_or_none,
 )
 from ctxlab.formats.openhands.text import (
     action_text,
@@ -106,9 +106,9 @@ class EventHistory:
             If the event is invalid.
         """
         event = require_object(event, "an event")
-        if text_or_none(event.get("action")):
+        if get_text(event, "action"):
             self._add_action(event, event["action"], require_object(event.get("args"), "args"))
-        elif text_or_none(event.get("observation")):
+        elif get_text(event, "observation"):
             self._add_observation(event, event["observation"])
         else:
             raise ValueError("expected an action or an observation, got an event with neither")
@@ -145,16 +145,16 @@ class EventHistory:
         by_user = event.get("source") == "user"
         metadata = event.get("tool_call_metadata")
         if kind == "system":
-            self.tools = self.tools or objects_in(args.get("tools"))
-            self._add_message(event, Message("system", text_or_none(args.get("content"))))
+            self.tools = self.tools or get_objects(args, "tools")
+            self._add_message(event, Message("system", get_text(args, "content")))
         elif kind == "condensation":
             self._add_condensation(args)
         elif kind == "message":
             images = args.get("image_urls") or args.get("images_urls")
-            said = with_images(text_or_none(args.get("content")) or "", images)
+            said = with_images(get_text(args, "content") or "", images)
             self._add_message(event, Message("user" if by_user else "assistant", said))
         elif kind == "run" and by_user:
-            command = text_or_none(args.get("command")) or ""
+            command = get_text(args, "command") or ""
             self._add_message(event, Message("user", f"User executed the command:\n{command}"))
         elif isinstance(metadata, dict) and kind != "condensation_request":
             self._add_call(event, kind, args, metadata)
@@ -174,15 +174,15 @@ class EventHistory:
     def _add_call(
         self, event: dict[str, Any], kind: str, args: dict[str, Any], metadata: dict[str, Any]
     ) -> None:
-        response = text_or_none(get_nested(metadata, "model_response", "id")) or ""
-        id = text_or_none(metadata.get("tool_call_id")) or ""
+        response = get_text(metadata, "model_response", "id") or ""
+        id = get_text(metadata, "tool_call_id") or ""
         unit = self._units_by_response.get(response)
         if unit is None or id in unit.started_calls or id not in unit.calls:
             message = build_answer(args, metadata, id).replace(time=_event_time(event))
             unit = _Unit([message], set(), calls=frozenset(c.id for c in message.tool_calls))
             self._items.append(unit)
             self._units_by_response[response] = unit
-            self.model = self.model or text_or_none(get_nested(metadata, "model_response", "model"))
+            self.model = self.model or get_text(metadata, "model_response", "model")
         unit.started_calls.add(id)
         unit.events |= _event_ids(event)
         unit.is_finish = unit.is_finish or kind == "finish"
@@ -213,13 +213,13 @@ class EventHistory:
         shown = seen if kind == "read" else truncate_middle(seen, self.max_observation_chars)
         if shown is not seen:
             self.skip("middle of a long observation")
-        said = with_images(shown, get_nested(extras, "image_urls"))
+        said = with_images(shown, get_in(extras, "image_urls"))
         if unit is None:
             self._items.append(
                 _Unit([Message("user", said, time=_event_time(event))], _event_ids(event))
             )
             return
-        name = text_or_none(get_nested(event, "tool_call_metadata", "function_name"))
+        name = get_text(event, "tool_call_metadata", "function_name")
         result = Message("tool", said, tool_call_id=id, name=name, time=_event_time(event))
         unit.messages.append(result)
         unit.answered_calls.add(id)
@@ -228,10 +228,8 @@ class EventHistory:
     def _find_caller(self, event: dict[str, Any]) -> tuple[_Unit | None, str]:
         """Return the unit whose call an observation answers, and the id of the call."""
         metadata = event.get("tool_call_metadata")
-        id = text_or_none(get_nested(metadata, "tool_call_id")) or ""
-        unit = self._units_by_response.get(
-            text_or_none(get_nested(metadata, "model_response", "id")) or ""
-        )
+        id = get_text(metadata, "tool_call_id") or ""
+        unit = self._units_by_response.get(get_text(metadata, "model_response", "id") or "")
         if unit is not None and id in unit.calls:
             return unit, id
         cause = event.get("cause")
@@ -244,7 +242,7 @@ class EventHistory:
         if not isinstance(first, int) or not isinstance(last, int):
             first, last = 0, -1
         if ids or first <= last:
-            self._items.append(_Condensation(ids, first, last, text_or_none(args.get("summary"))))
+            self._items.append(_Condensation(ids, first, last, get_text(args, "summary")))
         else:
             self.skip("condensation that forgets nothing")
 
@@ -255,9 +253,7 @@ def _finish_as_text(unit: _Unit) -> Message:
     calls = tuple(call for call in message.tool_calls if call.id in unit.answered_calls)
     ends = (call for call in message.tool_calls if call.id not in unit.answered_calls)
     words = (value for call in ends for path, value in call.argument_leaves() if path == "message")
-    return message.replace(
-        tool_calls=calls, content=message.content or text_or_none(next(words, None))
-    )
+    return message.replace(tool_calls=calls, content=message.content or get_text(next(words, None)))
 
 
 def _event_ids(event: dict[str, Any]) -> set[int]:
@@ -266,4 +262,4 @@ def _event_ids(event: dict[str, Any]) -> set[int]:
 
 
 def _event_time(event: dict[str, Any]) -> float | None:
-    return parse_iso_time(event.get("timestamp"))
+    return get_time(event, "timestamp")

@@ -19,7 +19,7 @@ from ctxlab.formats.common.chat_format import (
     text_part,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import get_nested, list_or_empty, text_or_none
+from ctxlab.formats.fields import get_in, get_list, get_text
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, ToolCall
 
@@ -58,18 +58,18 @@ def action_text(kind: str, args: dict[str, Any]) -> str:
     ls
     </execute_bash>
     """
-    thought = text_or_none(args.get("thought")) or ""
+    thought = get_text(args, "thought") or ""
     if kind in ("message", "finish"):
-        return text_or_none(args.get("content")) or thought
+        return get_text(args, "content") or thought
     if kind == "delegate":
-        tag, said = "browse", get_nested(args, "inputs", "task")
+        tag, said = "browse", get_in(args, "inputs", "task")
     elif kind in _ACTION_TAGS:
         tag, key = _ACTION_TAGS[kind]
         said = args.get(key)
     else:
         rest = {key: value for key, value in args.items() if key != "thought"}
         return f"{thought}\n{dump_json({'action': kind, 'args': rest})}"
-    return f"{thought}\n<execute_{tag}>\n{text_or_none(said) or ''}\n</execute_{tag}>"
+    return f"{thought}\n<execute_{tag}>\n{get_text(said) or ''}\n</execute_{tag}>"
 
 
 def observation_text(kind: str, content: str, extras: Any, *, function_calling: bool) -> str:
@@ -103,7 +103,7 @@ def observation_text(kind: str, content: str, extras: Any, *, function_calling: 
             _IMAGE_PLACEHOLDER if _INLINE_IMAGE in line else line for line in content.split("\n")
         )
     elif kind == "delegate":
-        content = text_or_none(get_nested(extras, "outputs", "content")) or content
+        content = get_text(extras, "outputs", "content") or content
     elif kind == "error":
         content += "\n[Error occurred in processing last action]"
     elif kind == "user_rejected":
@@ -130,19 +130,16 @@ def recall_text(extras: Any) -> str:
     '2025-05-01\n\nUse git.'
     """
     keys = ("repo_name", "repo_directory", "repo_branch", "repo_instructions", "working_dir")
-    told = [get_nested(extras, key) for key in keys]
+    told = [get_in(extras, key) for key in keys]
     hosts, secrets = (
-        get_nested(extras, "runtime_hosts"),
-        get_nested(extras, "custom_secrets_descriptions"),
+        get_in(extras, "runtime_hosts"),
+        get_in(extras, "custom_secrets_descriptions"),
     )
     told += [dump_json(each) for each in (hosts, secrets) if isinstance(each, dict) and each]
-    told += [get_nested(extras, "additional_agent_instructions"), get_nested(extras, "date")]
-    told.append(get_nested(extras, "conversation_instructions"))
-    told += [
-        get_nested(each, "content")
-        for each in list_or_empty(get_nested(extras, "microagent_knowledge"))
-    ]
-    return "\n\n".join(each for each in told if text_or_none(each))
+    told += [get_in(extras, "additional_agent_instructions"), get_in(extras, "date")]
+    told.append(get_in(extras, "conversation_instructions"))
+    told += [get_in(each, "content") for each in get_list(extras, "microagent_knowledge")]
+    return "\n\n".join(each for each in told if get_text(each))
 
 
 def truncate_middle(content: str, max_chars: int) -> str:
@@ -191,14 +188,14 @@ def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Mes
     response = metadata.get("model_response")
     said = first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
-    wire = {key: get_nested(said, key) for key in keys} | {"role": "assistant"}
+    wire = {key: get_in(said, key) for key in keys} | {"role": "assistant"}
     message = message_from_dict(wire | {"content": normalize_content(wire["content"])})
     if all(call.id != id for call in message.tool_calls):
         rest = {key: value for key, value in args.items() if key != "thought"}
-        name = text_or_none(metadata.get("function_name")) or ""
+        name = get_text(metadata, "function_name") or ""
         calls = (ToolCall(id, name, dump_json(rest)),)
-        message = Message("assistant", text_or_none(args.get("thought")), tool_calls=calls)
-    return message.replace(usage=openai_usage(get_nested(response, "usage")))
+        message = Message("assistant", get_text(args, "thought"), tool_calls=calls)
+    return message.replace(usage=openai_usage(get_in(response, "usage")))
 
 
 def with_images(content: str, urls: Any) -> Content:
@@ -216,27 +213,23 @@ def with_images(content: str, urls: Any) -> Content:
     str or tuple of dict
         The text alone, or content parts if there are images.
     """
-    shown = [image_part(url) for url in list_or_empty(urls) if text_or_none(url)]
+    shown = [image_part(url) for url in get_list(urls) if get_text(url)]
     return (text_part(content), *shown) if shown else content
 
 
 def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
-    metadata = get_nested(extras, "metadata")
+    metadata = get_in(extras, "metadata")
     if not isinstance(metadata, dict):  # older versions
-        content += text_or_none(get_nested(extras, "interpreter_details")) or ""
-        code, number = get_nested(extras, "exit_code"), get_nested(extras, "command_id")
+        content += get_text(extras, "interpreter_details") or ""
+        code, number = get_in(extras, "exit_code"), get_in(extras, "command_id")
         which = "" if function_calling else f" {number}"
         return content + (
             f"\n[Command{which} finished with exit code {code}]" if _is_int(code) else ""
         )
-    content = (
-        (text_or_none(metadata.get("prefix")) or "")
-        + content
-        + (text_or_none(metadata.get("suffix")) or "")
-    )
-    if folder := text_or_none(metadata.get("working_dir")):
+    content = (get_text(metadata, "prefix") or "") + content + (get_text(metadata, "suffix") or "")
+    if folder := get_text(metadata, "working_dir"):
         content += f"\n[Current working directory: {folder}]"
-    if python := text_or_none(metadata.get("py_interpreter_path")):
+    if python := get_text(metadata, "py_interpreter_path"):
         content += f"\n[Python interpreter: {python}]"
     code = metadata.get("exit_code")
     if _is_int(code) and code != -1:

@@ -21,14 +21,7 @@ from typing import Any, NamedTuple
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.base import Source
 from ctxlab.formats.common.json_files import Location, read_json_values
-from ctxlab.formats.fields import (
-    get_nested,
-    list_or_empty,
-    objects_in,
-    parse_iso_time,
-    require_object,
-    text_or_none,
-)
+from ctxlab.formats.fields import get_in, get_list, get_objects, get_text, get_time, require_object
 from ctxlab.formats.io.files import BOM, open_file
 from ctxlab.formats.io.head import FileHead
 
@@ -92,15 +85,15 @@ def iter_spans(value: Any) -> Iterator[Any]:
     Any
         The JSON value of each span.
     """
-    groups = get_nested(value, "resourceSpans")
+    groups = get_in(value, "resourceSpans")
     if not isinstance(groups, list):
         yield from value if isinstance(value, list) else [value]
         return
     for group in groups:
         # Before version 1.0 of the protocol, a scope was called an instrumentation library.
         for key in ("scopeSpans", "instrumentationLibrarySpans"):
-            for scope in list_or_empty(get_nested(group, key)):
-                yield from list_or_empty(get_nested(scope, "spans"))
+            for scope in get_list(group, key):
+                yield from get_list(scope, "spans")
 
 
 def is_span(value: Any) -> bool:
@@ -116,10 +109,8 @@ def is_span(value: Any) -> bool:
     bool
         True if the value has a trace id and attributes.
     """
-    here = get_nested(value, "traceId") or get_nested(value, "context", "trace_id")
-    return text_or_none(here) is not None and isinstance(
-        get_nested(value, "attributes"), (dict, list)
-    )
+    here = get_in(value, "traceId") or get_in(value, "context", "trace_id")
+    return get_text(here) is not None and isinstance(get_in(value, "attributes"), (dict, list))
 
 
 def parse_span(value: Any) -> Span:
@@ -141,20 +132,16 @@ def parse_span(value: Any) -> Span:
         If ``value`` is not an object.
     """
     value = require_object(value, "a span")
-    trace = text_or_none(value.get("traceId")) or text_or_none(
-        get_nested(value, "context", "trace_id")
-    )
+    trace = get_text(value, "traceId") or get_text(value, "context", "trace_id")
     return Span(
-        name=text_or_none(value.get("name")) or "",
+        name=get_text(value, "name") or "",
         trace_id=(trace or "trace").removeprefix("0x"),
         start=_parse_time(value.get("startTimeUnixNano"), value.get("start_time")),
         end=_parse_time(value.get("endTimeUnixNano"), value.get("end_time")),
         attributes=_parse_attributes(value.get("attributes")),
         events=[
-            SpanEvent(
-                text_or_none(each.get("name")) or "", _parse_attributes(each.get("attributes"))
-            )
-            for each in objects_in(value.get("events"))
+            SpanEvent(get_text(each, "name") or "", _parse_attributes(each.get("attributes")))
+            for each in get_objects(value, "events")
         ],
     )
 
@@ -185,8 +172,8 @@ def unwrap_value(value: Any) -> Any:
         into[key] = typed
         if not isinstance(typed, dict):
             continue
-        each_of = get_nested(typed, "arrayValue", "values")
-        pairs = get_nested(typed, "kvlistValue", "values")
+        each_of = get_in(typed, "arrayValue", "values")
+        pairs = get_in(typed, "kvlistValue", "values")
         if isinstance(each_of, list):
             into[key] = [None] * len(each_of)
             waiting += ((into[key], index, each) for index, each in enumerate(each_of))
@@ -194,7 +181,7 @@ def unwrap_value(value: Any) -> Any:
             into[key] = {}
             waiting += (
                 (into[key], str(pair.get("key")), pair.get("value"))
-                for pair in reversed(objects_in(pairs))
+                for pair in reversed(get_objects(pairs))
             )
         elif len(typed) <= 1:
             into[key] = _unwrap_scalar(typed)
@@ -218,14 +205,14 @@ def _unwrap_scalar(typed: dict[str, Any]) -> Any:
 def _parse_attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    return {str(pair.get("key")): unwrap_value(pair.get("value")) for pair in objects_in(value)}
+    return {str(pair.get("key")): unwrap_value(pair.get("value")) for pair in get_objects(value)}
 
 
 def _parse_time(nanoseconds: Any, iso: Any) -> float | None:
     try:
         return int(nanoseconds) / _NANOSECONDS
     except (TypeError, ValueError, OverflowError):
-        return parse_iso_time(iso)
+        return get_time(iso)
 
 
 def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:

@@ -30,7 +30,7 @@ from ctxlab.formats.common.traces import (
     find_thread,
     recordings_from_calls,
 )
-from ctxlab.formats.fields import count_or_zero, first_text, text_or_none
+from ctxlab.formats.fields import first_text, get_count, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.otel import conventions
 from ctxlab.formats.otel.otlp import Span, is_span, iter_spans, parse_span, read_spans
@@ -110,13 +110,13 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 def _span_kind(span: Span) -> str:
     """Return ``chat`` for a model call, else the kind of the span."""
     said = span.attributes.get
-    if operation := text_or_none(said("gen_ai.operation.name")):
+    if operation := get_text(said("gen_ai.operation.name")):
         return "chat" if operation.partition(".")[0] in _CHAT_OPERATIONS else operation
-    kind = text_or_none(said("openinference.span.kind"))
-    if kind is None and (request := text_or_none(said("llm.request.type"))):
+    kind = get_text(said("openinference.span.kind"))
+    if kind is None and (request := get_text(said("llm.request.type"))):
         kind = "LLM" if request in _CHAT_OPERATIONS else request
     if kind is None:
-        kind = text_or_none(said("traceloop.span.kind"))
+        kind = get_text(said("traceloop.span.kind"))
     if kind is None:
         return "chat" if conventions.input_messages(span) is not None else "another kind"
     return "chat" if kind == "LLM" else kind
@@ -138,7 +138,7 @@ def _parse_call(span: Span, source: Source) -> TracedCall:
 
 def _parse_usage(attributes: dict[str, Any]) -> Usage | None:
     def count(*names: str) -> int:
-        return next(filter(None, (count_or_zero(attributes.get(name)) for name in names)), 0)
+        return next(filter(None, (get_count(attributes, name) for name in names)), 0)
 
     prefix = "gen_ai.usage."
     details = "llm.token_count.prompt_details."

@@ -19,12 +19,12 @@ from typing import Any
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.fields import (
-    count_or_zero,
-    number_or_none,
-    parse_iso_time,
+    get_count,
+    get_number,
+    get_text,
+    get_time,
     require_object,
     require_text,
-    text_or_none,
 )
 from ctxlab.messages.types import Message, Usage
 
@@ -68,7 +68,7 @@ class EntryConverter:
             return self._convert_user(row.get("content"), _message_time(row))
         if kind == "branch_summary":
             return self._convert_user(
-                text_or_none(row.get("summary")) or "", _message_time(row), branch_summary=True
+                get_text(row, "summary") or "", _message_time(row), branch_summary=True
             )
         self.skip(f"entry of type {kind}")
         return []
@@ -106,7 +106,7 @@ class EntryConverter:
             for _ in said.calls:
                 self.skip("call of an interrupted answer")
             said.calls.clear()
-        if model := text_or_none(body.get("model")):
+        if model := get_text(body, "model"):
             self.models[model] += 1
         said.usage, said.time = _parse_usage(body.get("usage")), time
         return [said.message]
@@ -118,7 +118,7 @@ class EntryConverter:
             return []
         said = blocks.parse_content(_to_anthropic_blocks(body.get("content")), self.skip)
         extra = {"is_error": True} if body.get("isError") is True else {}
-        name = text_or_none(body.get("toolName"))
+        name = get_text(body, "toolName")
         return [Message("tool", said or "", tool_call_id=id, name=name, time=time, extra=extra)]
 
 
@@ -143,30 +143,30 @@ def _command_text(body: dict[str, Any]) -> str:
     It is defined in ``packages/coding-agent/src/core/messages.ts``.
     """
     command, output = require_text(body.get("command"), "command"), body.get("output")
-    shown = f"```\n{output}\n```" if text_or_none(output) else "(no output)"
+    shown = f"```\n{output}\n```" if get_text(output) else "(no output)"
     lines = [f"Ran `{command}`\n{shown}"]
     if body.get("cancelled"):
         lines.append("(command cancelled)")
     elif body.get("exitCode"):
         lines.append(f"Command exited with code {body['exitCode']}")
-    if body.get("truncated") and text_or_none(body.get("fullOutputPath")):
+    if body.get("truncated") and get_text(body, "fullOutputPath"):
         lines.append(f"[Output truncated. Full output: {body['fullOutputPath']}]")
     return "\n\n".join(lines)
 
 
 def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
     """Return the time of the message; the entry may have the time at which it was copied."""
-    milliseconds = number_or_none(body.get("timestamp")) if body else None
-    return parse_iso_time(row.get("timestamp")) if milliseconds is None else milliseconds / 1000
+    milliseconds = get_number(body, "timestamp") if body else None
+    return get_time(row, "timestamp") if milliseconds is None else milliseconds / 1000
 
 
 def _parse_usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     usage = Usage(
-        input=count_or_zero(value.get("input")),
-        cache_read=count_or_zero(value.get("cacheRead")),
-        cache_write=count_or_zero(value.get("cacheWrite")),
-        output=count_or_zero(value.get("output")),
+        input=get_count(value, "input"),
+        cache_read=get_count(value, "cacheRead"),
+        cache_write=get_count(value, "cacheWrite"),
+        output=get_count(value, "output"),
     )
     return usage if usage != Usage() else None

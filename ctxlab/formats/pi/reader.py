@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.fields import count_or_zero, get_nested, require_object, text_or_none
+from ctxlab.formats.fields import get_count, get_in, get_text, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.pi.messages import EntryConverter
 from ctxlab.messages.types import Compaction, Message, Recording
@@ -55,7 +55,7 @@ def sniff(head: FileHead) -> bool:
         True if there is a header.
     """
     return any(
-        get_nested(row, "type") == "session" and text_or_none(row.get("id")) and "cwd" in row
+        get_in(row, "type") == "session" and get_text(row, "id") and "cwd" in row
         for row in head.rows
     )
 
@@ -74,17 +74,13 @@ def read(source: Source) -> Iterator[Recording]:
         The conversation, if it has messages.
     """
     rows = list(source.read_jsonl())
-    header: dict[str, Any] = next(
-        (row for _, row in rows if get_nested(row, "type") == "session"), {}
-    )
+    header: dict[str, Any] = next((row for _, row in rows if get_in(row, "type") == "session"), {})
     path = _active_path([row for _, row in rows])
     active = frozenset(path)
     for index, (_, row) in enumerate(rows):
         if index not in active and row is not header:
             source.skip("entry of another branch")
-    converter = EntryConverter(
-        source.skip, keeps_interrupted_text=count_or_zero(header.get("version")) < 2
-    )
+    converter = EntryConverter(source.skip, keeps_interrupted_text=get_count(header, "version") < 2)
     messages, compactions = _read_branch(source, rows, path, converter)
     if not messages:
         return
@@ -93,7 +89,7 @@ def read(source: Source) -> Iterator[Recording]:
         tuple(messages),
         model=most_common_model(converter.models),
         compactions=tuple(compactions),
-        cluster=_parent_session_id(header) or text_or_none(header.get("id")),
+        cluster=_parent_session_id(header) or get_text(header, "id"),
         meta=_build_meta(header, converter.models),
     )
 
@@ -116,7 +112,7 @@ def _read_branch(
         starts[index] = len(messages)
         with source.handle_errors(line):
             row = require_object(row, "an entry")
-            places[text_or_none(row.get("id")) or ""] = index
+            places[get_text(row, "id") or ""] = index
             kind = row.get("type")
             if kind == "compaction":
                 first = starts.get(_first_kept_index(row, places, counted), len(messages))
@@ -145,8 +141,8 @@ def _active_path(rows: Sequence[Any]) -> list[int]:
             parents.append(index - 1)
             continue
         parent = row["parentId"]
-        parents.append(-1 if parent is None else places.get(text_or_none(parent) or "", index - 1))
-        if id := text_or_none(row.get("id")):
+        parents.append(-1 if parent is None else places.get(get_text(parent) or "", index - 1))
+        if id := get_text(row, "id"):
             places[id] = index
     path, index = [], len(rows) - 1
     while index >= 0:
@@ -157,7 +153,7 @@ def _active_path(rows: Sequence[Any]) -> list[int]:
 
 def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
     """Return the index of the first row that a compaction kept, or -1 if it names none."""
-    if id := text_or_none(row.get("firstKeptEntryId")):
+    if id := get_text(row, "firstKeptEntryId"):
         return places.get(id, -1)
     number = row.get("firstKeptEntryIndex")
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(counted):
@@ -166,21 +162,19 @@ def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list
 
 
 def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...]) -> Compaction:
-    tokens = count_or_zero(row.get("tokensBefore")) or None
-    return Compaction(
-        position, summary=text_or_none(row.get("summary")), kept=kept, tokens_before=tokens
-    )
+    tokens = get_count(row, "tokensBefore") or None
+    return Compaction(position, summary=get_text(row, "summary"), kept=kept, tokens_before=tokens)
 
 
 def _parent_session_id(header: dict[str, Any]) -> str | None:
     """Return the id of the session this one was forked from (file ``<time>_<id>.jsonl``)."""
-    file = text_or_none(header.get("branchedFrom")) or text_or_none(header.get("parentSession"))
+    file = get_text(header, "branchedFrom") or get_text(header, "parentSession")
     return PurePosixPath(file.replace("\\", "/")).stem.rpartition("_")[2] or None if file else None
 
 
 def _build_meta(header: dict[str, Any], models: Counter[str]) -> dict[str, Any]:
-    meta: dict[str, Any] = {"session": header["id"]} if text_or_none(header.get("id")) else {}
-    if version := count_or_zero(header.get("version")):
+    meta: dict[str, Any] = {"session": header["id"]} if get_text(header, "id") else {}
+    if version := get_count(header, "version"):
         meta["version"] = version
     if len(models) > 1:
         meta["models"] = dict(models)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ctxlab.formats.fields import number_or_none, parse_iso_time, text_or_none
+from ctxlab.formats.fields import get_number, get_text, get_time
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.jsonl.chunk_format import parse_row
@@ -101,7 +101,7 @@ def first_timestamp(row: Mapping[str, Any], *keys: str) -> float | None:
     """
     for key in keys:
         value = row.get(key)
-        seconds = number_or_none(value) if not isinstance(value, str) else parse_iso_time(value)
+        seconds = get_number(value) if not isinstance(value, str) else get_time(value)
         if seconds is not None:
             return seconds
     return None
@@ -111,7 +111,7 @@ def _parse_message(row: Any) -> Message:
     if not isinstance(row, Mapping):
         raise ValueError(f"expected a message object, got {type(row).__name__}")
     wire = dict(row)
-    if "role" not in wire and (spoken := _ROLES_BY_TYPE.get(text_or_none(wire.get("type")) or "")):
+    if "role" not in wire and (spoken := _ROLES_BY_TYPE.get(get_text(wire, "type") or "")):
         wire["role"] = spoken
         del wire["type"]
     if (time := first_timestamp(wire, *_TIME_KEYS)) is not None:
