@@ -19,6 +19,7 @@ import msgspec
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
+from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.json_array import iter_array_elements
@@ -32,8 +33,12 @@ SkipCallback: TypeAlias = Callable[[str], None]
 UnsupportedCallback: TypeAlias = Callable[[str], None]
 """Called once for each item that a format cannot store, such as ``"time of a message"``."""
 
+Location: TypeAlias = tuple[int, str]
+"""The number and the unit of a value in a file, as ``Source.handle_errors`` takes them."""
+
 _MAX_WHOLE_READ_BYTES = 1 << 26
 _MAX_LISTED_NUMBERS = 3
+_MAX_SNIFFED_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,31 @@ class Source:
                     yield count, value
             except ValueError as error:
                 self.report_error(str(error), count + 1, "element")
+
+    def read_json_values(self) -> Iterator[tuple[Location | None, Any]]:
+        """Read the values of a file that is JSONL, a JSON list or one JSON object.
+
+        Yields
+        ------
+        tuple of int and str, or None
+            The number and unit (``"line"`` or ``"element"``) of the value. None if the value is the
+            whole file.
+        Any
+            The value.
+
+        Raises
+        ------
+        ReadError
+            If the file is not JSON, or a value is broken and ``on_error`` is ``"raise"``.
+        """
+        head = FileHead.from_file(self.path)
+        value = parse_json_or_none(head.first_bytes) if head.is_complete else None
+        if value is None and _is_jsonl(head):
+            yield from (((line, "line"), row) for line, row in self.read_jsonl())
+        elif isinstance(head.value, list):
+            yield from (((index, "element"), each) for index, each in self.read_json_array())
+        else:
+            yield None, self.read_json()
 
     def _parse_content(self, content: bytes) -> Any:
         try:
@@ -384,3 +414,15 @@ def _parse_concatenated_json(text: bytes) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return values
+
+
+def _is_jsonl(head: FileHead) -> bool:
+    """Check whether a line is a complete value, which is not the case for a pretty-printed value.
+
+    In a list with one element per line, each line ends with a comma.
+    """
+    *lines, last = head.first_bytes.split(b"\n")
+    if not lines:
+        return last[:1] == b"{"
+    flush = (line for line in lines[:_MAX_SNIFFED_LINES] if line[:1] in (b"{", b"["))
+    return any(parse_json_or_none(line) is not None for line in flush)

@@ -207,6 +207,32 @@ def parse_json_or_none(content: str | bytes) -> Any:
         return None
 
 
+def parse_if_json(value: Any) -> Any:
+    """Parse a text that is a JSON object or list, and return any other value unchanged.
+
+    Parameters
+    ----------
+    value : Any
+        A value.
+
+    Returns
+    -------
+    Any
+        The parsed value, or the value itself.
+
+    Examples
+    --------
+    >>> parse_if_json('{"a": 1}'), parse_if_json("[sic]"), parse_if_json(None)
+    ({'a': 1}, '[sic]', None)
+    """
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError:
+        return value
+
+
 def get_count(value: Any, *keys: str) -> int:
     """Return a count.
 

@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxlab.formats.base import Format, Source
-from ctxlab.formats.common.assistant_message import most_common_model
-from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.base import Format, Location, Source
+from ctxlab.formats.common.chat_format import most_common_model
 from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import short_metadata
 from ctxlab.formats.fields import get_in, get_text
@@ -69,7 +68,7 @@ def read(source: Source) -> Iterator[Recording]:
         One conversation.
     """
     alone = _ConversationBuilder(source)
-    for where, value in read_json_values(source):
+    for where, value in source.read_json_values():
         listed = get_in(value, "messages") or value
         if isinstance(listed, list):
             talk = _ConversationBuilder(

@@ -30,9 +30,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ctxlab.formats.base import Format, SkipCallback, Source
-from ctxlab.formats.common.api_messages import parse_if_json
-from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.formats.common.json_files import read_json_values
+from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.traces import (
     TracedCall,
     build_traced_call,
@@ -40,7 +38,15 @@ from ctxlab.formats.common.traces import (
     recordings_from_calls,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import first_text, get_count, get_in, get_text, get_time, require_object
+from ctxlab.formats.fields import (
+    first_text,
+    get_count,
+    get_in,
+    get_text,
+    get_time,
+    parse_if_json,
+    require_object,
+)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
@@ -111,7 +117,7 @@ def _is_observation(value: Any) -> bool:
 
 
 def _read_calls(source: Source) -> Iterator[TracedCall]:
-    for where, value in read_json_values(source):
+    for where, value in source.read_json_values():
         for number, each in enumerate(_iter_observations(value)):
             with source.handle_errors(*(where or (number, "observation"))):
                 kind = require_object(each.fields, "an observation").get("type")

@@ -26,8 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.formats.common.json_files import read_json_values
+from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.traces import (
     TracedCall,
     build_traced_call,
@@ -95,7 +94,7 @@ def _top_level_runs(value: Any) -> list[Any]:
 
 
 def _read_calls(source: Source) -> Iterator[TracedCall]:
-    for where, value in read_json_values(source):
+    for where, value in source.read_json_values():
         for number, run in enumerate(_iter_runs(value)):
             with source.handle_errors(*(where or (number, "run"))):
                 kind = require_object(run, "a run").get("run_type")

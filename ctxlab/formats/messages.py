@@ -36,14 +36,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import langchain, mini_swe_agent
-from ctxlab.formats.anthropic import reader as anthropic_reader
+from ctxlab.formats import anthropic, langchain, mini_swe_agent
 from ctxlab.formats.base import Format, SkipCallback, Source, ignore_skip
-from ctxlab.formats.common.api_calls import parse_response_messages
+from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.api_messages import is_control_row, parse_message
-from ctxlab.formats.common.api_tools import parse_tools
 from ctxlab.formats.common.chat_format import has_non_openai_parts
 from ctxlab.formats.common.request_log import ApiDialect, find_timestamp, read_request_log
+from ctxlab.formats.common.traces import parse_response_messages
 from ctxlab.formats.common.usage import detect_usage
 from ctxlab.formats.common.vercel_messages import is_ui_tool_part
 from ctxlab.formats.fields import get_in, get_list, get_text
@@ -63,7 +62,7 @@ _MAX_SNIFFED_ROWS = 50
 # Keys that identify the provider of a block without a type.
 _PROVIDER_KEYS = {"block_type", "tool_name"}
 # Readers that take precedence for files that contain such lists.
-_OTHER_READERS = (anthropic_reader, langchain, mini_swe_agent, openhands_completions)
+_OTHER_READERS = (anthropic, langchain, mini_swe_agent, openhands_completions)
 
 
 def sniff(head: FileHead) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import mini_swe_agent
-from ctxlab.formats.anthropic.reader import is_anthropic
+from ctxlab.formats.anthropic import is_anthropic
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.chat_format import (

@@ -30,12 +30,17 @@ from itertools import chain, repeat
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import Format, SkipCallback, Source
-from ctxlab.formats.common.api_messages import parse_if_json
-from ctxlab.formats.common.api_tools import parse_tools
-from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.base import Format, Location, SkipCallback, Source
+from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import get_in, get_list, get_text, require_object, require_text
+from ctxlab.formats.fields import (
+    get_in,
+    get_list,
+    get_text,
+    parse_if_json,
+    require_object,
+    require_text,
+)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.openai_format import tool_call_from_dict
@@ -99,7 +104,7 @@ def read(source: Source) -> Iterator[Recording]:
         A conversation with its tools. ``meta`` holds the short values beside it.
     """
     alone: list[tuple[Location, Any]] = []
-    for where, value in read_json_values(source):
+    for where, value in source.read_json_values():
         turns = _get_turns(value)
         if turns is None:
             alone.append((where or (1, "line"), value))

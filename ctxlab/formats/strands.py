@@ -23,7 +23,6 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.api_messages import parse_message
-from ctxlab.formats.common.json_files import read_json_values
 from ctxlab.formats.fields import get_in, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.messages import PartCount
@@ -70,7 +69,7 @@ def read(source: Source) -> Iterator[Recording]:
     parts = PartCount()
     for place in (source.path, *source.other_paths):
         file = Source(place, source.name, source.on_error)
-        for where, value in read_json_values(file):
+        for where, value in file.read_json_values():
             with file.handle_errors(*(where or (1, "message"))):
                 stored = require_object(value, "a stored message")
                 if stored.get("redact_message") is not None:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.atif.document import parse_document
+from ctxlab.formats.atif.steps import parse_document
 from ctxlab.formats.atif.writer import dump
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import get_in, get_list, get_text

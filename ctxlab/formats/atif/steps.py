@@ -7,6 +7,8 @@ fields read from the other keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -14,17 +16,20 @@ import msgspec
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, image_part, text_part
+from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
+    first_text,
     get_count,
     get_in,
     get_number,
+    get_objects,
     get_text,
     get_time,
     require_object,
     require_objects,
     require_text,
 )
-from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
+from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
 
 CTXLAB_KEY = "ctxlab"
 """Key in ``extra`` for values that ATIF cannot express."""
@@ -35,6 +40,13 @@ _MESSAGE_KEYS = frozenset(
 )
 _CALL_KEYS = frozenset(["tool_calls", "observation", "metrics"])
 _RESULT_KEYS = frozenset(["source_call_id", "content", "extra"])
+_USAGE = UsageShape(
+    input="prompt_tokens",
+    output="completion_tokens",
+    cache_read="cached_tokens",
+    cache_write="extra.cache_creation_input_tokens",
+    reasoning="extra.reasoning_tokens",
+)
 _COMPACTION_TYPES = ("compaction", "pruning")
 _COMPACTION_BOUNDARIES = ("replace", "truncate")
 
@@ -244,18 +256,9 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 
 def _parse_usage(metrics: Any) -> Usage | None:
-    """Parse usage; ``prompt_tokens`` includes tokens read from and written to the cache."""
     if get_in(metrics, "prompt_tokens") is None and get_in(metrics, "completion_tokens") is None:
         return None
-    read = get_count(metrics, "cached_tokens")
-    written = get_count(metrics, "extra", "cache_creation_input_tokens")
-    return Usage(
-        input=max(get_count(metrics, "prompt_tokens") - read - written, 0),
-        cache_read=read,
-        cache_write=written,
-        output=get_count(metrics, "completion_tokens"),
-        reasoning=get_count(metrics, "extra", "reasoning_tokens"),
-    )
+    return _USAGE.parse(metrics)
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
@@ -275,3 +278,97 @@ def _extra(holder: dict[str, Any]) -> dict[str, Any]:
 
 def _foreign_extra(holder: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in _extra(holder).items() if key != CTXLAB_KEY}
+
+
+CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
+"""Fields of a recording that are stored under ``ctxlab`` if ATIF cannot express their value."""
+
+_NON_META_KEYS = frozenset(["schema_version", "agent", "steps", "extra", "subagent_trajectories"])
+_NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
+
+
+def parse_document(
+    root: Any,
+    name: str,
+    cluster: str | None,
+    skip: SkipCallback,
+    handle_errors: Callable[[int], AbstractContextManager[None]],
+) -> Recording | None:
+    """Convert one ATIF document, without its subagents.
+
+    Parameters
+    ----------
+    root : Any
+        The JSON value of the document.
+    name : str
+        Id of the recording.
+    cluster : str or None
+        Cluster of the recording.
+    skip : callable
+        Called with a reason for each part that is left out.
+    handle_errors : callable
+        Returns a context manager that is entered for each step, given the number of the step from
+        1.
+
+    Returns
+    -------
+    Recording or None
+        The recording, or None if no step is a message.
+
+    Raises
+    ------
+    ValueError, msgspec.ValidationError
+        If the document itself is invalid.
+    """
+    steps = get_in(root, "steps")
+    if not isinstance(steps, list):
+        raise ValueError("expected a list of steps in the ATIF document")
+    model = get_text(root, "agent", "model_name") or _first_model(steps)
+    messages: list[Message] = []
+    compactions: list[Compaction] = []
+    for number, step in enumerate(steps, start=1):
+        with handle_errors(number):
+            step = require_object(step, "a step")
+            if step.get("is_copied_context") is True:
+                skip("step copied from another trajectory")
+            elif (summary := parse_compaction(step)) is not None:
+                compactions.append(Compaction(len(messages), summary=summary or None))
+            else:
+                messages += parse_step(step, model, skip)
+    if not messages:
+        return None
+    recording = Recording(
+        name,
+        tuple(messages),
+        tools=get_objects(root, "agent", "tool_definitions"),
+        model=model,
+        compactions=tuple(compactions),
+        cluster=cluster,
+        meta=_build_meta(root),
+    )
+    ours = get_in(root, "extra", CTXLAB_KEY)
+    return recording if ours is None else _restore_recording(recording, ours)
+
+
+def _restore_recording(recording: Recording, ours: Any) -> Recording:
+    ours = require_object(ours, f"{CTXLAB_KEY} in extra")
+    fields = {key: msgspec.to_builtins(getattr(recording, key)) for key in CTXLAB_FIELDS}
+    fields |= {key: ours[key] for key in CTXLAB_FIELDS if key in ours}
+    told = msgspec.convert({"id": recording.id, "messages": (), **fields}, Recording)
+    return msgspec.structs.replace(told, messages=recording.messages)
+
+
+def _first_model(steps: list[Any]) -> str | None:
+    return first_text(get_in(step, "model_name") for step in steps)
+
+
+def _build_meta(root: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts about the run and the agent, under their names in ATIF."""
+    meta = {key: root[key] for key in root if key not in _NON_META_KEYS and root[key] is not None}
+    agent = root.get("agent")
+    if isinstance(agent, dict):
+        said = {key: agent[key] for key in agent if key not in _NON_META_AGENT_KEYS}
+        meta["agent"] = {key: value for key, value in said.items() if value is not None}
+    extra = root.get("extra")
+    beside = extra if isinstance(extra, dict) else {}
+    return meta | {key: value for key, value in beside.items() if key != CTXLAB_KEY}

@@ -12,16 +12,26 @@ each difference is reported.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
-from ctxlab.formats.atif.document import CTXLAB_FIELDS, parse_document
-from ctxlab.formats.atif.steps import CTXLAB_KEY
-from ctxlab.formats.atif.write_steps import build_steps, changed_fields, encode_strict_json
+from ctxlab.formats.atif.steps import (
+    CTXLAB_FIELDS,
+    CTXLAB_KEY,
+    parse_compaction,
+    parse_document,
+    result_message,
+    step_message,
+)
 from ctxlab.formats.base import UnsupportedCallback, ignore_skip
 from ctxlab.formats.fields import get_in, get_text
-from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
 
@@ -117,3 +127,177 @@ def _report_changes(
     for name in changed_fields(back, recording, CTXLAB_FIELDS):
         on_unsupported(f"odd value in the {name} of a recording")
     return None
+
+
+_SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
+_DATA_URL = re.compile(r"data:(image/(?:jpeg|png|gif|webp))[;,]")
+_IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)
+
+
+def build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    """Convert messages to steps.
+
+    Each message becomes one step. Results that follow the message with their call become
+    observations of its step.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        The messages of a recording.
+
+    Yields
+    ------
+    dict
+        The steps, in order.
+    """
+    number = index = 0
+    while index < len(messages):
+        message = messages[index]
+        number, index = number + 1, index + 1
+        if message.role == "tool":
+            observed = [_build_result(message)]
+            step: dict[str, Any] = {"step_id": number, "source": "system", "message": ""}
+        else:
+            step, observed = _build_step(number, message), []
+            asked = {call.id for call in message.tool_calls}
+            while index < len(messages) and _is_result_of(messages[index], step, asked):
+                observed.append(_build_result(messages[index]))
+                index += 1
+        yield step | ({"observation": {"results": observed}} if observed else {})
+
+
+def _is_result_of(message: Message, step: dict[str, Any], asked: set[str]) -> bool:
+    return message.role == "tool" and step["source"] == "agent" and message.tool_call_id in asked
+
+
+def _build_step(number: int, message: Message) -> dict[str, Any]:
+    step: dict[str, Any] = {"step_id": number, "source": _SOURCES[message.role]}
+    if (stamp := _iso_timestamp(message.time)) is not None:
+        step["timestamp"] = stamp
+    step["message"] = _build_content(message.content) or ""
+    if message.role == "assistant":
+        if message.reasoning:
+            step["reasoning_content"] = message.reasoning
+        if message.tool_calls:
+            step["tool_calls"] = [_build_call(call) for call in message.tool_calls]
+        if message.usage is not None:
+            step["metrics"] = _build_metrics(message.usage)
+    _add_extra(step, message, lambda: step_message(step, None, ignore_skip))
+    if parse_compaction(step) is not None:
+        step["extra"][CTXLAB_KEY] = {}
+    return step
+
+
+def _build_result(message: Message) -> dict[str, Any]:
+    said = {"source_call_id": message.tool_call_id, "content": _build_content(message.content)}
+    result = {key: value for key, value in said.items() if value is not None}
+    _add_extra(result, message, lambda: result_message(result, "system", ignore_skip))
+    return result
+
+
+def _add_extra(holder: dict[str, Any], message: Message, read_back: Callable[[], Message]) -> None:
+    """Add ``extra`` of the message, and the fields that the reader would read differently."""
+    extra = {key: value for key, value in message.extra.items() if key != CTXLAB_KEY}
+    if extra:
+        holder["extra"] = extra
+    if beyond := changed_fields(read_back(), message, Message.__struct_fields__):
+        holder["extra"] = extra | {CTXLAB_KEY: beyond}
+
+
+def _build_call(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = parse_json(call.arguments)
+        told = isinstance(arguments, dict) and encode_strict_json(arguments) == call.arguments
+    except ValueError:
+        arguments, told = {}, False
+    arguments = arguments if isinstance(arguments, dict) else {}
+    made = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
+    return made if told else made | {"extra": {CTXLAB_KEY: {"arguments": call.arguments}}}
+
+
+def _build_content(
+    content: str | tuple[ContentPart, ...] | None,
+) -> str | list[dict[str, Any]] | None:
+    """Return text, or parts if ATIF supports each of them, or else the text of the parts."""
+    if content is None or isinstance(content, str):
+        return content
+    parts = [part for each in content if (part := _build_part(each))]
+    return parts if len(parts) == len(content) else Message("user", content).text
+
+
+def _build_part(part: ContentPart) -> dict[str, Any] | None:
+    if part.keys() == {"type", "text"} and part["type"] == "text" and isinstance(part["text"], str):
+        return part
+    url = get_in(part, "image_url", "url") if part.get("type") == "image_url" else None
+    media = _media_type(url) if isinstance(url, str) else None
+    return {"type": "image", "source": {"media_type": media, "path": url}} if media else None
+
+
+def _media_type(url: str) -> str | None:
+    if data := _DATA_URL.match(url):
+        return data[1]
+    suffix = None if url.startswith("data:") else _IMAGE_SUFFIX.search(url)
+    return f"image/{suffix[1].lower().replace('jpg', 'jpeg')}" if suffix else None
+
+
+def _build_metrics(usage: Usage) -> dict[str, Any]:
+    """Return metrics; cache writes and reasoning use the names that the RFC proposes."""
+    beyond = {"cache_creation_input_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning}
+    extra = {key: count for key, count in beyond.items() if count}
+    return {
+        "prompt_tokens": usage.total_input,
+        "completion_tokens": usage.output,
+        "cached_tokens": usage.cache_read,
+    } | ({"extra": extra} if extra else {})
+
+
+def _iso_timestamp(time: float | None) -> str | None:
+    try:
+        return None if time is None else datetime.fromtimestamp(time, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def changed_fields(
+    actual: Message | Recording, expected: Message | Recording, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the fields in which two messages or recordings differ.
+
+    Parameters
+    ----------
+    actual : Message or Recording
+        The value that was read back.
+    expected : Message or Recording
+        The value that was written.
+    names : sequence of str
+        Names of the fields to compare.
+
+    Returns
+    -------
+    dict
+        The values of ``expected`` as plain data, by field name.
+    """
+    return {
+        name: msgspec.to_builtins(getattr(expected, name))
+        for name in names
+        if getattr(actual, name) != getattr(expected, name)
+    }
+
+
+def encode_strict_json(value: Any) -> str | None:
+    """Return a value as JSON text.
+
+    Parameters
+    ----------
+    value : Any
+        The value to encode.
+
+    Returns
+    -------
+    str or None
+        The text, or None if it cannot be encoded as UTF-8.
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return None

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.assistant_message import AssistantMessageBuilder, most_common_model
+from ctxlab.formats.common.chat_format import AssistantMessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time, require_object
 from ctxlab.messages.types import Compaction, Message, Recording

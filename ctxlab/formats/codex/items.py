@@ -11,7 +11,8 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
-from ctxlab.formats.fields import get_count, get_in, get_text, require_text
+from ctxlab.formats.common.usage import UsageShape
+from ctxlab.formats.fields import get_in, get_text, require_text
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
@@ -29,6 +30,14 @@ _CONTEXT_PREFIXES = (
     "<user_shell_command>",
     "<turn_aborted>",
     "<subagent_notification>",
+)
+
+
+_USAGE = UsageShape(
+    input="input_tokens",
+    output="output_tokens",
+    cache_read="cached_input_tokens",
+    reasoning="reasoning_output_tokens",
 )
 
 
@@ -164,16 +173,8 @@ def parse_usage(value: Any) -> Usage | None:
     Usage or None
         The usage, or None if there is none.
     """
-    if not isinstance(value, dict):
-        return None
-    cached = get_count(value, "cached_input_tokens")
-    billed = Usage(
-        input=max(get_count(value, "input_tokens") - cached, 0),
-        cache_read=cached,
-        output=get_count(value, "output_tokens"),
-        reasoning=get_count(value, "reasoning_output_tokens"),
-    )
-    return billed if billed != Usage() else None
+    usage = _USAGE.parse(value)
+    return usage if usage != Usage() else None
 
 
 def is_context_text(message_text: str) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.codex.rollout import RolloutBuilder
-from ctxlab.formats.common.assistant_message import most_common_model
+from ctxlab.formats.common.chat_format import most_common_model
 from ctxlab.formats.fields import get_count, get_in, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording

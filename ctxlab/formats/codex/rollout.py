@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.codex import items
-from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
+from ctxlab.formats.common.chat_format import AssistantMessageBuilder
 from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import Compaction, Message, Role, Usage

@@ -11,8 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.assistant_message import AssistantMessageBuilder
-from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.common.chat_format import (
+    AssistantMessageBuilder,
+    Content,
+    image_part,
+    join_parts,
+    text_part,
+)
 from ctxlab.formats.fields import get_text, require_text
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message

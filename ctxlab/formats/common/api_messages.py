@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_content import (
     is_block_list,
@@ -38,7 +37,7 @@ from ctxlab.formats.common.langchain_messages import is_langchain_message, messa
 from ctxlab.formats.common.request_log import find_timestamp
 from ctxlab.formats.common.usage import detect_usage
 from ctxlab.formats.common.vercel_messages import is_ui_message, split_ui_message
-from ctxlab.formats.fields import get_list, get_text, get_time, require_object
+from ctxlab.formats.fields import get_list, get_text, get_time, parse_if_json, require_object
 from ctxlab.messages.content_parts import CALL_TYPES, part_type
 from ctxlab.messages.types import Message, ToolCall
 
@@ -205,32 +204,6 @@ def is_role_text_pair(value: Any) -> bool:
         True for a list of two texts.
     """
     return isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)
-
-
-def parse_if_json(value: Any) -> Any:
-    """Parse a text that is a JSON object or list, and return any other value unchanged.
-
-    Parameters
-    ----------
-    value : Any
-        A value.
-
-    Returns
-    -------
-    Any
-        The parsed value, or the value itself.
-
-    Examples
-    --------
-    >>> parse_if_json('{"a": 1}'), parse_if_json("[sic]"), parse_if_json(None)
-    ({'a': 1}, '[sic]', None)
-    """
-    if not isinstance(value, str) or value[:1] not in ("{", "["):
-        return value
-    try:
-        return parse_json(value)
-    except ValueError:
-        return value
 
 
 def _record_skipped(skipped: list[str], messages: list[Message], skip: SkipCallback) -> None:

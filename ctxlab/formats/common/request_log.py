@@ -16,8 +16,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import SkipCallback, Source
-from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.base import Location, SkipCallback, Source
 from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
 from ctxlab.formats.fields import get_number, get_text, get_time, is_short_value
 from ctxlab.formats.io.head import FileHead
@@ -184,7 +183,7 @@ def _read_requests(
     """Yield each body with its request; messages that stand alone form one body at the end."""
     alone: list[Message] = []
     session_meta: dict[str, Any] = {}
-    for where, value in read_json_values(source):
+    for where, value in source.read_json_values():
         if dialect.is_control(value):
             role = get_text(value, "role")
             source.skip(

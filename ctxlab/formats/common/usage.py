@@ -1,12 +1,8 @@
-"""Parsers for the billed usage in the shapes of APIs and libraries.
-
-If a shape includes cached tokens in the prompt, they are subtracted from ``input``. Shapes of a
-single product are parsed by its reader.
-"""
+"""Parsers for the billed usage in the shapes of APIs and libraries."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctxlab.formats.fields import get_count
 from ctxlab.messages.types import Usage
@@ -14,65 +10,67 @@ from ctxlab.messages.types import Usage
 _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
-def openai_usage(value: Any) -> Usage | None:
-    """Parse usage in the shape of OpenAI and LiteLLM.
+class UsageShape(NamedTuple):
+    """Where an API writes its counts; a dot separates the keys of nested objects."""
 
-    Prompt tokens include cached tokens, and completion tokens include reasoning.
+    input: str
+    "input tokens"
+    output: str
+    "output tokens"
+    cache_read: str
+    "input tokens read from the prompt cache"
+    cache_write: str = ""
+    "input tokens written to the prompt cache"
+    reasoning: str = ""
+    "output tokens of hidden reasoning"
+    includes_cache: bool = True
+    "``input`` includes the tokens read from and written to the cache"
 
-    Parameters
-    ----------
-    value : Any
-        The logged usage.
+    def parse(self, value: Any) -> Usage | None:
+        """Parse usage.
 
-    Returns
-    -------
-    Usage or None
-        The usage, or None if the value is not an object.
+        Parameters
+        ----------
+        value : Any
+            The logged usage.
 
-    Examples
-    --------
-    >>> openai_usage({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}})
-    Usage(input=5, cache_read=4, cache_write=0, output=0, reasoning=0)
-    """
-    if not isinstance(value, dict):
-        return None
-    read = get_count(value, "prompt_tokens_details", "cached_tokens")
-    written = get_count(value, "cache_creation_input_tokens")
-    return Usage(
-        input=max(get_count(value, "prompt_tokens") - read - written, 0),
-        cache_read=read,
-        cache_write=written,
-        output=get_count(value, "completion_tokens"),
-        reasoning=get_count(value, "completion_tokens_details", "reasoning_tokens"),
-    )
+        Returns
+        -------
+        Usage or None
+            The usage, or None if the value is not an object.
+        """
+        if not isinstance(value, dict):
+            return None
+        sent, got, read, written, thought = (get_count(value, *p.split(".")) for p in self[:5])
+        cached = read + written if self.includes_cache else 0
+        return Usage(max(sent - cached, 0), read, written, got, thought)
 
 
-def anthropic_usage(value: Any) -> Usage | None:
-    """Parse usage in Anthropic's shape, where ``input_tokens`` excludes cached tokens.
+openai_usage = UsageShape(
+    input="prompt_tokens",
+    output="completion_tokens",
+    cache_read="prompt_tokens_details.cached_tokens",
+    cache_write="cache_creation_input_tokens",
+    reasoning="completion_tokens_details.reasoning_tokens",
+).parse
+"""Parse usage in the shape of OpenAI and LiteLLM, where completion tokens include reasoning."""
 
-    Parameters
-    ----------
-    value : Any
-        The logged usage.
+anthropic_usage = UsageShape(
+    input="input_tokens",
+    output="output_tokens",
+    cache_read="cache_read_input_tokens",
+    cache_write="cache_creation_input_tokens",
+    includes_cache=False,
+).parse
+"""Parse usage in Anthropic's shape."""
 
-    Returns
-    -------
-    Usage or None
-        The usage, or None if the value is not an object.
-
-    Examples
-    --------
-    >>> anthropic_usage({"input_tokens": 5, "cache_read_input_tokens": 4})
-    Usage(input=5, cache_read=4, cache_write=0, output=0, reasoning=0)
-    """
-    if not isinstance(value, dict):
-        return None
-    return Usage(
-        input=get_count(value, "input_tokens"),
-        cache_read=get_count(value, "cache_read_input_tokens"),
-        cache_write=get_count(value, "cache_creation_input_tokens"),
-        output=get_count(value, "output_tokens"),
-    )
+_bedrock_usage = UsageShape(
+    input="inputTokens",
+    output="outputTokens",
+    cache_read="cacheReadInputTokens",
+    cache_write="cacheWriteInputTokens",
+    includes_cache=False,
+).parse
 
 
 def detect_usage(value: Any) -> Usage | None:
@@ -100,12 +98,7 @@ def detect_usage(value: Any) -> Usage | None:
     if "prompt_tokens" in value or "completion_tokens" in value:
         return openai_usage(value)
     if "inputTokens" in value or "outputTokens" in value:
-        return Usage(
-            input=get_count(value, "inputTokens"),
-            cache_read=get_count(value, "cacheReadInputTokens"),
-            cache_write=get_count(value, "cacheWriteInputTokens"),
-            output=get_count(value, "outputTokens"),
-        )
+        return _bedrock_usage(value)
     return anthropic_usage(value) if value.keys() & {"input_tokens", "output_tokens"} else None
 
 
@@ -137,13 +130,9 @@ def langchain_usage(value: Any) -> Usage | None:
     told, thought = value.get("input_token_details"), value.get("output_token_details")
     # The name may have the service tier as prefix: priority_cache_read.
     read = max(get_count(told, f"{tier}cache_read") for tier in _SERVICE_TIER_PREFIXES)
+    reasoning = max(get_count(thought, f"{tier}reasoning") for tier in _SERVICE_TIER_PREFIXES)
     # If the parts of the cache write are known, langchain-anthropic sets the total to 0.
     parts = (get_count(told, f"ephemeral_{age}_input_tokens") for age in ("5m", "1h"))
     written = get_count(told, "cache_creation") or sum(parts)
-    return Usage(
-        input=max(get_count(value, "input_tokens") - read - written, 0),
-        cache_read=read,
-        cache_write=written,
-        output=get_count(value, "output_tokens"),
-        reasoning=max(get_count(thought, f"{tier}reasoning") for tier in _SERVICE_TIER_PREFIXES),
-    )
+    sent = max(get_count(value, "input_tokens") - read - written, 0)
+    return Usage(sent, read, written, get_count(value, "output_tokens"), reasoning)

@@ -23,7 +23,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_in, get_list, get_text, require_object
-from ctxlab.formats.gemini_cli.parts import part_texts, result_text, to_parts
+from ctxlab.formats.gemini_cli.messages import part_texts, result_text, to_parts
 
 _Row: TypeAlias = dict[str, Any]
 _MODEL_TYPES = ("user", "gemini")

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ctxlab.formats.base import SkipCallback
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import SkipCallback, ignore_skip
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
 from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time
-from ctxlab.formats.gemini_cli import parts
 from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import Message, ToolCall, Usage
+from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 _Row: TypeAlias = dict[str, Any]
 _CALL_TIME = re.compile(r"-(\d{13})-")
@@ -63,7 +64,7 @@ class ChatBuilder:
             self.skip(f"message of type {kind}")
 
     def _add_user_row(self, row: _Row) -> None:
-        sent = parts.to_parts(row.get("content"))
+        sent = to_parts(row.get("content"))
         time = get_time(row, "timestamp")
         for part in sent:
             if not isinstance(response := part.get("functionResponse"), dict):
@@ -73,23 +74,23 @@ class ChatBuilder:
                 self.skip("result without a call")
             elif id not in self._answered_ids:  # else the call already holds the result
                 self._answered_ids.add(id)
-                said = parts.parse_result(part, self.skip)
+                said = parse_result(part, self.skip)
                 self.messages.append(Message("tool", said, tool_call_id=id, name=name, time=time))
-        content = parts.parse_content(sent, self.skip)
+        content = parse_content(sent, self.skip)
         if content:
             self.messages.append(Message("user", content, time=time))
         elif not any("functionResponse" in part for part in sent):
             self.skip("message without content")
 
     def _add_gemini_row(self, row: _Row) -> None:
-        sent = parts.to_parts(row.get("content"))
+        sent = to_parts(row.get("content"))
         calls, content = _collect_calls(row, sent), None
         if any("functionCall" not in part for part in sent):
-            content = parts.parse_content(sent, self.skip) or None
+            content = parse_content(sent, self.skip) or None
         if not (content or calls):
             self.skip("answer without content")
             return
-        thoughts = _reasoning_texts(row.get("thoughts")) + parts.part_texts(sent, thought=True)
+        thoughts = _reasoning_texts(row.get("thoughts")) + part_texts(sent, thought=True)
         first, *others = [
             (_tool_calls(batch), self._result_messages(batch)) for batch in _group_calls(calls)
         ]
@@ -113,7 +114,7 @@ class ChatBuilder:
         return [
             Message(
                 "tool",
-                parts.parse_result(call["result"], self.skip),
+                parse_result(call["result"], self.skip),
                 tool_call_id=str(call.get("id") or ""),
                 name=get_text(call, "name"),
                 time=get_time(call, "timestamp"),
@@ -202,3 +203,152 @@ def _parse_usage(value: Any) -> Usage | None:
         reasoning=thoughts,
     )
     return usage if usage != Usage() else None
+
+
+def to_parts(value: Any) -> list[dict[str, Any]]:
+    """Return the parts of a content.
+
+    Parameters
+    ----------
+    value : Any
+        A text, a part, a list of both, or None.
+
+    Returns
+    -------
+    list of dict
+        The parts; a text becomes a part with ``text``.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` has another type.
+    """
+    if value is None:
+        return []
+    listed = value if isinstance(value, list) else [value]
+    parts = [{"text": each} if isinstance(each, str) else each for each in listed]
+    if all(isinstance(part, dict) for part in parts):
+        return parts
+    raise ValueError("content must be text, a part, or a list of them")
+
+
+def part_texts(parts: Iterable[dict[str, Any]], *, thought: bool = False) -> list[str]:
+    """Return the non-empty texts of the parts.
+
+    Parameters
+    ----------
+    parts : iterable of dict
+        The parts of a content.
+    thought : bool, default False
+        Return thoughts instead of text.
+
+    Returns
+    -------
+    list of str
+        The texts, in order.
+    """
+    said = (part for part in parts if bool(part.get("thought")) is thought)
+    return [value for part in said if (value := get_text(part, "text"))]
+
+
+def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
+    """Convert the texts and images of the parts.
+
+    Thoughts, calls and results are not content. Other types are skipped.
+
+    Parameters
+    ----------
+    parts : iterable of dict
+        The parts of a content.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    str, tuple of dict or None
+        The content, joined by ``join_parts``.
+    """
+    said: list[ContentPart] = []
+    for part in parts:
+        if part.get("thought") or "functionCall" in part or "functionResponse" in part:
+            continue
+        if isinstance(part.get("text"), str):
+            said.append(text_part(part["text"]))
+        elif url := _image_url(part.get("inlineData")):
+            said.append(image_part(url))
+        else:
+            skip(f"part of type {', '.join(part)}")
+    return join_parts(said)
+
+
+def parse_result(value: Any, skip: SkipCallback) -> Content:
+    """Return the content of a tool result as the model received it.
+
+    A ``functionResponse`` holds it in ``response.output`` or ``response.error``. Images are in its
+    ``parts`` or in parts next to it.
+
+    Parameters
+    ----------
+    value : Any
+        The recorded result.
+    skip : callable
+        Called with a reason for each part that is left out.
+
+    Returns
+    -------
+    str or tuple of dict
+        The content.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is invalid.
+    """
+    said: list[dict[str, Any]] = []
+    for part in to_parts(value):
+        response = part.get("functionResponse")
+        if isinstance(response, dict):
+            said += (
+                {"text": _response_text(response.get("response"))},
+                *to_parts(response.get("parts")),
+            )
+        else:
+            said.append(part)
+    return parse_content(said, skip) or ""
+
+
+def result_text(value: Any) -> str:
+    """Return a tool result as one text, to compare results.
+
+    Parameters
+    ----------
+    value : Any
+        The recorded result.
+
+    Returns
+    -------
+    str
+        The text, or JSON if there are images.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is invalid.
+    """
+    said = parse_result(value, ignore_skip)
+    return said if isinstance(said, str) else dump_json(said)
+
+
+def _response_text(value: Any) -> str:
+    for key in ("output", "error"):
+        said = get_in(value, key)
+        if isinstance(said, str):
+            return said
+    return "" if value is None else dump_json(value)
+
+
+def _image_url(data: Any) -> str | None:
+    media, encoded = (get_text(data, "mimeType"), get_text(data, "data"))
+    if media and encoded and media.startswith("image/"):
+        return f"data:{media};base64,{encoded}"
+    return None

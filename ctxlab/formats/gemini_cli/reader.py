@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.common.assistant_message import most_common_model
+from ctxlab.formats.common.chat_format import most_common_model
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.gemini_cli.log import SessionLog
 from ctxlab.formats.gemini_cli.messages import ChatBuilder, join_split_calls

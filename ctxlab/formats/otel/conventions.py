@@ -28,8 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.api_messages import parse_if_json
-from ctxlab.formats.common.api_tools import parse_tools
+from ctxlab.formats.common.api_content import parse_tools
+from ctxlab.formats.fields import parse_if_json
 from ctxlab.formats.otel.otlp import Span, SpanEvent
 
 _DETAILS_EVENT = "gen_ai.client.inference.operation.details"

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.formats.base import Source
-from ctxlab.formats.common.json_files import Location, read_json_values
+from ctxlab.formats.base import Location, Source
 from ctxlab.formats.fields import get_in, get_list, get_objects, get_text, get_time, require_object
 from ctxlab.formats.io.files import BOM, open_file
 from ctxlab.formats.io.head import FileHead
@@ -218,7 +217,7 @@ def _parse_time(nanoseconds: Any, iso: Any) -> float | None:
 def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
     """Yield the JSON values of a file; a file may hold several indented objects."""
     first = FileHead.from_file(source.path).first_bytes.partition(b"\n")[0]
-    yield from _read_indented(source) if first.strip() == b"{" else read_json_values(source)
+    yield from _read_indented(source) if first.strip() == b"{" else source.read_json_values()
 
 
 def _read_indented(source: Source) -> Iterator[tuple[Location, Any]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ctxlab.formats.common.api_calls import parse_request_messages, parse_response_messages
+from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.api_messages import SKIPPED_KEY
-from ctxlab.formats.common.api_tools import parse_tools
+from ctxlab.formats.common.traces import parse_request_messages, parse_response_messages
 from ctxlab.messages.types import Message, ToolCall
 
 CALLS = (ToolCall("c", "ls", "{}"),)

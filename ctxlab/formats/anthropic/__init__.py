@@ -1,1 +1,0 @@
-"""Requests and request logs of Anthropic's Messages API."""
