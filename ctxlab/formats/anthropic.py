@@ -134,7 +134,7 @@ def read(source: Source) -> Iterator[Recording]:
     return read_request_log(source, _DIALECT)
 
 
-def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
+def dump(recording: Recording, report: UnsupportedCallback) -> str:
     """Return a recording as one line of JSON, the body of a request.
 
     ``max_tokens`` is missing, since recordings do not hold it.
@@ -143,7 +143,7 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     ----------
     recording : Recording
         The recording to write.
-    on_unsupported : callable
+    report : callable
         Called with a description of each part that the format cannot express.
 
     Returns
@@ -157,16 +157,16 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     >>> print(dump(Recording("a", messages), print), end="")
     {"system":"s","messages":[{"role":"user","content":"hi"}]}
     """
-    report_unsupported_fields(recording, on_unsupported, supported=("extra",))
+    report_unsupported_fields(recording, report, supported=("extra",))
     body: dict[str, Any] = {}
     if recording.model is not None:
         body["model"] = recording.model
     opening = list(takewhile(lambda message: message.role == "system", recording.messages))
     if opening:
-        body["system"] = _dump_system(opening, on_unsupported)
+        body["system"] = _dump_system(opening, report)
     if recording.tools:
-        body["tools"] = [_dump_tool(definition, on_unsupported) for definition in recording.tools]
-    body["messages"] = list(_dump_messages(recording.messages[len(opening) :], on_unsupported))
+        body["tools"] = [_dump_tool(definition, report) for definition in recording.tools]
+    body["messages"] = list(_dump_messages(recording.messages[len(opening) :], report))
     return dump_json(body) + "\n"
 
 
@@ -243,42 +243,40 @@ def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 _DIALECT = ApiDialect(_parse_system, _parse_message, _parse_response, anthropic_usage, _parse_tools)
 
 
-def _dump_system(opening: list[Message], on_unsupported: UnsupportedCallback) -> Any:
+def _dump_system(opening: list[Message], report: UnsupportedCallback) -> Any:
     for message in opening:
-        _report_unsupported_calls(message, on_unsupported)
+        _report_unsupported_calls(message, report)
     for _ in opening[1:]:
-        on_unsupported("boundary between system messages")
-    contents = [_dump_content(message, on_unsupported, images=False) for message in opening]
+        report("boundary between system messages")
+    contents = [_dump_content(message, report, images=False) for message in opening]
     if len(contents) == 1:
         return contents[0]
     return [block for content in contents for block in blocks.to_blocks(content)]
 
 
 def _dump_messages(
-    messages: tuple[Message, ...], on_unsupported: UnsupportedCallback
+    messages: tuple[Message, ...], report: UnsupportedCallback
 ) -> Iterator[dict[str, Any]]:
-    ids = _assign_call_ids(messages, on_unsupported)
+    ids = _assign_call_ids(messages, report)
     for role, group in groupby(messages, lambda message: message.role):
         if role == "tool":
             yield {
                 "role": "user",
-                "content": [_dump_tool_result(message, ids, on_unsupported) for message in group],
+                "content": [_dump_tool_result(message, ids, report) for message in group],
             }
             continue
         for message in group:
             if role == "assistant":
-                yield {"role": role, "content": _dump_assistant(message, ids, on_unsupported)}
+                yield {"role": role, "content": _dump_assistant(message, ids, report)}
             else:
                 if role == "system":
-                    on_unsupported("role of a late system message")
-                yield {"role": "user", "content": _dump_content(message, on_unsupported)}
-            _report_unsupported_calls(message, on_unsupported)
+                    report("role of a late system message")
+                yield {"role": "user", "content": _dump_content(message, report)}
+            _report_unsupported_calls(message, report)
 
 
-def _dump_assistant(
-    message: Message, ids: dict[str, str], on_unsupported: UnsupportedCallback
-) -> Any:
-    said = _dump_content(message, on_unsupported, images=False)
+def _dump_assistant(message: Message, ids: dict[str, str], report: UnsupportedCallback) -> Any:
+    said = _dump_content(message, report, images=False)
     if not message.tool_calls:
         return said
     calls = [
@@ -286,68 +284,64 @@ def _dump_assistant(
             "type": "tool_use",
             "id": ids[call.id],
             "name": call.name,
-            "input": _dump_arguments(call, on_unsupported),
+            "input": _dump_arguments(call, report),
         }
         for call in message.tool_calls
     ]
     return [*(blocks.to_blocks(said) if said else ()), *calls]
 
 
-def _dump_tool_result(
-    message: Message, ids: dict[str, str], on_unsupported: UnsupportedCallback
-) -> _Block:
+def _dump_tool_result(message: Message, ids: dict[str, str], report: UnsupportedCallback) -> _Block:
     block: _Block = {"type": "tool_result", "tool_use_id": ids[message.tool_call_id or ""]}
-    block["content"] = _dump_content(message, on_unsupported)
+    block["content"] = _dump_content(message, report)
     failed = message.extra.get("is_error") is True
     if failed:
         block["is_error"] = True
     if len(message.extra) > failed:
-        on_unsupported("extra of a message")
+        report("extra of a message")
     if message.tool_calls:
-        _report_unsupported_calls(message.replace(tool_call_id=None), on_unsupported)
+        _report_unsupported_calls(message.replace(tool_call_id=None), report)
     return block
 
 
-def _report_unsupported_calls(message: Message, on_unsupported: UnsupportedCallback) -> None:
+def _report_unsupported_calls(message: Message, report: UnsupportedCallback) -> None:
     """Report ``extra``, and call fields on messages that cannot have them."""
     if message.extra and message.role != "tool":
-        on_unsupported("extra of a message")
+        report("extra of a message")
     if message.tool_call_id is not None:
-        on_unsupported(f"tool_call_id of a {message.role} message")
+        report(f"tool_call_id of a {message.role} message")
     if message.role != "assistant":
         for _ in message.tool_calls:
-            on_unsupported(f"call by a {message.role} message")
+            report(f"call by a {message.role} message")
 
 
 def _dump_content(
-    message: Message, on_unsupported: UnsupportedCallback, images: bool = True
+    message: Message, report: UnsupportedCallback, images: bool = True
 ) -> str | list[_Block]:
     content = message.content
     if content is None or isinstance(content, str):
         return content or ""
-    made = [block for part in content if (block := _dump_part(part, on_unsupported, images))]
+    made = [block for part in content if (block := _dump_part(part, report, images))]
     if made and all(block["type"] == "text" for block in made):
-        on_unsupported("text parts of a message")  # the reader joins them
+        report("text parts of a message")  # the reader joins them
     return made or ""
 
 
-def _dump_part(
-    part: ContentPart, on_unsupported: UnsupportedCallback, images: bool
-) -> _Block | None:
+def _dump_part(part: ContentPart, report: UnsupportedCallback, images: bool) -> _Block | None:
     kind = part.get("type")
     if kind == "text":
         text = part.get("text")
         if len(part) > 2 or not isinstance(text, str):
-            on_unsupported("detail of a text part")
+            report("detail of a text part")
         return {"type": "text", "text": text if isinstance(text, str) else str(text or "")}
     if kind == "image_url" and images:
         link = part.get("image_url")
         url = link.get("url") if isinstance(link, dict) else link
         if len(part) > 2 or not isinstance(link, dict) or len(link) > 1:
-            on_unsupported("detail of an image")
+            report("detail of an image")
         if isinstance(url, str) and (source := _image_source(url)):
             return {"type": "image", "source": source}
-    on_unsupported(f"part of type {kind}" if isinstance(kind, str) else "part without a type")
+    report(f"part of type {kind}" if isinstance(kind, str) else "part without a type")
     return None
 
 
@@ -357,22 +351,20 @@ def _image_source(url: str) -> dict[str, str] | None:
     return {"type": "url", "url": url} if url.startswith(("https://", "http://")) else None
 
 
-def _dump_arguments(call: ToolCall, on_unsupported: UnsupportedCallback) -> dict[str, Any]:
+def _dump_arguments(call: ToolCall, report: UnsupportedCallback) -> dict[str, Any]:
     try:
         value = parse_json(call.arguments) if call.arguments else {}
     except ValueError:
         value = call.arguments
     if not isinstance(value, dict):
-        on_unsupported("arguments of a call that are not an object")
+        report("arguments of a call that are not an object")
         return {"arguments": value}
     if dump_json(value) != call.arguments:
-        on_unsupported("JSON formatting of the arguments of a call")
+        report("JSON formatting of the arguments of a call")
     return value
 
 
-def _assign_call_ids(
-    messages: tuple[Message, ...], on_unsupported: UnsupportedCallback
-) -> dict[str, str]:
+def _assign_call_ids(messages: tuple[Message, ...], report: UnsupportedCallback) -> dict[str, str]:
     """Return the id to write for each call id; valid ids stay the same."""
     calls = [call.id for message in messages for call in message.tool_calls]
     results = [message.tool_call_id or "" for message in messages if message.role == "tool"]
@@ -381,12 +373,12 @@ def _assign_call_ids(
     free = (name for number in count(1) if (name := f"call_{number}") not in used)
     for id in used:
         if id not in ids:
-            on_unsupported("id of a call")
+            report("id of a call")
             ids[id] = next(free)
     return ids
 
 
-def _dump_tool(definition: dict[str, Any], on_unsupported: UnsupportedCallback) -> dict[str, Any]:
+def _dump_tool(definition: dict[str, Any], report: UnsupportedCallback) -> dict[str, Any]:
     function = definition.get("function")
     body = function if isinstance(function, dict) else definition
     made = definition  # for example, a tool that the provider runs
@@ -394,5 +386,5 @@ def _dump_tool(definition: dict[str, Any], on_unsupported: UnsupportedCallback) 
         made = {key: body[key] for key in ("name", "description") if key in body}
         made["input_schema"] = body.get("parameters", {})
     if blocks.to_openai_tool(made) != definition:
-        on_unsupported("detail of a tool definition")
+        report("detail of a tool definition")
     return made

@@ -31,12 +31,7 @@ from typing import Any, NamedTuple
 
 from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common.api_content import parse_tools
-from ctxlab.formats.common.traces import (
-    TracedCall,
-    build_traced_call,
-    find_thread,
-    recordings_from_calls,
-)
+from ctxlab.formats.common.traces import TracedCall, build_traced_call, find_thread, group_calls
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     first_text,
@@ -102,7 +97,7 @@ def read(source: Source) -> Iterator[Recording]:
     Iterator of Recording
         The conversations.
     """
-    return recordings_from_calls(_read_calls(source), source)
+    return group_calls(_read_calls(source), source)
 
 
 FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", sniff, read)

@@ -27,12 +27,7 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.api_content import parse_tools
-from ctxlab.formats.common.traces import (
-    TracedCall,
-    build_traced_call,
-    find_thread,
-    recordings_from_calls,
-)
+from ctxlab.formats.common.traces import TracedCall, build_traced_call, find_thread, group_calls
 from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai_usage
 from ctxlab.formats.fields import first_text, get_in, get_time, require_object
 from ctxlab.formats.io.head import FileHead
@@ -72,7 +67,7 @@ def read(source: Source) -> Iterator[Recording]:
     Iterator of Recording
         The conversations.
     """
-    return recordings_from_calls(_read_calls(source), source)
+    return group_calls(_read_calls(source), source)
 
 
 FORMAT = Format("langsmith", "LangSmith runs, exported as JSON or JSONL", sniff, read)

@@ -150,7 +150,7 @@ FORMAT = Format(
     "ctxlab JSONL: a meta line, then one message per line",
     sniff,
     read,
-    lambda recording, on_unsupported: dumps(recording),
+    lambda recording, report: dumps(recording),
 )
 
 

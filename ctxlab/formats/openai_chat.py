@@ -103,14 +103,14 @@ def read(source: Source) -> Iterator[Recording]:
     return read_request_log(source, _DIALECT)
 
 
-def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
+def dump(recording: Recording, report: UnsupportedCallback) -> str:
     """Return a conversation as one line: a row of a fine-tuning file, or a request body.
 
     Parameters
     ----------
     recording : Recording
         The recording.
-    on_unsupported : Callable
+    report : Callable
         Called with the name of each field that the format cannot store.
 
     Returns
@@ -123,7 +123,7 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     >>> print(dump(Recording("a", (Message("user", "hi"),), model="gpt-5"), print), end="")
     {"messages":[{"role":"user","content":"hi"}],"model":"gpt-5"}
     """
-    report_unsupported_fields(recording, on_unsupported, supported=("name",))
+    report_unsupported_fields(recording, report, supported=("name",))
     body: dict[str, Any] = {"messages": [message.to_dict() for message in recording.messages]}
     if recording.tools:
         body["tools"] = recording.tools

@@ -32,10 +32,12 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import Format, Location, SkipCallback, Source
 from ctxlab.formats.common.api_content import parse_tools
+from ctxlab.formats.common.chat_format import make_call
 from ctxlab.formats.common.request_log import short_metadata
 from ctxlab.formats.fields import (
     get_in,
     get_list,
+    get_object,
     get_text,
     parse_if_json,
     require_object,
@@ -43,20 +45,13 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
-from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import Message, Recording, ToolCall
 
 _USER_ROLES = ("human", "user")
 _ASSISTANT_ROLES = ("gpt", "assistant", "chatgpt", "model", "bot", "bing", "bard")
 _CALL_ROLES = ("function_call", "function-call", "tool_call")
-_RESULT_ROLES = (
-    "observation",
-    "tool",
-    "function_response",
-    "function-response",
-    "ipython",
-    "function",
-)
+_FUNCTION_ROLES = ("function", "function_response", "function-response")
+_RESULT_ROLES = ("observation", "tool", "ipython", *_FUNCTION_ROLES)
 _ROLES = ("system", *_USER_ROLES, *_ASSISTANT_ROLES, *_CALL_ROLES, *_RESULT_ROLES)
 _TURN_LIST_KEYS = ("conversations", "conversation", "messages")
 _MEDIA_KEYS = ("images", "image", "videos", "audios")
@@ -85,7 +80,7 @@ def sniff(head: FileHead) -> bool:
             turns = [first]
         if turns and _is_turn(turns[0]):
             return True
-        if turns and "conversations" in (first if isinstance(first, dict) else {}):
+        if turns and "conversations" in get_object(first):
             return get_in(turns[0], "role") is not None and "content" in turns[0]
     return False
 
@@ -109,7 +104,7 @@ def read(source: Source) -> Iterator[Recording]:
         if turns is None:
             alone.append((where or (1, "line"), value))
             continue
-        row = value if isinstance(value, dict) else {}
+        row = get_object(value)
         messages = _parse_conversation(row, turns, source, where)
         if messages:
             tools = parse_tools(row.get("tools") or row.get("tool"), source.skip)
@@ -127,7 +122,7 @@ FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, rea
 def _get_turns(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
-    held = (value.get(key) for key in _TURN_LIST_KEYS) if isinstance(value, dict) else ()
+    held = (get_in(value, key) for key in _TURN_LIST_KEYS)
     return next((each for each in held if isinstance(each, list)), None)
 
 
@@ -194,28 +189,18 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
         if not calls or not all(isinstance(get_in(each, "name"), str) for each in calls):
             skip("function call that is not JSON")
             return Message("assistant", said, reasoning=reasoning)
-        return Message(
-            "assistant", None, tool_calls=_number_calls(calls, count), reasoning=reasoning
-        )
+        return Message("assistant", None, _number_calls(calls, count), reasoning=reasoning)
     found = [parse_if_json(each) for each in _TOOL_CALL_TAG.findall(said)]
     if not found or not all(isinstance(get_in(each, "name"), str) for each in found):
         return Message("assistant", said, reasoning=reasoning)
     rest = _TOOL_CALL_TAG.sub("", said).strip()
-    return Message(
-        "assistant", rest or None, tool_calls=_number_calls(found, count), reasoning=reasoning
-    )
+    return Message("assistant", rest or None, _number_calls(found, count), reasoning=reasoning)
 
 
 def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
     """Return calls with numbers as ids, because the format has none."""
     return tuple(
-        tool_call_from_dict(
-            {
-                "id": f"call-{number}",
-                "name": call["name"],
-                "arguments": call.get("arguments", call.get("parameters")),
-            }
-        )
+        make_call(f"call-{number}", call["name"], call.get("arguments", call.get("parameters")))
         for number, call in enumerate(calls, start=count + 1)
     )
 

@@ -25,7 +25,7 @@ _LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 
 
 def report_unsupported_fields(
-    recording: Recording, on_unsupported: UnsupportedCallback, supported: Collection[str] = ()
+    recording: Recording, report: UnsupportedCallback, supported: Collection[str] = ()
 ) -> None:
     """Report each field of a recording, beyond messages, tools and model, that a format cannot store.
 
@@ -36,7 +36,7 @@ def report_unsupported_fields(
     ----------
     recording : Recording
         The recording to write.
-    on_unsupported : Callable
+    report : Callable
         Called with the name of each field that is set, once per occurrence.
     supported : collection of str
         Fields of messages and recordings that the format can store.
@@ -44,14 +44,14 @@ def report_unsupported_fields(
     for key, name in _LIST_FIELDS.items():
         if key not in supported:
             for _ in getattr(recording, key):
-                on_unsupported(name)
+                report(name)
     for key, name in _RECORDING_FIELDS.items():
         if key not in supported and getattr(recording, key) not in (None, {}):
-            on_unsupported(name)
+            report(name)
     if not recording.messages:
-        on_unsupported("recording without messages")
+        report("recording without messages")
     for message in recording.messages:
-        _report_message_fields(message, on_unsupported, supported)
+        _report_fields(message, report, supported)
 
 
 def format_count(name: str, count: int) -> str:
@@ -82,9 +82,9 @@ def format_count(name: str, count: int) -> str:
     return " ".join([f"{count:,}", noun if count == 1 else f"{noun}s", *rest])
 
 
-def _report_message_fields(
-    message: Message, on_unsupported: UnsupportedCallback, supported: Collection[str]
+def _report_fields(
+    message: Message, report: UnsupportedCallback, supported: Collection[str]
 ) -> None:
     for key, name in _MESSAGE_FIELDS.items():
         if key not in supported and getattr(message, key) not in (None, {}):
-            on_unsupported(name)
+            report(name)

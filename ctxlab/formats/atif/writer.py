@@ -36,7 +36,7 @@ from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usa
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
 
 
-def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
+def dump(recording: Recording, report: UnsupportedCallback) -> str:
     """Return a recording as one line of JSON, valid according to the package ``atif``.
 
     Values that JSON cannot express, such as half a surrogate pair or a number that is not finite,
@@ -46,7 +46,7 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     ----------
     recording : Recording
         The recording to write.
-    on_unsupported : callable
+    report : callable
         Called with a description of each part that the format cannot express.
 
     Returns
@@ -71,7 +71,7 @@ def dump(recording: Recording, on_unsupported: UnsupportedCallback) -> str:
     written = _encode(document)
     value = parse_json(written)
     Trajectory.model_validate(value)
-    _report_changes(recording, _read_back(value, recording.id), on_unsupported)
+    _report_changes(recording, _read_back(value, recording.id), report)
     return written + "\n"
 
 
@@ -116,16 +116,16 @@ def _read_back(document: Any, name: str) -> Recording | None:
 
 
 def _report_changes(
-    recording: Recording, back: Recording | None, on_unsupported: UnsupportedCallback
+    recording: Recording, back: Recording | None, report: UnsupportedCallback
 ) -> None:
     """Report values that were not read back as they were."""
     if back is None:
-        return on_unsupported("recording without messages")
+        return report("recording without messages")
     for message, again in zip(recording.messages, back.messages, strict=True):
         for name in changed_fields(again, message, Message.__struct_fields__):
-            on_unsupported(f"odd value in the {name} of a message")
+            report(f"odd value in the {name} of a message")
     for name in changed_fields(back, recording, CTXLAB_FIELDS):
-        on_unsupported(f"odd value in the {name} of a recording")
+        report(f"odd value in the {name} of a recording")
     return None
 
 

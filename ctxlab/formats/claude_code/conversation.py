@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.chat_format import AssistantMessageBuilder, most_common_model
+from ctxlab.formats.common.chat_format import MessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time, require_object
 from ctxlab.messages.types import Compaction, Message, Recording
@@ -27,7 +27,7 @@ class _CompactionMarker:
     "items that the summary did not replace"
 
 
-_Item: TypeAlias = AssistantMessageBuilder | Message | _CompactionMarker
+_Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
 
 
 @dataclass
@@ -39,8 +39,8 @@ class ConversationBuilder:
     meta: dict[str, Any] = field(default_factory=dict, init=False)
     "first session id, client version, git branch and subagent id of the rows"
     _items: list[_Item] = field(default_factory=list, init=False)
-    _answers_by_id: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
-    _answers_by_call: dict[str, AssistantMessageBuilder] = field(default_factory=dict, init=False)
+    _answers_by_id: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
+    _answers_by_call: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _items_by_uuid: dict[str, list[_Item]] = field(default_factory=dict, init=False)
     "row uuid → items that it became, in order; a result maps to its answer"
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
@@ -115,7 +115,7 @@ class ConversationBuilder:
             at for at, item in enumerate(self._items) if not isinstance(item, _CompactionMarker)
         ]
         for at, item in enumerate(self._items):
-            said = not isinstance(item, AssistantMessageBuilder) or any(item.texts) or item.calls
+            said = not isinstance(item, MessageBuilder) or any(item.texts) or item.calls
             if said or at == spoken[-1]:
                 yield item
             else:
@@ -131,7 +131,7 @@ class ConversationBuilder:
         id = get_text(body, "id")
         answer = self._answers_by_id.get(id) if id else None
         if answer is None:
-            answer = AssistantMessageBuilder(get_time(row, "timestamp"))
+            answer = MessageBuilder(get_time(row, "timestamp"))
             self._items.append(answer)
             if id:
                 self._answers_by_id[id] = answer
@@ -201,7 +201,7 @@ def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[C
             compactions.append(Compaction(len(messages), kept=tuple(kept), **item.fields))
             continue
         begin = len(messages)
-        messages += item.messages if isinstance(item, AssistantMessageBuilder) else [item]
+        messages += item.messages if isinstance(item, MessageBuilder) else [item]
         places[id(item)] = range(begin, len(messages))
     return tuple(messages), tuple(compactions)
 

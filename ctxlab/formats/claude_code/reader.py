@@ -44,6 +44,7 @@ from ctxlab.messages.types import Recording
 
 _Row: TypeAlias = dict[str, Any]
 _MESSAGE_TYPES = ("user", "assistant")
+_KEYS_BY_TYPE = {"summary": "leafUuid", "file-history-snapshot": "snapshot", "system": "parentUuid"}
 
 
 def sniff(head: FileHead) -> bool:
@@ -100,12 +101,7 @@ def _is_claude_code_row(row: _Row) -> bool:
     kind = row.get("type")
     if kind in _MESSAGE_TYPES:
         return isinstance(row.get("message"), dict) and ("uuid" in row or "sessionId" in row)
-    required_keys = {
-        "summary": "leafUuid",
-        "file-history-snapshot": "snapshot",
-        "system": "parentUuid",
-    }
-    return isinstance(kind, str) and required_keys.get(kind) in row
+    return isinstance(kind, str) and _KEYS_BY_TYPE.get(kind) in row
 
 
 def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
@@ -142,10 +138,9 @@ def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
     The key of a side chain is its ``agentId``, or else the row at the root of its parents. Sessions
     that follow each other form one conversation; interleaved sessions are separate conversations.
     """
-    mains = [
-        row for row in rows if not row.get("isSidechain") and row.get("type") in _MESSAGE_TYPES
-    ]
-    runs = [session for session, _ in groupby(get_text(row, "sessionId") for row in mains)]
+    said = (row for row in rows if row.get("type") in _MESSAGE_TYPES)
+    sessions = (get_text(row, "sessionId") for row in said if not row.get("isSidechain"))
+    runs = [session for session, _ in groupby(sessions)]
     several = len(runs) > len(set(runs))
     sides: dict[str, str] = {}
     for row in rows:

@@ -10,10 +10,9 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, make_call, text_part
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import get_in, get_text, require_text
-from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
@@ -69,7 +68,7 @@ def parse_call(item: dict[str, Any]) -> ToolCall:
     elif space := get_text(item, "namespace"):
         name = f"{space}{name}"
     id = get_text(item, "call_id") or get_text(item, "id")
-    return tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
+    return make_call(id, name, arguments)
 
 
 def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:

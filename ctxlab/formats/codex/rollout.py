@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.codex import items
-from ctxlab.formats.common.chat_format import AssistantMessageBuilder
+from ctxlab.formats.common.chat_format import MessageBuilder
 from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import Compaction, Message, Role, Usage
@@ -46,7 +46,7 @@ _IndexedItem: TypeAlias = tuple[int, tuple[Message, ...]]
 
 
 @dataclass
-class _AnswerItem(AssistantMessageBuilder):
+class _AnswerItem(MessageBuilder):
     """An answer of the model; it has no messages if it has neither text nor calls."""
 
     counted_first: bool = False

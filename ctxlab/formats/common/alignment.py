@@ -9,6 +9,7 @@ alignments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.messages.types import Message
@@ -69,6 +70,9 @@ class SentMessage(NamedTuple):
         return tuple(each[0] for each in self.key[1:] if isinstance(each, tuple))
 
 
+SentMessages: TypeAlias = Sequence[SentMessage]
+
+
 class Alignment(NamedTuple):
     """An alignment of a request with the previous request and its answer.
 
@@ -85,9 +89,7 @@ class Alignment(NamedTuple):
     last_match: tuple[int, int] | None
     "index in both of the answer, or of what it answers, if repeated unchanged; request index first"
 
-    def count_shared_tail(
-        self, previous: Sequence[SentMessage], current: Sequence[SentMessage]
-    ) -> int:
+    def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
         """Count the newest messages that are adjacent in both requests and the same.
 
         Parameters
@@ -106,19 +108,17 @@ class Alignment(NamedTuple):
             return 0
         (index, place), count = self.last_match, 0
         while index >= 0 and place >= 0 and count < 2:
+            here = current[index]
             if self.matched.get(index) == place:
-                count += (
-                    previous[place].key != SYSTEM_KEY
-                    and previous[place].exact_key == current[index].exact_key
-                )
+                count += here.key != SYSTEM_KEY and previous[place].exact_key == here.exact_key
             elif self.altered.get(index) == place:
-                count += is_similar(previous[place], current[index])
+                count += is_similar(previous[place], here)
             else:
                 break
             index, place = index - 1, place - 1
         return count
 
-    def omits_only_user_messages(self, previous: Sequence[SentMessage]) -> bool:
+    def omits_only_user_messages(self, previous: SentMessages) -> bool:
         """Check whether only user messages, such as temporary reminders, are missing from the request.
 
         Parameters
@@ -134,15 +134,12 @@ class Alignment(NamedTuple):
         if self.last_match is None or self.last_match[1] < len(previous) - 1:
             return False
         there = {*self.matched.values(), *self.altered.values()}
+        missing = (each for place, each in enumerate(previous) if place not in there)
         nothing_else = len(there) == self.last_match[0] + 1
-        return nothing_else and all(
-            p in there or e.key[0] == "user" for p, e in enumerate(previous)
-        )
+        return nothing_else and all(each.key[0] == "user" for each in missing)
 
 
-def align_messages(
-    previous: Sequence[SentMessage], current: Sequence[SentMessage], has_answer: bool
-) -> Alignment:
+def align_messages(previous: SentMessages, current: SentMessages, has_answer: bool) -> Alignment:
     """Align a request with the previous one of the same conversation.
 
     Parameters
@@ -159,30 +156,21 @@ def align_messages(
     Alignment
         The alignment.
     """
-    shorter = min(len(previous), len(current))
-    start = next(
-        (i for i in range(shorter) if previous[i].exact_key != current[i].exact_key), shorter
-    )
+    same = (one.exact_key == other.exact_key for one, other in zip(previous, current, strict=False))
+    start = sum(1 for _ in takewhile(bool, same))
     matched = {index: index for index in range(start)}
     newest = (start - 1, start - 1) if start >= len(previous) - has_answer > 0 else None
     if start < len(previous) and (later := _find_last_match(previous, current, start, has_answer)):
         newest = index, place = later
-        while (
-            index >= start
-            and place >= start
-            and previous[place].exact_key == current[index].exact_key
-        ):
+        while min(index, place) >= start and previous[place].exact_key == current[index].exact_key:
             matched[index] = place
             index, place = index - 1, place - 1
-        matched |= _match_middle(
-            previous, current, range(start, place + 1), range(start, index + 1)
-        )
+        between = range(start, place + 1), range(start, index + 1)
+        matched |= _match_middle(previous, current, *between)
     if has_answer and newest and newest[1] == len(previous) - 2:
         after = newest[0] + 1
         if after < len(current) and current[after].key[0] == "assistant":
-            matched[after] = (
-                len(previous) - 1
-            )  # the answer was reworded, such as stripped of white space
+            matched[after] = len(previous) - 1  # the answer was reworded, such as stripped
     matched = dict(sorted(matched.items()))
     whole = start >= len(previous) - has_answer
     return Alignment(matched, _find_altered(previous, current, matched), whole, newest)
@@ -215,7 +203,7 @@ def is_similar(one: SentMessage, other: SentMessage) -> bool:
     return bool(short) and short in long
 
 
-def first_message_key(messages: Sequence[SentMessage]) -> MessageKey | None:
+def first_message_key(messages: SentMessages) -> MessageKey | None:
     """Return the key of the first message that is not a system prompt.
 
     Parameters
@@ -232,7 +220,7 @@ def first_message_key(messages: Sequence[SentMessage]) -> MessageKey | None:
 
 
 def _find_last_match(
-    previous: Sequence[SentMessage], current: Sequence[SentMessage], start: int, has_answer: bool
+    previous: SentMessages, current: SentMessages, start: int, has_answer: bool
 ) -> tuple[int, int] | None:
     """Return indices of the answer after ``start``, or else of the message that it answers."""
     for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
@@ -243,7 +231,7 @@ def _find_last_match(
 
 
 def _match_middle(
-    previous: Sequence[SentMessage], current: Sequence[SentMessage], places: range, indices: range
+    previous: SentMessages, current: SentMessages, places: range, indices: range
 ) -> dict[int, int]:
     """Match messages between a common beginning and end by key, in order."""
     waiting: dict[MessageKey, list[int]] = {}
@@ -261,7 +249,7 @@ def _match_middle(
 
 
 def _find_altered(
-    previous: Sequence[SentMessage], current: Sequence[SentMessage], matched: dict[int, int]
+    previous: SentMessages, current: SentMessages, matched: dict[int, int]
 ) -> dict[int, int]:
     altered: dict[int, int] = {}
     index, place = -1, -1

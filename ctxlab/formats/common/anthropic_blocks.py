@@ -12,14 +12,14 @@ from typing import Any
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import (
-    AssistantMessageBuilder,
     Content,
+    MessageBuilder,
     image_part,
     join_parts,
+    make_call,
     text_part,
 )
 from ctxlab.formats.fields import get_text, require_text
-from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
 
@@ -48,9 +48,7 @@ def to_blocks(value: Any) -> list[dict[str, Any]]:
     raise ValueError(f"content must be text or a list of blocks, got {type(value).__name__}")
 
 
-def parse_assistant_blocks(
-    blocks: Iterable[dict[str, Any]], skip: SkipCallback
-) -> AssistantMessageBuilder:
+def parse_assistant_blocks(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> MessageBuilder:
     """Parse the blocks of an assistant message.
 
     Parameters
@@ -62,7 +60,7 @@ def parse_assistant_blocks(
 
     Returns
     -------
-    AssistantMessageBuilder
+    MessageBuilder
         The texts, reasoning and calls of the message.
 
     Raises
@@ -70,7 +68,7 @@ def parse_assistant_blocks(
     ValueError
         If a block is malformed.
     """
-    builder = AssistantMessageBuilder()
+    builder = MessageBuilder()
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
@@ -78,8 +76,7 @@ def parse_assistant_blocks(
         elif kind == "thinking":
             builder.reasoning.append(_require_block_text(block, "thinking"))
         elif kind == "tool_use":
-            call = {"id": block.get("id"), "name": block.get("name")}
-            builder.calls.append(tool_call_from_dict(call | {"arguments": block.get("input")}))
+            builder.calls.append(make_call(block.get("id"), block.get("name"), block.get("input")))
         else:
             skip(f"block of type {kind}")
     return builder
@@ -188,7 +185,7 @@ def _require_block_text(block: dict[str, Any], key: str) -> str:
 
 
 def _image_url(source: Any) -> str | None:
-    if get_text(source, "url"):
-        return get_text(source["url"])
-    media, data = (get_text(source, "media_type"), get_text(source, "data"))
+    if url := get_text(source, "url"):
+        return url
+    media, data = get_text(source, "media_type"), get_text(source, "data")
     return f"data:{media};base64,{data}" if media and data else None

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import chat_format
-from ctxlab.formats.common.chat_format import image_part, join_parts, text_part
+from ctxlab.formats.common.chat_format import image_part, join_parts, make_call, text_part
 from ctxlab.formats.fields import (
     first_text,
     get_in,
@@ -100,9 +100,8 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
     calls: list[ToolCall] = []
     results: list[Message] = []
     for each in blocks:
-        block = (
-            text_part(each) if isinstance(each, str) else require_object(each, "a block of content")
-        )
+        whole = text_part(each) if isinstance(each, str) else each
+        block = require_object(whole, "a block of content")
         kind = part_type(block)
         if kind in TEXT_TYPES and (said := _block_text(block)) is not None:
             parts.append(text_part(said))
@@ -192,14 +191,9 @@ def parse_tool_call(block: Any) -> ToolCall:
             body = body[key]
     if not isinstance(body, dict) or isinstance(body.get("function"), dict):
         return tool_call_from_dict(body)
-    arguments = (body.get(key) for key in ("args", "arguments", "input"))
-    return tool_call_from_dict(
-        {
-            "id": _first_key_text(body, "call_id", "toolUseId", "toolCallId", "id"),
-            "name": _first_key_text(body, "name", "toolName"),
-            "arguments": next((each for each in arguments if each is not None), None),
-        }
-    )
+    id = _first_key_text(body, "call_id", "toolUseId", "toolCallId", "id")
+    given = (body[key] for key in ("args", "arguments", "input") if body.get(key) is not None)
+    return make_call(id, _first_key_text(body, "name", "toolName"), next(given, None))
 
 
 def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
@@ -239,17 +233,10 @@ def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
 
 
 def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
-    tool_call = get_in(block, "toolCall", "value")
-    if not isinstance(tool_call, dict):
-        said = {"error": get_in(block, "toolCall", "error")}
-        tool_call = {"name": "unknown", "arguments": said}
-    return tool_call_from_dict(
-        {
-            "id": block.get("id"),
-            "name": tool_call.get("name"),
-            "arguments": tool_call.get("arguments"),
-        }
-    )
+    call = get_in(block, "toolCall", "value")
+    if not isinstance(call, dict):
+        return make_call(block.get("id"), "unknown", {"error": get_in(block, "toolCall", "error")})
+    return make_call(block.get("id"), call.get("name"), call.get("arguments"))
 
 
 def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
@@ -276,10 +263,9 @@ def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
     if isinstance(value, str):
         return value
     blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
+    objects = [each for each in blocks if not isinstance(each, str)]
     seen = (*TEXT_TYPES, *IMAGE_TYPES)
-    if blocks and all(
-        isinstance(b, str) or (_is_block(b) and part_type(b) in seen) for b in blocks
-    ):
+    if blocks and all(_is_block(each) and part_type(each) in seen for each in objects):
         return read_blocks(blocks, skip).content or ""
     return dump_json(value)
 
@@ -310,30 +296,23 @@ def _block_text(block: dict[str, Any]) -> str | None:
     candidates = (block.get(key) for key in ("text", "content", "refusal", "value"))
     if (said := next((each for each in candidates if isinstance(each, str)), None)) is not None:
         return said
-    cited = [
-        each for each in _item_texts(get_in(block, "citationsContent", "content")) if get_text(each)
-    ]
+    cited = _item_texts(get_in(block, "citationsContent", "content"))
     return "\n".join(cited) or get_text(block, "guardContent", "text", "text")
 
 
 def _block_reasoning(block: dict[str, Any]) -> list[str]:
     """Return reasoning from a text, a list of texts (OpenAI's content) or summaries."""
     candidates = [
-        block.get("thinking"),
-        block.get("think"),
-        block.get("reasoning"),
-        block.get("text"),
-        block.get("content"),
+        *map(block.get, ("thinking", "think", "reasoning", "text", "content")),
         get_in(block, "reasoning_content", "text"),
         get_in(block, "reasoningContent", "reasoningText", "text"),
         *_item_texts(block.get("content")),
     ]
-    found = [thought for thought in candidates if get_text(thought)]
-    return found or [thought for thought in _item_texts(block.get("summary")) if get_text(thought)]
+    return list(filter(get_text, candidates)) or _item_texts(block.get("summary"))
 
 
-def _item_texts(value: Any) -> list[Any]:
-    return [get_in(each, "text") for each in get_list(value)]
+def _item_texts(value: Any) -> list[str]:
+    return [text for each in get_list(value) if (text := get_text(each, "text"))]
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
@@ -345,27 +324,21 @@ def _block_image_url(block: dict[str, Any]) -> str | None:
         return None
     link, source = block.get("image_url") or block.get("image"), block.get("source")
     if isinstance(link, dict) and isinstance(link.get("source"), dict):  # Bedrock
-        source, media = (link["source"], media or f"image/{get_text(link, 'format') or 'png'}")
+        source, media = link["source"], media or f"image/{get_text(link, 'format') or 'png'}"
     if (inline := get_text(block, "image")) and not _is_url(inline):
         return _data_url(media, inline)  # Vercel AI SDK
     if url := get_text(link, "url") or get_text(link) or _first_key_text(block, "url", "uri"):
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
-    data = (
-        _first_key_text(block, "base64", of_blob)
-        or get_text(source, "data")
-        or _bedrock_base64(source)
+    # Bedrock's bytes are base64, bare or wrapped by Strands.
+    inlined = (
+        get_text(source, "data") or get_text(source, "bytes") or get_text(source, "bytes", "data")
     )
+    data = _first_key_text(block, "base64", of_blob) or inlined
     media = media or get_text(source, "media_type")
     if data and _is_url(data):
         return data  # files of the Vercel AI SDK hold a URL or data
     return _data_url(media, data) if data else get_text(source, "url")
-
-
-def _bedrock_base64(source: Any) -> str | None:
-    """Return Bedrock's image bytes as base64, bare or wrapped by Strands."""
-    value = get_in(source, "bytes")
-    return get_text(value) or get_text(value, "data")
 
 
 def _is_url(value: str) -> bool:

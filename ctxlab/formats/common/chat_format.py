@@ -21,7 +21,12 @@ from ctxlab.messages.content_parts import (
     is_chat_part,
     part_type,
 )
-from ctxlab.messages.openai_format import message_from_dict, parse_content, reject_tool_parts
+from ctxlab.messages.openai_format import (
+    message_from_dict,
+    parse_content,
+    reject_tool_parts,
+    tool_call_from_dict,
+)
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 Content: TypeAlias = str | tuple[ContentPart, ...]
@@ -191,6 +196,27 @@ def first_choice(response: Any) -> Any:
     return get_in(first_or_none(get_in(response, "choices")), "message")
 
 
+def make_call(id: Any, name: Any, arguments: Any) -> ToolCall:
+    """Return a tool call with logged values.
+
+    Parameters
+    ----------
+    id, name, arguments : Any
+        The values; the arguments are text or become JSON text.
+
+    Returns
+    -------
+    ToolCall
+        The call.
+
+    Raises
+    ------
+    ValueError
+        If the name is not a text.
+    """
+    return tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
+
+
 def text_part(text: str) -> ContentPart:
     """Return a content part with a text.
 
@@ -284,7 +310,7 @@ def _is_text_part(part: ContentPart) -> bool:
 
 
 @dataclass
-class AssistantMessageBuilder:
+class MessageBuilder:
     """The parts of an assistant message by kind, each in order."""
 
     time: float | None = None
@@ -306,7 +332,7 @@ class AssistantMessageBuilder:
 
         Examples
         --------
-        >>> AssistantMessageBuilder(texts=["a", "b"]).message.content
+        >>> MessageBuilder(texts=["a", "b"]).message.content
         'a\nb'
         """
         return Message(

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.alignment import (
@@ -22,11 +22,17 @@ from ctxlab.formats.common.alignment import (
     Alignment,
     MessageKey,
     SentMessage,
+    SentMessages,
     align_messages,
     first_message_key,
     is_similar,
 )
 from ctxlab.messages.types import Compaction, Message, Recording
+
+_EndKey: TypeAlias = tuple[MessageKey | None, MessageKey]
+"""The first key of the newest request, or None for any; and a key of its end."""
+
+_MAX_CANDIDATES = 8  # newest conversations with the same end to compare; keeps reading linear
 
 
 def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
@@ -59,9 +65,6 @@ def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dic
         if waiting := places.get(after[index]):
             found[index] = waiting.pop()
     return found
-
-
-_MAX_CANDIDATES = 8  # newest conversations with the same end to compare; keeps reading linear
 
 
 class LoggedRequest(NamedTuple):
@@ -165,11 +168,9 @@ class _Conversation:
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
     "positions of the messages with a key"
 
-    def add_request(
-        self, request: LoggedRequest, current: Sequence[SentMessage], alignment: Alignment
-    ) -> bool:
+    def add_request(self, request: LoggedRequest, current: SentMessages, found: Alignment) -> bool:
         """Add the next request; return True if it repeats the newest one."""
-        matched = alignment.matched
+        matched = found.matched
         end = max(matched, default=-1) + 1
         again = end == len(current) and matched[end - 1] == len(self.previous) - 1 - self.has_answer
         if not again:
@@ -180,9 +181,8 @@ class _Conversation:
         self._record_compaction(current[:end], matched)
         for message in request.messages[end:]:
             self._append_message(message)
-        answer = request.answer or (
-            self.earlier_answers[-1] if again and self.earlier_answers else None
-        )
+        answers = [*(self.earlier_answers if again else ()), request.answer]
+        answer = next((each for each in reversed(answers) if each), None)
         self.has_answer = answer is not None
         if answer is not None:
             self._append_message(answer)
@@ -190,7 +190,7 @@ class _Conversation:
         return again
 
     def _settle_answer(
-        self, request: LoggedRequest, current: Sequence[SentMessage], matched: dict[int, int]
+        self, request: LoggedRequest, current: SentMessages, matched: dict[int, int]
     ) -> None:
         """Keep the answer that the agent continued with."""
         index = next(reversed(matched), -1)
@@ -198,31 +198,27 @@ class _Conversation:
             return
         if current[index].exact_key == self.previous[-1].exact_key:
             return
-        answers = [*self.earlier_answers, self.messages[-1]]
-        same = [
-            each
-            for each in answers
-            if SentMessage.from_message(each).exact_key == current[index].exact_key
+        here = current[index]
+        answers = [
+            (m, SentMessage.from_message(m)) for m in (*self.earlier_answers, self.messages[-1])
         ]
-        same = same or [
-            each for each in answers if is_similar(SentMessage.from_message(each), current[index])
-        ]
+        same = [message for message, sent in answers if sent.exact_key == here.exact_key]
+        same = same or [message for message, sent in answers if is_similar(sent, here)]
         self._pop_message()
         self._append_message(same[-1] if same else request.messages[index])
 
-    def _record_compaction(self, current: Sequence[SentMessage], matched: dict[int, int]) -> None:
+    def _record_compaction(self, current: SentMessages, matched: dict[int, int]) -> None:
         """Compare the request with the previous one, and record a compaction if they differ."""
         old, here = self.previous, len(self.messages)
-        positions = [
-            old[matched[i]].position if i in matched else None for i in range(len(current))
+        before = [
+            old[matched[index]] if index in matched else None for index in range(len(current))
         ]
+        positions = [known.position if known else None for known in before]
         if len(matched) < len(current):
             self._restore_dropped(current, positions, matched)
         self.previous = [
-            old[matched[i]]
-            if i in matched and old[matched[i]].text == each.text
-            else each._replace(position=positions[i])
-            for i, each in enumerate(current)
+            known if known and known.text == each.text else each._replace(position=position)
+            for known, each, position in zip(before, current, positions, strict=True)
         ]
         cleared = tuple(
             current[index].key[1]
@@ -243,7 +239,7 @@ class _Conversation:
         return position is None or self.messages[position].text != sent.text
 
     def _restore_dropped(
-        self, current: Sequence[SentMessage], positions: list[int | None], matched: dict[int, int]
+        self, current: SentMessages, positions: list[int | None], matched: dict[int, int]
     ) -> None:
         """Reuse a dropped message that appears again between the same neighbours."""
         lows = list(accumulate((-1 if p is None else p for p in positions), max))
@@ -273,15 +269,12 @@ class _ConversationIndex:
     """The conversations so far, with indices to find the one that a request continues."""
 
     conversations: list[_Conversation] = field(default_factory=list)
-    conversations_by_end: dict[tuple[MessageKey | None, MessageKey], dict[int, _Conversation]] = (
-        field(default_factory=dict)
-    )
-    "(first key of the newest request, or None for any; key of its end) → conversations"
+    conversations_by_end: dict[_EndKey, dict[int, _Conversation]] = field(default_factory=dict)
     first_keys: set[MessageKey | None] = field(default_factory=set)
     call_owners: dict[str, _Conversation | None] = field(default_factory=dict)
     "conversation that made a call; None if several messages did, as with ids such as ``call_1``"
 
-    def find_conversation(self, current: Sequence[SentMessage]) -> tuple[_Conversation, Alignment]:
+    def find_conversation(self, current: SentMessages) -> tuple[_Conversation, Alignment]:
         """Return the conversation that a request continues, preferably one with the same beginning."""
         for begins in (first_message_key(current), None):
             best: tuple[int, _Conversation, Alignment] | None = None
@@ -313,9 +306,7 @@ class _ConversationIndex:
             only = call.id not in self.call_owners and call.id != call.name
             self.call_owners[call.id] = conversation if only else None
 
-    def _end_keys(
-        self, conversation: _Conversation
-    ) -> Iterator[tuple[MessageKey | None, MessageKey]]:
+    def _end_keys(self, conversation: _Conversation) -> Iterator[_EndKey]:
         """Yield keys that a continuing request contains: of the answer, or of what it answers."""
         begins = first_message_key(conversation.previous)
         for each in conversation.previous[-2 if conversation.has_answer else -1 :]:
@@ -323,20 +314,19 @@ class _ConversationIndex:
             yield None, each.exact_key
 
     def _candidates(
-        self, first_key: MessageKey | None, current: Sequence[SentMessage]
+        self, first_key: MessageKey | None, current: SentMessages
     ) -> list[_Conversation]:
         """Return conversations whose end the request contains, searched from its newest message."""
         found: dict[int, _Conversation] = {}
         for each in reversed(current):
-            ending = self.conversations_by_end.get((first_key, each.exact_key))
-            if ending:
+            if ending := self.conversations_by_end.get((first_key, each.exact_key)):
                 found |= islice(reversed(ending.items()), _MAX_CANDIDATES)
             if len(found) >= _MAX_CANDIDATES:
                 break
         return list(found.values())
 
     def _continues(
-        self, conversation: _Conversation, current: Sequence[SentMessage], alignment: Alignment
+        self, conversation: _Conversation, current: SentMessages, alignment: Alignment
     ) -> bool:
         """Check whether a request that contains an end of a conversation continues it."""
         held = conversation.previous
@@ -345,31 +335,22 @@ class _ConversationIndex:
         index, place = alignment.last_match
         if conversation.has_answer and place < len(held) - 1:
             # Without the answer, the system prompt tells it from a request for a title, for example.
-            prompts, before = (
-                [e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held)
-            )
-            if prompts != before:
+            new, old = ([e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held))
+            if new != old:
                 return False
         if alignment.extends_previous:
             return True
         if any(self.call_owners.get(call) is conversation for call in current[index].call_ids):
             return True
-        begins = first_message_key(current)
-        if begins in self.first_keys and begins not in (
-            conversation.first_key,
-            first_message_key(held),
-        ):
+        begins, began = first_message_key(current), first_message_key(held)
+        if begins in self.first_keys and begins not in (conversation.first_key, began):
             return False
-        if begins != first_message_key(held) and place < len(held) - 1:
+        if begins != began and place < len(held) - 1:
             return False  # the request has neither the beginning nor the answer
         first = next((i for i, each in enumerate(current) if each.key != SYSTEM_KEY), 0)
-        old = alignment.altered.get(first, -1)
-        if (
-            old >= 0
-            and held[old].position is not None
-            and not is_similar(held[old], current[first])
-        ):
-            return False  # the first question was replaced by a different one
-        return alignment.count_shared_tail(
-            held, current
-        ) == 2 or alignment.omits_only_user_messages(held)
+        if (altered := alignment.altered.get(first)) is not None:
+            question = held[altered]
+            if question.position is not None and not is_similar(question, current[first]):
+                return False  # the first question was replaced by a different one
+        shared = alignment.count_shared_tail(held, current)
+        return shared == 2 or alignment.omits_only_user_messages(held)

@@ -124,7 +124,7 @@ def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
     return ThreadKey("trace_id", trace_id)
 
 
-def recordings_from_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
+def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
     """Group calls by thread, sort them by time and stitch them into recordings.
 
     Threads are ordered by their first call. A call without a time comes first in its thread.

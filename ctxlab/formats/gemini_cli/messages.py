@@ -21,10 +21,9 @@ from typing import Any, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
-from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.common.chat_format import Content, image_part, join_parts, make_call, text_part
 from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time
-from ctxlab.messages.openai_format import tool_call_from_dict
-from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
+from ctxlab.messages.types import ContentPart, Message, Usage
 
 _Row: TypeAlias = dict[str, Any]
 _CALL_TIME = re.compile(r"-(\d{13})-")
@@ -91,38 +90,33 @@ class ChatBuilder:
             self.skip("answer without content")
             return
         thoughts = _reasoning_texts(row.get("thoughts")) + part_texts(sent, thought=True)
-        first, *others = [
-            (_tool_calls(batch), self._result_messages(batch)) for batch in _group_calls(calls)
-        ]
         answer = Message(
             "assistant",
             content,
-            tool_calls=first[0],
             reasoning="\n".join(thoughts) or None,
             usage=_parse_usage(row.get("tokens")),
             time=get_time(row, "timestamp"),
         )
-        self.messages += answer, *first[1]
-        for made, results in others:
-            self.messages += Message("assistant", tool_calls=made), *results
-        for _, results in (first, *others):
-            self._answered_ids.update(result.tool_call_id or "" for result in results)
+        new: list[Message] = []
+        for batch in _group_calls(calls):
+            made = [make_call(each.get("id"), each.get("name"), each.get("args")) for each in batch]
+            results = [self._parse_result(call) for call in batch if call.get("result")]
+            new += answer.replace(tool_calls=tuple(made)), *results
+            answer = Message("assistant")
+        self.messages += new
+        self._answered_ids.update(each.tool_call_id or "" for each in new if each.role == "tool")
         if model := get_text(row, "model"):
             self.models[model] += 1
 
-    def _result_messages(self, calls: list[_Row]) -> list[Message]:
-        return [
-            Message(
-                "tool",
-                parse_result(call["result"], self.skip),
-                tool_call_id=str(call.get("id") or ""),
-                name=get_text(call, "name"),
-                time=get_time(call, "timestamp"),
-                extra={"is_error": True} if call.get("status") == "error" else {},
-            )
-            for call in calls
-            if call.get("result")
-        ]
+    def _parse_result(self, call: _Row) -> Message:
+        return Message(
+            "tool",
+            parse_result(call["result"], self.skip),
+            tool_call_id=str(call.get("id") or ""),
+            name=get_text(call, "name"),
+            time=get_time(call, "timestamp"),
+            extra={"is_error": True} if call.get("status") == "error" else {},
+        )
 
 
 def join_split_calls(rows: Sequence[_Row | None]) -> list[_Row | None]:
@@ -180,10 +174,6 @@ def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
         ended = get_time(call, "timestamp")
         done = max(filter(None, (done, ended)), default=None)
     return batches
-
-
-def _tool_calls(calls: list[_Row]) -> tuple[ToolCall, ...]:
-    return tuple(tool_call_from_dict(call | {"arguments": call.get("args")}) for call in calls)
 
 
 def _reasoning_texts(value: Any) -> list[str]:
@@ -308,10 +298,8 @@ def parse_result(value: Any, skip: SkipCallback) -> Content:
     for part in to_parts(value):
         response = part.get("functionResponse")
         if isinstance(response, dict):
-            said += (
-                {"text": _response_text(response.get("response"))},
-                *to_parts(response.get("parts")),
-            )
+            text = _response_text(response.get("response"))
+            said += {"text": text}, *to_parts(response.get("parts"))
         else:
             said.append(part)
     return parse_content(said, skip) or ""
@@ -348,7 +336,7 @@ def _response_text(value: Any) -> str:
 
 
 def _image_url(data: Any) -> str | None:
-    media, encoded = (get_text(data, "mimeType"), get_text(data, "data"))
+    media, encoded = get_text(data, "mimeType"), get_text(data, "data")
     if media and encoded and media.startswith("image/"):
         return f"data:{media};base64,{encoded}"
     return None

@@ -24,12 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.common.traces import (
-    TracedCall,
-    build_traced_call,
-    find_thread,
-    recordings_from_calls,
-)
+from ctxlab.formats.common.traces import TracedCall, build_traced_call, find_thread, group_calls
 from ctxlab.formats.fields import first_text, get_count, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.otel import conventions
@@ -82,7 +77,7 @@ def read(source: Source) -> Iterator[Recording]:
     iterator of Recording
         The conversations.
     """
-    return recordings_from_calls(_read_calls(source), source)
+    return group_calls(_read_calls(source), source)
 
 
 FORMAT = Format("otel-genai", "OpenTelemetry GenAI spans, OpenLLMetry, OpenInference", sniff, read)

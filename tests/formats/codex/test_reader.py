@@ -309,7 +309,7 @@ def test_the_model_is_the_most_used_and_several_are_told(read: Read) -> None:
     [
         ("[1, 2]", "a line must be an object, got list"),
         (row("response_item", 7), "payload must be an object, got int"),
-        (row("session_meta", 7), "payload of session_meta must be an object"),
+        (row("session_meta", 7), "payload of session_meta must be an object, got int"),
         (
             item("message", role="user", content=7),
             "content must be text or a list of parts, got int",
