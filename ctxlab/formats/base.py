@@ -99,15 +99,13 @@ class Source:
                 if not text.strip():
                     continue
                 try:
-                    value = parse_json(text)
+                    values = [parse_json(text)]
                 except ValueError as error:
                     values = _parse_concatenated_json(text)
                     if not values:
                         self.report_error("not JSON", number, detail=_json_error_text(error))
-                    for value in values:
-                        yield number, value
-                    continue
-                yield number, value
+                for value in values:
+                    yield number, value
 
     def read_json(self) -> Any:
         """Read the one JSON value of the file.
@@ -168,18 +166,19 @@ class Source:
         """
         with open_file(self.path) as file:
             start = file.read(_MAX_WHOLE_READ_BYTES)
-            if len(start) < _MAX_WHOLE_READ_BYTES:
-                try:
-                    value = self._parse_content(start)
-                except ReadError:
-                    if self.on_error == "raise":
-                        raise
-                else:
-                    if not isinstance(value, list):
-                        kind = type(value).__name__
-                        raise ReadError(self.path, None, f"expected a JSON list, got {kind}")
-                    yield from enumerate(value)
-                    return
+        if len(start) < _MAX_WHOLE_READ_BYTES:
+            try:
+                value = self._parse_content(start)
+            except ReadError:
+                if self.on_error == "raise":
+                    raise
+            else:
+                if not isinstance(value, list):
+                    kind = type(value).__name__
+                    raise ReadError(self.path, None, f"expected a JSON list, got {kind}")
+                yield from enumerate(value)
+                return
+        del start
         yield from self._stream_json_array()
 
     def _stream_json_array(self) -> Iterator[tuple[int, Any]]:
@@ -192,9 +191,8 @@ class Source:
                     try:
                         value = parse_json(text)
                     except ValueError as error:
-                        self.report_error(
-                            "not JSON", count, "element", detail=_json_error_text(error)
-                        )
+                        said = _json_error_text(error)
+                        self.report_error("not JSON", count, "element", detail=said)
                         continue
                     yield count, value
             except ValueError as error:
@@ -232,9 +230,7 @@ class Source:
             line = error.lineno if isinstance(error, json.JSONDecodeError) else None
             raise ReadError(self.path, line, f"not JSON: {_json_error_text(error)}") from None
 
-    def report_error(
-        self, reason: str, number: int, item: str = "line", *, detail: str = ""
-    ) -> None:
+    def report_error(self, reason: str, number: int, item: str = "line", detail: str = "") -> None:
         """Raise ``ReadError`` for broken content, or count it if ``on_error`` is ``"skip"``.
 
         Parameters
@@ -290,8 +286,8 @@ class Source:
         except RecursionError:
             self.report_error("nested too deeply", number, item)
 
-    def skip(self, reason: str, number: int | None = None) -> None:
-        """Count one item that is left out.
+    def skip(self, reason: str, number: int | None = None, count: int = 1) -> None:
+        """Count items that are left out.
 
         Parameters
         ----------
@@ -299,8 +295,10 @@ class Source:
             What is left out.
         number : int, optional
             The line number or index, shown after the reason.
+        count : int
+            Number of items.
         """
-        self._skipped.setdefault(reason, []).append(number)
+        self._skipped.setdefault(reason, []).extend([number] * count)
 
     def pop_skipped(self) -> dict[str, int]:
         """Return what was left out since the last call, and reset the counts.
@@ -317,11 +315,8 @@ class Source:
         >>> source.pop_skipped(), source.pop_skipped()
         ({'broken line: not JSON (17)': 1, 'row of type progress': 1}, {})
         """
-        taken = {
-            _append_numbers(reason, where): len(where) for reason, where in self._skipped.items()
-        }
-        self._skipped.clear()
-        return taken
+        skipped, self._skipped = self._skipped, {}
+        return {_append_numbers(reason, where): len(where) for reason, where in skipped.items()}
 
 
 def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
@@ -353,20 +348,31 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
         for recording in format.read(source):
             if previous is not None:
                 yield previous
-            previous = msgspec.structs.replace(
-                recording,
-                format=format.name,
-                source=str(source.path),
-                skipped=_add_counts(recording.skipped, source.pop_skipped()),
-            )
+            previous = _add_skipped(recording, source)
+            changes = {"format": format.name, "source": str(source.path)}
+            previous = msgspec.structs.replace(previous, **changes)
     except ReadError as error:
         if previous is None or source.on_error == "raise":
             raise
         source.skip(f"broken from here on: {error.reason}")
     if previous is not None:
-        yield msgspec.structs.replace(
-            previous, skipped=_add_counts(previous.skipped, source.pop_skipped())
-        )
+        yield _add_skipped(previous, source)
+
+
+def whole_folder(head: FileHead) -> str:
+    """Return the same ``Format.group_key`` for all files, which are then read together.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of a file.
+
+    Returns
+    -------
+    str
+        The key.
+    """
+    return ""
 
 
 def ignore_skip(reason: str) -> None:
@@ -379,19 +385,18 @@ def ignore_skip(reason: str) -> None:
     """
 
 
-def _add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
+def _add_skipped(recording: Recording, source: Source) -> Recording:
+    old, new = recording.skipped, source.pop_skipped()
+    counts = {reason: old.get(reason, 0) + new.get(reason, 0) for reason in old | new}
+    return msgspec.structs.replace(recording, skipped=counts)
 
 
 def _append_numbers(reason: str, numbers_seen: list[int | None]) -> str:
     numbers = [str(number) for number in numbers_seen if number is not None]
     if not numbers:
         return reason
-    more = (
-        f" and {len(numbers) - _MAX_LISTED_NUMBERS} more"
-        if len(numbers) > _MAX_LISTED_NUMBERS
-        else ""
-    )
+    rest = len(numbers) - _MAX_LISTED_NUMBERS
+    more = f" and {rest} more" if rest > 0 else ""
     return f"{reason} ({', '.join(numbers[:_MAX_LISTED_NUMBERS])}{more})"
 
 

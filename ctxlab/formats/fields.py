@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from ctxlab._utils.jsonio import parse_json
+
+_T = TypeVar("_T")
 
 _MAX_SHORT_TEXT = 200
 _MAX_COUNT = 1 << 60
@@ -489,7 +491,7 @@ def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
     raise ValueError(f"{name} must be a list of objects")
 
 
-def _require(value: Any, kind: type, described: str, name: str) -> Any:
+def _require(value: Any, kind: type[_T], described: str, name: str) -> _T:
     if isinstance(value, kind):
         return value
     raise ValueError(f"{name} must be {described}, got {type(value).__name__}")

@@ -145,7 +145,7 @@ def _parse_usage(run: dict[str, Any]) -> Usage | None:
     }
     return (
         langchain_usage(get_in(outputs, "usage_metadata"))
-        or langchain_usage(get_in(run.get("extra"), "metadata", "usage_metadata"))
+        or langchain_usage(get_in(run, "extra", "metadata", "usage_metadata"))
         or openai_usage(get_in(outputs, "llm_output", "token_usage") or None)
         or (openai_usage(raw) if get_in(raw, "prompt_tokens") else anthropic_usage(raw))
         or (langchain_usage(counted) if run.get("prompt_tokens") else None)

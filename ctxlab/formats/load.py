@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -89,122 +90,103 @@ def load(
         format = FORMATS[format]
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     files_by_path = [(each, find_files(each)) for each in paths]
-    raw_conditions = [where] if isinstance(where, str) or callable(where) else list(where)
-    conditions = [
-        parse_condition(each) if isinstance(each, str) else each for each in raw_conditions
-    ]
-    stream = _make_ids_unique(
-        _stream(files_by_path, format, on_error, on_skip or (lambda path, reason: None))
-    )
-    chosen = (each for each in stream if all(holds(each) for holds in conditions))
+    asked = [where] if isinstance(where, str) or callable(where) else list(where)
+    conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
+    loader = _Loader(format, on_error, on_skip or (lambda path, reason: None))
+    stream = chain.from_iterable(loader.read_files(*each) for each in files_by_path)
+    unique = _make_ids_unique(stream)
+    chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
 
 
-def _stream(
-    files_by_path: list[tuple[PathOrUrl, list[FoundFile]]],
-    format: Format | None,
-    on_error: OnError,
-    on_skip: OnSkip,
-) -> Iterator[Recording]:
-    for path, files in files_by_path:
+@dataclass(frozen=True)
+class _Loader:
+    """Reader of found files, with the options of ``load``."""
+
+    format: Format | None
+    on_error: OnError
+    on_skip: OnSkip
+
+    def read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
+        """Read the files of a path; a path must hold at least one recording."""
         nothing = True
-        for chosen, found in _group_files(files, format, on_error, on_skip):
-            for recording in _read_group(found, chosen, on_error, on_skip):
+        for format, group in self._group(files):
+            for recording in self._read_group(format, group):
                 nothing = False
                 yield recording
         if nothing:
             reason = f"none of its {len(files)} files contains a recording that ctxlab can read"
             raise ReadError(path, None, reason)
 
+    def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
+        """Yield files with their format; the grouped files of a folder come after its others."""
+        for _, here in groupby(files, key=lambda found: found.folder):
+            groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
+            for found in here:
+                head = self._read_head(found)
+                format = self._detect_format(found, head) if head else None
+                if head is None or format is None:
+                    continue
+                if format.group_key is None:
+                    yield format, [found]
+                else:
+                    key = format.name, format.group_key(head)
+                    groups.setdefault(key, (format, []))[1].append(found)
+            yield from groups.values()
 
-def _group_files(
-    files: list[FoundFile], format: Format | None, on_error: OnError, on_skip: OnSkip
-) -> Iterator[tuple[Format, list[FoundFile]]]:
-    """Yield each file with its format; the grouped files of a folder come after its other files."""
-    for _, here in groupby(files, key=lambda found: found.folder):
-        groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
-        for found in here:
-            known = _detect_format(found, format, on_error, on_skip)
-            if known is None:
-                continue
-            chosen, head = known
-            if chosen.group_key is None:
-                yield chosen, [found]
-            else:
-                key = chosen.name, chosen.group_key(head)
-                groups.setdefault(key, (chosen, []))[1].append(found)
-        yield from groups.values()
+    def _read_head(self, found: FoundFile) -> FileHead | None:
+        try:
+            return FileHead.from_file(found.path)
+        except ReadError as error:
+            if self.on_error == "raise":
+                raise
+            self._report([found], error)
+            return None
 
+    def _detect_format(self, found: FoundFile, head: FileHead) -> Format | None:
+        """Return the format of a file; one that is no recording does not make its folder fail."""
+        if not head.first_bytes.strip():
+            # The lock file of a session store is always empty.
+            if head.first_bytes or found.explicit or not str(found.path).endswith(".lock"):
+                self._report([found], ReadError(found.path, None, "the file is empty"))
+            return None
+        if self.format is None:
+            format, reason = match_format(head), "no reader recognises it"
+            if found.explicit:
+                reason += f"; known formats: {', '.join(FORMATS)}. Name one with --format"
+        else:
+            format = self.format if found.explicit or self.format.sniff(head) else None
+            reason = f"does not look like {self.format.name}"
+        if format is None:
+            self._report([found], UnknownFormat(found.path, None, reason))
+        return format
 
-def _detect_format(
-    found: FoundFile, format: Format | None, on_error: OnError, on_skip: OnSkip
-) -> tuple[Format, FileHead] | None:
-    try:
-        head = FileHead.from_file(found.path)
-    except ReadError as unreadable:
-        if found.explicit or on_error == "raise":
-            raise
-        on_skip(found.path, unreadable.reason)
-        return None
-    # A file that is not a recording does not make its folder fail.
-    if not head.first_bytes and str(found.path).endswith(".lock") and not found.explicit:
-        return None  # the lock file of a session store; always empty
-    if not head.first_bytes.strip():
-        problem: ReadError = ReadError(found.path, None, "the file is empty")
-    elif (chosen := _select_format(head, format, found.explicit)) is None:
-        problem = UnknownFormat(found.path, None, _unknown_format_message(found, format))
-    else:
-        return chosen, head
-    if found.explicit:
-        raise problem
-    on_skip(found.path, problem.reason)
-    return None
+    def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
+        first, *others = files
+        name = first.name.rpartition("/")[0] or first.name if others else first.name
+        source = Source(first.path, name, self.on_error, tuple(found.path for found in others))
+        nothing = True
+        try:
+            for recording in read_recordings(format, source):
+                nothing = False
+                yield recording
+        except ReadError as error:
+            if self.on_error == "raise":
+                raise
+            self._report(files, error)
+            return
+        if nothing:
+            left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
+            why = f" ({'; '.join(left_out[:3])})" if left_out else ""
+            reason = f"no {format.name} conversation in it{why}"
+            self._report(files, ReadError(first.path, None, reason))
 
-
-def _read_group(
-    files: list[FoundFile], format: Format, on_error: OnError, on_skip: OnSkip
-) -> Iterator[Recording]:
-    first, *others = files
-    name = first.name.rpartition("/")[0] or first.name if others else first.name
-    source = Source(first.path, name, on_error, tuple(found.path for found in others))
-    count = 0
-    try:
-        for recording in read_recordings(format, source):
-            count += 1
-            yield recording
-        error = ReadError(
-            first.path, None, f"no {format.name} conversation in it{_skipped_summary(source)}"
-        )
-    except ReadError as broken:
-        if first.explicit or on_error == "raise":
-            raise
-        error, count = broken, 0
-    if count:
-        return
-    if first.explicit:
-        raise error
-    for found in files:
-        on_skip(found.path, error.reason)
-
-
-def _select_format(head: FileHead, format: Format | None, explicit: bool) -> Format | None:
-    if format is None:
-        return match_format(head)
-    return format if explicit or format.sniff(head) else None
-
-
-def _unknown_format_message(found: FoundFile, format: Format | None) -> str:
-    if format is not None:
-        return f"does not look like {format.name}"
-    known = (
-        f"; known formats: {', '.join(FORMATS)}. Name one with --format" if found.explicit else ""
-    )
-    return f"no reader recognises it{known}"
-
-
-def _skipped_summary(source: Source) -> str:
-    left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
-    return f" ({'; '.join(left_out[:3])})" if left_out else ""
+    def _report(self, files: list[FoundFile], error: ReadError) -> None:
+        """Raise the error if the user named the file, else say why its files gave no recording."""
+        if files[0].explicit:
+            raise error
+        for found in files:
+            self.on_skip(found.path, error.reason)
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:

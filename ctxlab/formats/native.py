@@ -15,8 +15,7 @@ or results as parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,36 +27,10 @@ from ctxlab.formats.common.chat_format import CHAT_ROLES, has_non_openai_parts, 
 from ctxlab.formats.ctxlab_sessions import chunks
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row, row_from_message
-from ctxlab.messages.types import Compaction, Message, Probe, Recording
+from ctxlab.messages.types import Message, Recording
 
 _VERSION = 1
 _META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
-
-
-class _MetaLine(msgspec.Struct):
-    """The schema of the meta line."""
-
-    version: int
-    id: str | None = None
-    model: str | None = None
-    cluster: str | None = None
-    tools: tuple[dict[str, Any], ...] = ()
-    probes: tuple[Probe, ...] = ()
-    compactions: tuple[Compaction, ...] = ()
-    meta: dict[str, Any] = {}
-    skipped: dict[str, int] = {}
-
-
-@dataclass
-class _RecordingBuilder:
-    """The recording that is being read."""
-
-    meta: _MetaLine
-    messages: list[Message] = field(default_factory=list)
-
-    def build(self, name: str) -> Recording:
-        fields = {key: getattr(self.meta, key) for key in _META_FIELDS}
-        return Recording(self.meta.id or name, tuple(self.messages), **fields)
 
 
 def sniff(head: FileHead) -> bool:
@@ -78,9 +51,8 @@ def sniff(head: FileHead) -> bool:
     rows = [row for row in head.rows if isinstance(row, dict)]
     if any(map(_is_meta, rows)):
         return True
-    return any(map(_is_message, rows)) and not any(
-        is_control_row(row) or has_non_openai_parts(row) for row in rows
-    )
+    other = any(is_control_row(row) or has_non_openai_parts(row) for row in rows)
+    return any(map(_is_message, rows)) and not other
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -96,24 +68,24 @@ def read(source: Source) -> Iterator[Recording]:
     Recording
         One recording.
     """
-    open_: _RecordingBuilder | None = None
+    recording: Recording | None = None
+    messages: list[Message] = []
     headed = False
     for line, row in source.read_jsonl():
         if _is_meta(row):
-            if open_ is not None:
-                yield open_.build(source.name)
-            open_, headed = _RecordingBuilder(_MetaLine(_VERSION)), True
+            if recording is not None:
+                yield msgspec.structs.replace(recording, messages=tuple(messages))
+            recording, messages, headed = Recording(source.name, ()), [], True
             with source.handle_errors(line):
-                open_.meta = _parse_meta(row)
+                recording = _parse_meta(row, source.name)
             continue
         with source.handle_errors(line):
             # Rows below a meta line were written by ctxlab, so their parts are kept as they are.
             other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
-            messages = parse_message(row, source.skip) if other else [message_from_row(row)]
-            open_ = open_ or _RecordingBuilder(_MetaLine(_VERSION))
-            open_.messages += messages
-    if open_ is not None:
-        yield open_.build(source.name)
+            messages += parse_message(row, source.skip) if other else [message_from_row(row)]
+            recording = recording or Recording(source.name, ())
+    if recording is not None:
+        yield msgspec.structs.replace(recording, messages=tuple(messages))
 
 
 def dumps(recording: Recording) -> str:
@@ -140,9 +112,8 @@ def dumps(recording: Recording) -> str:
     for key in _META_FIELDS:
         if value := getattr(recording, key):
             meta[key] = msgspec.to_builtins(value)
-    return "".join(
-        dump_json(row) + "\n" for row in (meta, *map(row_from_message, recording.messages))
-    )
+    rows = meta, *map(row_from_message, recording.messages)
+    return "".join(dump_json(row) + "\n" for row in rows)
 
 
 FORMAT = Format(
@@ -162,10 +133,9 @@ def _is_message(row: dict[str, Any]) -> bool:
     return row.get("role") in CHAT_ROLES and "type" not in row and "content" in row
 
 
-def _parse_meta(row: Mapping[str, Any]) -> _MetaLine:
+def _parse_meta(row: dict[str, Any], name: str) -> Recording:
     version = row.get("version")
     if version != _VERSION:
-        raise ValueError(
-            f"version {version!r} of the native format is not supported; expected {_VERSION}"
-        )
-    return msgspec.convert(row, _MetaLine)
+        raise ValueError(f"native format of version {version!r}; this ctxlab reads {_VERSION}")
+    fields = {key: row[key] for key in _META_FIELDS if key in row}
+    return msgspec.convert({"id": row.get("id") or name, "messages": (), **fields}, Recording)

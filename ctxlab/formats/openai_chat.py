@@ -175,7 +175,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
     calls = wire.get("tool_calls")
     if isinstance(calls, list):
         wire["tool_calls"] = [_convert_custom_call(call) for call in calls]
-    elif name := get_text(row.get("function_call"), "name"):
+    elif name := get_text(row, "function_call", "name"):
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))

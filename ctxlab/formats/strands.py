@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.base import Format, Source
+from ctxlab.formats.base import Format, Source, whole_folder
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.fields import get_in, get_time, require_object
 from ctxlab.formats.io.head import FileHead
@@ -77,13 +77,10 @@ def read(source: Source) -> Iterator[Recording]:
                 row = stored.get("redact_message") or stored["message"]
                 messages = parse_message(require_object(row, "a message"), file.skip)
                 parts.add(row)
-                time = get_time(stored, "created_at")
-                found.append(
-                    (_message_number(stored), [each.replace(time=time) for each in messages])
-                )
+                number, time = _message_number(stored), get_time(stored, "created_at")
+                found.append((number, [each.replace(time=time) for each in messages]))
         for reason, count in file.pop_skipped().items():
-            for _ in range(count):
-                source.skip(reason)
+            source.skip(reason, count=count)
     found.sort(key=lambda each: each[0])
     messages = [message for _, held in found for message in held]
     if (refused := parts.refusal_reason()) is not None:
@@ -92,13 +89,8 @@ def read(source: Source) -> Iterator[Recording]:
         yield Recording(source.name, tuple(messages))
 
 
-def _group_key(head: FileHead) -> str:
-    """Return the same key for all messages of a folder."""
-    return ""
-
-
 FORMAT = Format(
-    "strands", "Strands Agents sessions: one file per message", sniff, read, group_key=_group_key
+    "strands", "Strands Agents sessions: one file per message", sniff, read, group_key=whole_folder
 )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import product
 
 from ctxlab.formats.base import UnsupportedCallback
-from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.types import Recording
 
 _MESSAGE_FIELDS = {
     "name": "name of a message",
@@ -42,16 +43,17 @@ def report_unsupported_fields(
         Fields of messages and recordings that the format can store.
     """
     for key, name in _LIST_FIELDS.items():
-        if key not in supported:
-            for _ in getattr(recording, key):
-                report(name)
-    for key, name in _RECORDING_FIELDS.items():
-        if key not in supported and getattr(recording, key) not in (None, {}):
+        for _ in getattr(recording, key) if key not in supported else ():
             report(name)
+    for fields, holders in (
+        (_RECORDING_FIELDS, [recording]),
+        (_MESSAGE_FIELDS, recording.messages),
+    ):
+        for holder, (key, name) in product(holders, fields.items()):
+            if key not in supported and getattr(holder, key) not in (None, {}):
+                report(name)
     if not recording.messages:
         report("recording without messages")
-    for message in recording.messages:
-        _report_fields(message, report, supported)
 
 
 def format_count(name: str, count: int) -> str:
@@ -80,11 +82,3 @@ def format_count(name: str, count: int) -> str:
         return name if count == 1 else re.sub(r"\bof an? (.*)", rf"of {count:,} \1s", name)
     noun, *rest = name.split(" ", 1)
     return " ".join([f"{count:,}", noun if count == 1 else f"{noun}s", *rest])
-
-
-def _report_fields(
-    message: Message, report: UnsupportedCallback, supported: Collection[str]
-) -> None:
-    for key, name in _MESSAGE_FIELDS.items():
-        if key not in supported and getattr(message, key) not in (None, {}):
-            report(name)

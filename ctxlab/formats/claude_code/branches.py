@@ -60,7 +60,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     roots: dict[str, int] = {}
     "abandoned prompt → index of the prompt that replaced it"
     for place, row in enumerate(rows):
-        uuid, replaced = (get_text(row, "uuid"), later.get(get_text(row, "parentUuid") or "", -1))
+        uuid, replaced = get_text(row, "uuid"), later.get(get_text(row, "parentUuid") or "", -1)
         if uuid and uuid not in path and place < replaced and _is_prompt(row):
             roots[uuid] = replaced
     return _rows_below(rows, known, roots)

@@ -79,50 +79,46 @@ class ConversationBuilder:
             if get_text(row, key):
                 self.meta.setdefault(key, row[key])
 
-    def build_recording(self, id: str, cluster: str) -> Recording | None:
-        """Return the conversation as a recording.
+    def build_recordings(self, id: str, cluster: str) -> Iterator[Recording]:
+        """Yield the conversation as a recording, if it has messages.
 
         Parameters
         ----------
-        id : str
-            Id of the recording.
-        cluster : str
-            Cluster of the recording.
+        id, cluster : str
+            Id and cluster of the recording.
 
-        Returns
-        -------
-        Recording or None
-            The recording, or None if no row became a message.
+        Yields
+        ------
+        Recording
+            The recording.
         """
         messages, compactions = _flatten_items(self._drop_interrupted())
-        if not messages:
-            return None
-        return Recording(
-            id,
-            messages,
-            model=most_common_model(self._model_counts),
-            compactions=compactions,
-            cluster=cluster,
-            meta=self.meta,
-        )
+        if messages:
+            yield Recording(
+                id,
+                messages,
+                model=most_common_model(self._model_counts),
+                compactions=compactions,
+                cluster=cluster,
+                meta=self.meta,
+            )
 
     def _drop_interrupted(self) -> Iterator[_Item]:
         """Yield the items without interrupted answers, which have neither text nor calls.
 
         An empty answer at the end is kept: it may not have been complete when the file was copied.
         """
-        spoken = [
-            at for at, item in enumerate(self._items) if not isinstance(item, _CompactionMarker)
-        ]
-        for at, item in enumerate(self._items):
+        spoken = (each for each in reversed(self._items) if not isinstance(each, _CompactionMarker))
+        last = next(spoken, None)
+        for item in self._items:
             said = not isinstance(item, MessageBuilder) or any(item.texts) or item.calls
-            if said or at == spoken[-1]:
+            if said or item is last:
                 yield item
             else:
                 self.skip("interrupted answer")
 
     def _add_assistant_row(self, row: dict[str, Any]) -> list[_Item]:
-        body = _message_body(row)
+        body = require_object(row.get("message"), "message")
         model = get_text(body, "model")
         if row.get("isApiErrorMessage") or model == "<synthetic>":
             self.skip("row written by the client, not by a model")
@@ -147,8 +143,8 @@ class ConversationBuilder:
         return [answer]
 
     def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
-        parts = blocks.to_blocks(_message_body(row).get("content"))
-        results, said = blocks.split_tool_results(parts, self.skip)
+        content = require_object(row.get("message"), "message").get("content")
+        results, said = blocks.split_tool_results(blocks.to_blocks(content), self.skip)
         time = get_time(row, "timestamp")
         if row.get("isCompactSummary"):
             self._add_summary(Message("user", said).text)
@@ -160,9 +156,8 @@ class ConversationBuilder:
             became.append(caller or result)
         if said is not None:
             extra = {"meta": True} if row.get("isMeta") else {}
-            message = Message("user", said, time=time, extra=extra)
-            self._items.append(message)
-            became.append(message)
+            became.append(Message("user", said, time=time, extra=extra))
+            self._items.append(became[-1])
         return became
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
@@ -181,9 +176,8 @@ class ConversationBuilder:
         self._items.append(_CompactionMarker(fields, kept))
 
     def _add_summary(self, summary: str) -> None:
-        last = next(
-            (item for item in reversed(self._items) if isinstance(item, _CompactionMarker)), None
-        )
+        markers = (each for each in reversed(self._items) if isinstance(each, _CompactionMarker))
+        last = next(markers, None)
         if last and last.fields["kind"] == "summary" and "summary" not in last.fields:
             last.fields["summary"] = summary
         else:
@@ -204,7 +198,3 @@ def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[C
         messages += item.messages if isinstance(item, MessageBuilder) else [item]
         places[id(item)] = range(begin, len(messages))
     return tuple(messages), tuple(compactions)
-
-
-def _message_body(row: dict[str, Any]) -> dict[str, Any]:
-    return require_object(row.get("message"), "message")

@@ -89,9 +89,7 @@ def read(source: Source) -> Iterator[Recording]:
             chains.setdefault(keys[place], ConversationBuilder(source.skip)).add(row)
     for key, chain in chains.items():
         id = f"{source.name}/{key}" if key else source.name
-        recording = chain.build_recording(id, cluster=chain.meta.get("sessionId", source.name))
-        if recording is not None:
-            yield recording
+        yield from chain.build_recordings(id, cluster=chain.meta.get("sessionId", source.name))
 
 
 FORMAT = Format("claude-code", "Claude Code sessions (~/.claude/projects)", sniff, read)
@@ -147,7 +145,7 @@ def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
         if not row.get("isSidechain"):
             yield (get_text(row, "sessionId") or "") if several else ""
             continue
-        uuid, parent = (get_text(row, "uuid") or "", get_text(row, "parentUuid") or "")
+        uuid, parent = get_text(row, "uuid") or "", get_text(row, "parentUuid") or ""
         key = get_text(row, "agentId") or sides.get(parent) or uuid or "side"
         if uuid:
             sides[uuid] = key

@@ -91,7 +91,7 @@ def read(source: Source) -> Iterator[Recording]:
         return
     session = get_text(meta, "id")
     about: dict[str, Any] = {"session": session} if session else {}
-    about |= {key: said for key in _META_KEYS if (said := get_text(meta, key))}
+    about |= {key: value for key in _META_KEYS if (value := get_text(meta, key))}
     if len(builder.models) > 1:
         about["models"] = dict(builder.models)
     yield Recording(

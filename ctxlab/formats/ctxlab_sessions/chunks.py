@@ -25,7 +25,7 @@ import msgspec
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_objects, get_text
+from ctxlab.formats.fields import get_in, get_object, get_objects, get_text
 from ctxlab.formats.io.files import PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
@@ -36,11 +36,7 @@ CHUNK_VERSION = 1
 
 FILE_TYPES = (
     "session",
-    "session-meta",
-    "session-tools",
-    "session-window",
-    "session-lines",
-    "session-torn",
+    *(f"session-{kind}" for kind in ("meta", "tools", "window", "lines", "torn")),
 )
 """Values of ``type`` in the first line of the files of a session."""
 
@@ -138,12 +134,8 @@ def sniff(head: FileHead) -> bool:
         True for a chunk or for a further file of a session.
     """
     row = head.value
-    return (
-        isinstance(row, dict)
-        and row.get("format") == "ctxlab"
-        and row.get("type") in FILE_TYPES
-        and isinstance(row.get("id"), str)
-    )
+    ours = get_in(row, "format") == "ctxlab" and get_in(row, "type") in FILE_TYPES
+    return ours and isinstance(get_in(row, "id"), str)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -211,8 +203,7 @@ def read(source: Source) -> Iterator[Recording]:
     if chunks:
         yield _build_recording(chunks[0][0], messages, side_files, skipped)
     for reason, count in () if chunks else skipped.items():
-        for _ in range(count):
-            source.skip(reason)
+        source.skip(reason, count=count)
 
 
 FORMAT = Format(
@@ -257,40 +248,38 @@ def _read_messages(part: Source, newest: bool) -> list[Message]:
     """Return the messages of a chunk; an incomplete end of the newest chunk is skipped."""
     messages: list[Message] = []
     batch: list[Message] = []
-    broken: tuple[int, str] | None = None
+    broken: tuple[str, int] | None = None
     with open_file(part.path) as file:
         for number, line in enumerate(file, start=1):
             if number == 1 or not line.strip():
                 continue
             if broken is not None:
-                part.report_error(broken[1], broken[0])
+                part.report_error(*broken)
                 broken = None
             try:
-                row = parse_chunk_row(parse_json(line))
+                row = _parse_line(line)
             except ValueError as error:
-                said = "not JSON" if _is_invalid_json(line) else str(error)
-                broken = number, said
+                broken = str(error), number
                 continue
             batch.append(row.message)
             if not row.more:
                 messages += batch
                 batch.clear()
-    if broken is not None:
-        if newest:
-            part.skip("unfinished last line")
-        else:
-            part.report_error(broken[1], broken[0])
+    if broken is not None and newest:
+        part.skip("unfinished last line")
+    elif broken is not None:
+        part.report_error(*broken)
     for _ in batch:
         part.skip("message of an unfinished batch")
     return messages
 
 
-def _is_invalid_json(line: bytes) -> bool:
+def _parse_line(line: bytes) -> ChunkRow:
     try:
-        parse_json(line)
+        row = parse_json(line)
     except ValueError:
-        return True
-    return False
+        raise ValueError("not JSON") from None
+    return parse_chunk_row(row)
 
 
 def _build_recording(
@@ -299,9 +288,8 @@ def _build_recording(
     side_files: Mapping[str, Any],
     skipped: Mapping[str, int],
 ) -> Recording:
-    meta = side_files.get("session-meta") or {}
-    said = dict(own) if isinstance(own := meta.get("meta"), dict) else {}
-    said |= {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
+    meta = get_object(side_files, "session-meta")
+    said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
     if lines := side_files.get("session-lines"):
         said["lines"] = lines
     return Recording(

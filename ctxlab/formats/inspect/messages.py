@@ -12,8 +12,15 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback, ignore_skip
-from ctxlab.formats.common.chat_format import Content, join_parts, text_part
-from ctxlab.formats.fields import get_in, get_text, require_object, require_objects, require_text
+from ctxlab.formats.common.chat_format import Content, join_parts, make_call, text_part
+from ctxlab.formats.fields import (
+    get_in,
+    get_object,
+    get_text,
+    require_object,
+    require_objects,
+    require_text,
+)
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
@@ -32,7 +39,7 @@ class Attachments:
     """
 
     def __init__(self, attachments: Any, skip: SkipCallback = ignore_skip) -> None:
-        self._attachments = attachments if isinstance(attachments, dict) else {}
+        self._attachments = get_object(attachments)
         self._skip = skip
 
     def resolve(self, value: Any) -> str:
@@ -58,19 +65,20 @@ class Attachments:
             return said
         return self._look_up(said.partition("://")[2]) or said
 
-    def resolve_arguments(self, value: Any) -> str:
+    def resolve_arguments(self, call: dict[str, Any]) -> str:
         """Return the arguments of a call as JSON text, with all attachments inserted.
 
         Parameters
         ----------
-        value : Any
-            Arguments as JSON text or as a JSON value.
+        call : dict
+            The call; its arguments are JSON text or a JSON value.
 
         Returns
         -------
         str
             JSON text.
         """
+        value = call.get("arguments")
         written = value if isinstance(value, str) else dump_json({} if value is None else value)
         return _REFERENCE.sub(self._replace_reference, written) if "://" in written else written
 
@@ -113,12 +121,8 @@ def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Mes
     wire: dict[str, Any] = {"role": row.get("role"), "content": content, "extra": _build_extra(row)}
     wire["reasoning"] = "\n".join(filter(None, [get_text(row, "reasoning"), *reasoning]))
     wire["tool_calls"] = [
-        {
-            "id": call.get("id"),
-            "name": call.get("function"),
-            "arguments": attachments.resolve_arguments(call.get("arguments")),
-        }
-        for call in require_objects(row.get("tool_calls") or [], "tool_calls")
+        make_call(each.get("id"), each.get("function"), attachments.resolve_arguments(each))
+        for each in require_objects(row.get("tool_calls") or [], "tool_calls")
     ]
     if row.get("role") == "tool":
         wire["tool_call_id"], wire["name"] = row.get("tool_call_id"), row.get("function")
@@ -193,11 +197,11 @@ def _tool_use_text(part: dict[str, Any], attachments: Attachments) -> str:
 
 def _error_text(row: dict[str, Any]) -> str | None:
     """Return the error message that the model received for a failed tool call."""
-    return get_text(row.get("error"), "message") or get_text(row, "tool_error")
+    return get_text(row, "error", "message") or get_text(row, "tool_error")
 
 
 def _build_extra(row: dict[str, Any]) -> dict[str, Any]:
     extra = {key: row[key] for key in ("source", "metadata") if row.get(key)}
     if _error_text(row):
-        extra["error"] = get_text(row.get("error"), "type") or "unknown"
+        extra["error"] = get_text(row, "error", "type") or "unknown"
     return extra

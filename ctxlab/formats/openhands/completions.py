@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from ctxlab.formats.base import Format, Source
+from ctxlab.formats.base import Format, Source, whole_folder
 from ctxlab.formats.common.chat_format import first_choice, normalize_content, select_chat_fields
 from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
 from ctxlab.formats.common.usage import openai_usage
@@ -87,17 +87,12 @@ def read(source: Source) -> Iterator[Recording]:
     yield from stitch_requests(requests, name, source.skip, cluster=_folder_name(source.path))
 
 
-def _group_key(head: FileHead) -> str:
-    """Return the same key for all calls of a folder."""
-    return ""
-
-
 FORMAT = Format(
     "openhands-completions",
     "OpenHands: logged model calls (llm_completions)",
     sniff,
     read,
-    group_key=_group_key,
+    group_key=whole_folder,
 )
 
 
