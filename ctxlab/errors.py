@@ -25,13 +25,19 @@ Each message says what failed, where, and what to do about it.
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class CtxlabError(Exception):
     """Base class of all errors of ctxlab; the command line prints them without a traceback."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and the attributes, because constructors take other arguments."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class ReadError(CtxlabError):
@@ -51,9 +57,6 @@ class ReadError(CtxlabError):
         self.path, self.line, self.reason = path, line, reason
         where = f"{path}:{line}" if line else str(path)
         super().__init__(f"{where}: {reason}")
-
-    def __reduce__(self) -> tuple[type, tuple[str | Path, int | None, str]]:
-        return type(self), (self.path, self.line, self.reason)
 
 
 class UnknownFormat(ReadError):
@@ -93,9 +96,6 @@ class UnknownName(SpecError):
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(self.known)}"
         super().__init__(f"no {kind} is called {name!r}; {hint}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, list[str]]]:
-        return type(self), (self.kind, self.name, self.known)
-
 
 class EditError(CtxlabError):
     """An edit of a context is invalid, such as one of an empty range or of an index out of range."""
@@ -128,9 +128,6 @@ class ModelUnavailable(ModelError):
         self.attempts = attempts
         super().__init__(reason)
 
-    def __reduce__(self) -> tuple[type, tuple[str, int]]:
-        return type(self), (str(self), self.attempts)
-
 
 class SessionError(CtxlabError):
     """A session cannot be opened or written; the message says why and what to do."""
@@ -151,9 +148,6 @@ class UnknownSession(SessionError):
         self.id, self.where = id, where
         super().__init__(f"no session {id!r} in {where}; ctxlab sessions list shows the sessions")
 
-    def __reduce__(self) -> tuple[type, tuple[str, object]]:
-        return type(self), (self.id, self.where)
-
 
 class UnknownTurn(SessionError):
     """A session has no turn with this number.
@@ -173,9 +167,6 @@ class UnknownTurn(SessionError):
         there = f"its turns are numbered from 1 to {turns}" if turns else "it has no turns yet"
         super().__init__(f"session {id!r} has no turn {turn}: {there}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
-        return type(self), (self.id, self.turn, self.turns)
-
 
 class SessionConflict(SessionError):
     """The stored session was continued elsewhere, so the new turn does not follow the last stored one.
@@ -190,9 +181,6 @@ class SessionConflict(SessionError):
         self.id = id
         super().__init__(f"session {id!r} was continued elsewhere; resume it to continue it here")
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.id,)
-
 
 class SessionActive(SessionError):
     """Another session of the workspace is active, and the caller asked not to close it.
@@ -206,9 +194,6 @@ class SessionActive(SessionError):
     def __init__(self, id: str) -> None:
         self.id = id
         super().__init__(f"session {id!r} is active in this workspace; close it first")
-
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.id,)
 
 
 class SaveError(CtxlabError):

@@ -138,10 +138,7 @@ class History(Sequence[Message]):
     """
 
     def __init__(
-        self,
-        counter: TokenCounter,
-        messages: Iterable[Message] = (),
-        model: Model | None = None,
+        self, counter: TokenCounter, messages: Iterable[Message] = (), model: Model | None = None
     ) -> None:
         self.counter = counter
         self._model = model

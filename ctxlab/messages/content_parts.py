@@ -38,8 +38,8 @@ RESULT_TYPES = (
     *("custom_tool_call_output", "function_response", "toolResult", "toolResponse"),
 )
 IMAGE_TYPES = (
-    *("image", "image_url", "input_image", "blob", "uri"),
-    *("media", "image-data", "image-url", "file"),
+    *("image", "image_url", "input_image", "blob", "uri", "media", "image-data", "image-url"),
+    "file",
 )
 MARKER_TYPES = ("input_json_delta", "tool_call_chunk", "cachePoint", "step-start")
 """Parts without own content: markers, and fragments of a tool call that is complete elsewhere."""
@@ -59,18 +59,9 @@ UNREAD_CALL_TYPES = frozenset({"functionCall", "functionResponse"})
 """Tool calls and results that no reader supports; reading the conversation would lose them."""
 
 _VERCEL_TOOL_TYPES = ("dynamic-tool", "tool-invocation")
-_KNOWN_TYPES = frozenset(
-    {
-        *CHAT_PART_TYPES,
-        *TEXT_TYPES,
-        *REASONING_TYPES,
-        *CALL_TYPES,
-        *RESULT_TYPES,
-        *IMAGE_TYPES,
-        *MARKER_TYPES,
-        *UNSUPPORTED_TYPES,
-        *_VERCEL_TOOL_TYPES,
-    }
+_KNOWN_TYPES = CHAT_PART_TYPES.union(
+    *(TEXT_TYPES, REASONING_TYPES, CALL_TYPES, RESULT_TYPES, IMAGE_TYPES),
+    *(MARKER_TYPES, UNSUPPORTED_TYPES, _VERCEL_TOOL_TYPES),
 )
 # In Bedrock and Gemini the only key of a block is its type.
 _BEDROCK_KEYS = (
@@ -208,6 +199,4 @@ def guess_api(kinds: Iterable[str | None]) -> str | None:
     ('Google Gemini contents', None)
     """
     found = set(kinds)
-    return next(
-        (name for name, types in _TYPES_BY_API.items() if not found.isdisjoint(types)), None
-    )
+    return next((api for api, types in _TYPES_BY_API.items() if found & {*types}), None)

@@ -10,27 +10,28 @@ import math
 import re
 import string
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-ENTITY_KINDS: dict[str, str] = {
-    "url": "a web address",
-    "email": "an e-mail address",
-    "date": "a date or time stamp in digits",
-    "path": "a file or folder: a token with a slash or a file extension",
-    "hash": "a hexadecimal number of seven digits or more, or a UUID",
-    "id": "letters and digits in one token, such as HAT136 or mia_li_3668",
-    "identifier": "a name in code: snake_case, camelCase, dotted.name, SCREAMING_CASE",
-    "number": "a number of four digits or more, or with decimals",
-    "value": "a whole argument of a few words that contains none of these, such as a person's name",
-}
-"""Kinds of entities, with their meaning."""
+EntityKind: TypeAlias = Literal[
+    "url", "email", "date", "path", "hash", "id", "identifier", "number", "value"
+]
+"""Kinds of entities.
+
+- ``date``: a date or time stamp in digits
+- ``path``: a file or folder: a token with a slash or a file extension
+- ``hash``: a hexadecimal number of seven digits or more, or a UUID
+- ``id``: letters and digits in one token, such as HAT136 or mia_li_3668
+- ``identifier``: a name in code: snake_case, camelCase, dotted.name, SCREAMING_CASE
+- ``number``: a number of four digits or more, or with decimals
+- ``value``: a whole argument of a few words that contains none of these, such as a person's name
+"""
 
 
 class Entity(NamedTuple):
     """A typed token."""
 
-    kind: str
-    "one of ``ENTITY_KINDS``"
+    kind: EntityKind
+    "what the token names"
     text: str
     "the token as written"
 
@@ -51,59 +52,16 @@ _FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
 _PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
 _DOT_PATH = re.compile(r"\.{1,2}/|\.\w")
 _NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
-_PART_SEPARATOR = re.compile(r"::|[:#]")
-_FILE_EXTENSIONS = frozenset(
-    [
-        "c",
-        "cc",
-        "cfg",
-        "cpp",
-        "cs",
-        "css",
-        "csv",
-        "env",
-        "go",
-        "h",
-        "hpp",
-        "html",
-        "ini",
-        "ipynb",
-        "java",
-        "js",
-        "json",
-        "jsonl",
-        "jsx",
-        "kt",
-        "lock",
-        "log",
-        "lua",
-        "md",
-        "mjs",
-        "patch",
-        "php",
-        "pl",
-        "proto",
-        "py",
-        "pyi",
-        "rb",
-        "rs",
-        "rst",
-        "sh",
-        "sql",
-        "svg",
-        "swift",
-        "tex",
-        "toml",
-        "ts",
-        "tsv",
-        "tsx",
-        "txt",
-        "vue",
-        "xml",
-        "yaml",
-        "yml",
-    ]
+_TOKEN_PATTERNS: tuple[tuple[EntityKind, re.Pattern[str]], ...] = (
+    *(("hash", _HASH), ("number", _NUMBER), ("identifier", _SNAKE)),
+    *(("id", _ID), ("identifier", _CAMEL), ("identifier", _DOTTED)),
 )
+_PART_SEPARATOR = re.compile(r"::|[:#]")
+_FILE_EXTENSIONS = (
+    "c cc cfg cpp cs css csv env go h hpp html ini ipynb java js json jsonl jsx kt lock log lua md mjs "
+    "patch php pl proto py pyi rb rs rst sh sql svg swift tex toml ts tsv tsx txt vue xml yaml yml"
+)
+_KNOWN_EXTENSIONS = frozenset(_FILE_EXTENSIONS.split())
 _MIN_CHARS = 3
 _MAX_CHARS = 200
 
@@ -197,27 +155,17 @@ def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
     return (Entity(found, chunk),) if found else ()
 
 
-def _classify_token(token: str) -> str | None:
+def _classify_token(token: str) -> EntityKind | None:
     if "/" in token and _PATH.fullmatch(token):
         # "and/or" is no path: a path has a root, a second slash, a dot or an underscore.
         rooted = token[0] in "/~."
         return "path" if rooted or token.count("/") > 1 or "." in token or "_" in token else None
-    if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _FILE_EXTENSIONS:
+    if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _KNOWN_EXTENSIONS:
         return "path"
     for kind, pattern in _TOKEN_PATTERNS:
         if pattern.fullmatch(token):
             return kind
     return None
-
-
-_TOKEN_PATTERNS = (
-    ("hash", _HASH),
-    ("number", _NUMBER),
-    ("identifier", _SNAKE),
-    ("id", _ID),
-    ("identifier", _CAMEL),
-    ("identifier", _DOTTED),
-)
 
 
 _WORD_CHARS = frozenset(string.ascii_letters + string.digits + "_")

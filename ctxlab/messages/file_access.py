@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message, ToolCall
 
 FileOperation: TypeAlias = Literal["read", "write", "edit", "list"]
@@ -44,19 +43,15 @@ _OPERATION_BY_TOOL: dict[str, FileOperation] = {
 }
 _PATH_KEYS = (
     *("file_path", "absolute_path", "notebook_path", "target_file", "filepath", "path", "filename"),
-    *(
-        "file",
-        "file_name",
-        "abs_path",
-        "relative_path",
-        "relative_workspace_path",
-        "target_notebook",
-    ),
+    *("file", "file_name", "abs_path", "relative_path", "relative_workspace_path"),
+    "target_notebook",
 )
 _FIRST_LINE_KEYS = ("offset", "start_line", "line_start", "line_number", "start_line_one_indexed")
 _LAST_LINE_KEYS = ("end_line", "line_end", "end_line_one_indexed_inclusive")
 _FOLDER_KEYS = ("dir_path", "directory", "cwd", "workdir")
-_COMMAND_KEYS = ("command", "cmd", "script")
+COMMAND_KEYS = ("command", "cmd", "script")
+"Arguments that hold a shell command."
+
 _PRINT_COMMANDS = frozenset({"cat", "nl", "less", "more", "bat"})
 _PATCH_HEADER = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
 _HEREDOC = re.compile(r"^(?:cat|tee)\b[^|;&`$]*<<-?\s*['\"]?\w+['\"]?[^|;&`$]*$")
@@ -115,40 +110,27 @@ def parse_file_access(call: ToolCall) -> FileAccess | None:
     FileAccess(path='/repo/io.py', operation='read', line_range=(1, 20))
     >>> parse_file_access(ToolCall("c3", "bash", '{"command": "make test"}'))
     """
-    try:
-        arguments = parse_json(call.arguments) if call.arguments else {}
-    except ValueError:
-        arguments = call.arguments
-    name = normalize_tool_name(call.name)
-    if not isinstance(arguments, dict):
-        return (
-            _parse_patch(arguments)
-            if isinstance(arguments, str) and name == "apply_patch"
-            else None
-        )
+    arguments, name = call.parse_arguments(), normalize_tool_name(call.name)
     if name == "apply_patch":
-        return next(
-            (t for v in arguments.values() if isinstance(v, str) and (t := _parse_patch(v))), None
-        )
+        texts = arguments.values() if isinstance(arguments, dict) else [arguments]
+        patches = (_parse_patch(text) for text in texts if isinstance(text, str))
+        return next(filter(None, patches), None)
+    if not isinstance(arguments, dict):
+        return None
     path, folder = _find_path(arguments, _PATH_KEYS), _find_path(arguments, _FOLDER_KEYS)
     if _OPERATION_BY_TOOL.get(name) == "list":
         path = path or folder
-    command = next((c for key in _COMMAND_KEYS if (c := arguments.get(key))), None)
+    command = next((c for key in COMMAND_KEYS if (c := arguments.get(key))), None)
     operation = _OPERATION_BY_TOOL.get(command if isinstance(command, str) and path else name)
     if path and operation:
         if operation == "read" and path.endswith("/"):
             operation = "list"
-        return FileAccess(
-            _normalize_path(path),
-            operation,
-            _parse_line_range(arguments) if operation == "read" else None,
-        )
+        lines = _parse_line_range(arguments) if operation == "read" else None
+        return FileAccess(_normalize_path(path), operation, lines)
     if not command or path:
         return None
     access = _parse_shell_command(command)
-    if access and folder:
-        access = access._replace(path=_normalize_path(posixpath.join(folder, access.path)))
-    return access
+    return _in_folder(folder, access) if folder else access
 
 
 def _find_path(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
@@ -189,18 +171,16 @@ def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | 
     if isinstance(view, list) and len(view) == 2:
         first, last = _parse_int(view[0]), _parse_int(view[1])
         return (first or 1, last if last and last > 0 else None)
-    start = next(
-        (n for key in _FIRST_LINE_KEYS if (n := _parse_int(arguments.get(key))) is not None), None
-    )
-    last = next(
-        (n for key in _LAST_LINE_KEYS if (n := _parse_int(arguments.get(key))) is not None), None
-    )
-    limit = _parse_int(arguments.get("limit"))
+    start, last = _find_int(arguments, _FIRST_LINE_KEYS), _find_int(arguments, _LAST_LINE_KEYS)
+    limit, first = _parse_int(arguments.get("limit")), 1 if start is None else start
     if last is None and limit is not None:
-        last = (1 if start is None else start) + limit - 1
-    if last is None and start in (None, 0, 1):
-        return None
-    return (1 if start is None else start, last)
+        last = first + limit - 1
+    return None if last is None and first in (0, 1) else (first, last)
+
+
+def _find_int(arguments: Mapping[str, Any], keys: Sequence[str]) -> int | None:
+    numbers = (_parse_int(arguments.get(key)) for key in keys)
+    return next((number for number in numbers if number is not None), None)
 
 
 def _parse_int(value: Any) -> int | None:
@@ -231,17 +211,20 @@ def _parse_shell_command(command: Any) -> FileAccess | None:
         access = _parse_patch(text)
     else:
         access = _parse_heredoc(text) or _parse_one_line_command(_STDERR_REDIRECT.sub("", text))
+    return _in_folder(folder, access)
+
+
+def _in_folder(folder: str, access: FileAccess | None) -> FileAccess | None:
     return access and access._replace(path=_normalize_path(posixpath.join(folder, access.path)))
 
 
 def _parse_heredoc(text: str) -> FileAccess | None:
     """Return the file that a command writes from a here-document."""
     first = text.partition("\n")[0]
-    if _HEREDOC.match(first) and (found := _REDIRECT_TARGET.search(first)):
-        return FileAccess(
-            _normalize_path(found[2]), "edit" if found[1] in (">>", "tee -a") else "write"
-        )
-    return None
+    if not _HEREDOC.match(first) or not (found := _REDIRECT_TARGET.search(first)):
+        return None
+    appends = found[1] in (">>", "tee -a")
+    return FileAccess(_normalize_path(found[2]), "edit" if appends else "write")
 
 
 def _parse_one_line_command(text: str) -> FileAccess | None:
@@ -255,72 +238,53 @@ def _parse_one_line_command(text: str) -> FileAccess | None:
     except ValueError:
         return None
     if words[:1] in (["echo"], ["printf"]) and len(words) > 2 and words[-2] in (">", ">>"):
-        redirected = sum(set(word) <= set("<>|;&") for word in words) == 1
-        operation: FileOperation = "write" if words[-2] == ">" else "edit"
-        return (
-            FileAccess(words[-1], operation)
-            if redirected and not _SHELL_SYNTAX.search(words[-1])
-            else None
-        )
-    if "|" in words:  # nl -ba F | sed -n 1,80p
-        cut = words.index("|")
-        access, shown = _parse_simple_command(words[:cut]), _parse_simple_command(words[cut + 1 :])
-        if not (access and shown) or access[2] or shown[0] or {access[1], shown[1]} != {"read"}:
+        redirects = sum(set(word) <= set("<>|;&") for word in words)
+        written = FileAccess(words[-1], "write" if words[-2] == ">" else "edit")
+        return None if redirects != 1 or _SHELL_SYNTAX.search(written.path) else written
+    cut = words.index("|") if "|" in words else len(words)
+    access = _parse_simple_command(words[:cut])
+    if cut < len(words):  # nl -ba F | sed -n 1,80p
+        shown = _parse_simple_command(words[cut + 1 :])
+        if not (access and shown) or access.line_range or shown.path:
             return None
-        access = (access[0], access[1], shown[2])
-    else:
-        access = _parse_simple_command(words)
-    if access is None or not access[0] or _SHELL_SYNTAX.search(access[0]):
-        return None
-    return FileAccess(*access)
+        if {access.operation, shown.operation} != {"read"}:
+            return None
+        access = access._replace(line_range=shown.line_range)
+    return None if not access or not access.path or _SHELL_SYNTAX.search(access.path) else access
 
 
-def _parse_simple_command(
-    words: Sequence[str],
-) -> tuple[str, FileOperation, tuple[int, int | None] | None] | None:
-    """Return path (empty for standard input), operation and lines of a command without pipes."""
+def _parse_simple_command(words: Sequence[str]) -> FileAccess | None:
+    """Return the access of a command without pipes; its path is empty for standard input."""
     if not words or any(word and set(word) <= set("();<>|&") for word in words):
         return None
-    name, rest = words[0], [word for word in words[1:] if word]
+    rest = [word for word in words[1:] if word]
     options = [word for word in rest if word.startswith("-") and word != "-"]
     others = [word for word in rest if word not in options]
-    if name in _PRINT_COMMANDS and len(others) <= 1:
-        return (others[0] if others else "", "read", None)
-    if name in ("head", "tail"):
-        count = 10
-        if options == ["-n"] and others and others[0].isdigit():
-            count, others = int(others.pop(0)), others
-        elif len(options) == 1 and (found := re.fullmatch(r"(?:-n?|--lines=)(\d+)", options[0])):
-            count = int(found[1])
-        elif options:
+    line_range: tuple[int, int | None] | None = None
+    match words[0]:
+        case "head" | "tail":
+            count = 10
+            if options == ["-n"] and others and others[0].isdigit():
+                count = int(others.pop(0))
+            elif found := re.fullmatch(r"(?:-n?|--lines=)(\d+)", " ".join(options)):
+                count = int(found[1])
+            elif options:
+                return None
+            line_range = (1, count) if words[0] == "head" else (-count, None)
+        case "sed" if any(re.match(r"-i|--in-place", word) for word in options):
+            return FileAccess(others[-1], "edit") if len(others) == 2 else None
+        case "sed":
+            found = _SED_LINES.fullmatch(others.pop(0)) if options == ["-n"] and others else None
+            if found is None:
+                return None
+            line_range = int(found[1]), int(found[2] or found[1])
+        case "ls":
+            return FileAccess((*others, ".")[0], "list") if len(others) <= 1 else None
+        case "open" if len(others) in (1, 2):
+            line = _parse_int(others[1]) if len(others) == 2 else None
+            return FileAccess(others[0], "read", (line, None) if line else None)
+        case "create":
+            return FileAccess(others[0], "write") if len(others) == 1 else None
+        case name if name not in _PRINT_COMMANDS:
             return None
-        if len(others) > 1:
-            return None
-        return (
-            others[0] if others else "",
-            "read",
-            (1, count) if name == "head" else (-count, None),
-        )
-    if (
-        name == "sed"
-        and options == ["-n"]
-        and others
-        and (found := _SED_LINES.fullmatch(others[0]))
-    ):
-        if len(others) > 2:
-            return None
-        return (
-            others[1] if len(others) > 1 else "",
-            "read",
-            (int(found[1]), int(found[2] or found[1])),
-        )
-    if name == "sed" and any(re.match(r"-i|--in-place", word) for word in options):
-        return (others[-1], "edit", None) if len(others) == 2 else None
-    if name == "ls" and len(others) <= 1:
-        return (others[0] if others else ".", "list", None)
-    if name == "open" and 1 <= len(others) <= 2:
-        line = _parse_int(others[1]) if len(others) == 2 else None
-        return (others[0], "read", (line, None) if line else None)
-    if name == "create" and len(others) == 1:
-        return (others[0], "write", None)
-    return None
+    return FileAccess((*others, "")[0], "read", line_range) if len(others) <= 1 else None

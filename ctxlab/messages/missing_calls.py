@@ -6,6 +6,7 @@ recording also contains content parts of unknown types, these parts probably hol
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from ctxlab.messages.content_parts import describe_type, is_known_type, part_type
@@ -57,10 +58,6 @@ def missing_calls_warning(recording: Recording) -> str | None:
 
 def _count_unknown_types(recording: Recording) -> Counter[str]:
     """Return how often each unknown type of content part occurs in the messages."""
-    parts = (
-        part
-        for message in recording.messages
-        if isinstance(message.content, tuple)
-        for part in message.content
-    )
+    listed = (m.content for m in recording.messages if isinstance(m.content, tuple))
+    parts = itertools.chain.from_iterable(listed)
     return Counter(describe_type(part) for part in parts if not is_known_type(part_type(part)))

@@ -68,12 +68,12 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
         role=cast(Role, role),
         content=parse_content(data.get("content")),
         tool_calls=tuple(tool_call_from_dict(c) for c in calls),
-        tool_call_id=_get_text(data, "tool_call_id"),
-        name=_get_text(data, "name"),
+        tool_call_id=_get(data, "tool_call_id", "text", str),
+        name=_get(data, "name", "text", str),
         reasoning=reasoning if isinstance(reasoning, str) else None,
         usage=usage,
-        time=_get_number(data, "time"),
-        file=_get_text(data, "file"),
+        time=_get(data, "time", "a number", int, float),
+        file=_get(data, "file", "text", str),
         extra=extra,
     )
 
@@ -248,15 +248,9 @@ def tool_call_from_dict(data: Any) -> ToolCall:
     return ToolCall(str(data.get("id") or ""), name, arguments)
 
 
-def _get_text(data: Mapping[str, Any], key: str) -> str | None:
+def _get(data: Mapping[str, Any], key: str, what: str, *types: type) -> Any:
+    """Return the value of an optional key, which must be of one of the types if it is there."""
     value = data.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise ValueError(f"{key} must be text, got {type(value).__name__}")
-
-
-def _get_number(data: Mapping[str, Any], key: str) -> float | None:
-    value = data.get(key)
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{key} must be a number, got {type(value).__name__}")
+    if value is not None and (not isinstance(value, types) or isinstance(value, bool)):
+        raise ValueError(f"{key} must be {what}, got {type(value).__name__}")
+    return value

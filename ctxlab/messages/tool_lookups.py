@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ctxlab._utils.jsonio import dump_json, parse_json
-from ctxlab.messages.file_access import normalize_tool_name, parse_file_access
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.messages.file_access import COMMAND_KEYS, normalize_tool_name, parse_file_access
 from ctxlab.messages.types import ToolCall
 
 _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
@@ -34,7 +34,6 @@ _SEARCH_TOOLS = (
     "grep glob search find rg web_search web_fetch search_files search_file_content find_files "
     "file_search grep_search codebase_search google_web_search search_dir search_file find_file fetch"
 )
-_COMMAND_KEYS = ("command", "cmd", "script")
 _SHELL_TOOLS = (
     "bash shell sh exec local_shell run_command run_shell_command execute_command exec_command "
     "run_terminal_cmd terminal execute_bash execute_ipython_cell python ipython"
@@ -45,7 +44,6 @@ _KIND_BY_TOOL = dict.fromkeys(_SEARCH_TOOLS.split(), "search") | dict.fromkeys(
 _LOOKUP_TOOL = re.compile(
     r"(read|get|list|show|find|search|fetch|look|lookup|query|view|grep|check)(_|$)"
 )
-_WHITESPACE = re.compile(r"\s+")
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
@@ -81,30 +79,21 @@ def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
         return FetchTarget("file", access.path)
     if access is not None and access.operation in ("write", "edit"):
         return None
-    arguments = _parse_arguments(call)
+    arguments = call.parse_arguments()
+    if not isinstance(arguments, dict):
+        arguments = {}
     if _KIND_BY_TOOL.get(name) == "command":
-        command = next((c for key in _COMMAND_KEYS if (c := arguments.get(key))), None)
+        command = next((c for key in COMMAND_KEYS if (c := arguments.get(key))), None)
         return None if command is None else FetchTarget("command", _join_whitespace(command))
     if access is not None:
         return FetchTarget("search", f"list: {access.path}")
     if name in _KIND_BY_TOOL:
-        said = (arguments.get(key) for key in (*_QUERY_KEYS, *_SCOPE_KEYS))
-        return FetchTarget(
-            "search", ": ".join([name, *(_join_whitespace(each) for each in said if each)])
-        )
+        said = filter(None, map(arguments.get, (*_QUERY_KEYS, *_SCOPE_KEYS)))
+        return FetchTarget("search", ": ".join([name, *map(_join_whitespace, said)]))
     if _LOOKUP_TOOL.match(name):
         return FetchTarget("lookup", f"{name}: {dump_json(arguments)}")
     return None
 
 
-def _parse_arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        arguments = parse_json(call.arguments) if call.arguments else {}
-    except ValueError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
-
-
 def _join_whitespace(value: Any) -> str:
-    text = value if isinstance(value, str) else dump_json(value)
-    return _WHITESPACE.sub(" ", text).strip()
+    return " ".join((value if isinstance(value, str) else dump_json(value)).split())

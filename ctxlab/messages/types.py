@@ -36,6 +36,19 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str = "{}"
     "arguments as JSON text, as sent by the provider"
 
+    def parse_arguments(self) -> Any:
+        """Return the arguments as data, or as the raw text if they are not JSON.
+
+        Returns
+        -------
+        Any
+            The data; an empty dict if there are no arguments.
+        """
+        try:
+            return parse_json(self.arguments) if self.arguments else {}
+        except ValueError:
+            return self.arguments
+
     def argument_leaves(self) -> Iterator[tuple[str, Any]]:
         """Iterate over the leaf values of the arguments with their paths.
 
@@ -49,11 +62,7 @@ class ToolCall(msgspec.Struct, frozen=True):
         >>> list(ToolCall("c1", "read", '{"path": "a.py", "lines": [1, 9]}').argument_leaves())
         [('path', 'a.py'), ('lines[0]', 1), ('lines[1]', 9)]
         """
-        try:
-            value = parse_json(self.arguments) if self.arguments else {}
-        except ValueError:
-            value = self.arguments
-        return iter_leaves(value)
+        return iter_leaves(self.parse_arguments())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tool call in OpenAI's format.
@@ -126,6 +135,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return self
 
     def __hash__(self) -> int:
+        """Hash what is cheap to hash and differs between most messages."""
         content = self.content if isinstance(self.content, str) else self.role
         return hash((content, self.tool_call_id, self.time))
 
@@ -256,18 +266,13 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
         >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello")), model="gpt-5")
         <Recording a: 2 messages, 1 request, gpt-5>
         """
-        counts = {
-            "message": len(self.messages),
-            "request": len(self.request_positions),
-            "compaction": len(self.compactions),
-        }
-        said = [pluralize(n, what) for what, n in counts.items()]
         shown = [
-            *said[:2],
-            *([self.model] if self.model else []),
-            *said[2:][: counts["compaction"]],
+            pluralize(len(self.messages), "message"),
+            pluralize(len(self.request_positions), "request"),
+            self.model,
+            pluralize(len(self.compactions), "compaction") if self.compactions else None,
         ]
-        return f"<Recording {self.id}: {', '.join(shown)}>"
+        return f"<Recording {self.id}: {', '.join(filter(None, shown))}>"
 
     @property
     def request_positions(self) -> tuple[int, ...]:
@@ -297,13 +302,9 @@ def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
     >>> find_request_positions(said)
     (2,)
     """
-    begun = False
-    calls = []
-    for position, message in enumerate(messages):
-        if message.role == "assistant" and begun:
-            calls.append(position)
-        begun = begun or message.role in ("user", "tool")
-    return tuple(calls)
+    roles = [message.role for message in messages]
+    begun = next((i for i, role in enumerate(roles) if role in ("user", "tool")), len(roles))
+    return tuple(i for i in range(begun, len(roles)) if roles[i] == "assistant")
 
 
 def check_recordings(recordings: object) -> None:

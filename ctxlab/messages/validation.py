@@ -32,35 +32,19 @@ class Violation(NamedTuple):
     "index of the message"
 
 
-_ALL_PROVIDERS = frozenset({"openai", "anthropic"})
 _ANTHROPIC = frozenset({"anthropic"})
+_ALL = _ANTHROPIC | {"openai"}
+_RULES = (
+    Rule("unanswered_call", _ALL, "every tool call is answered right after its message"),
+    Rule("orphaned_result", _ALL, "every tool result answers a call of the message before it"),
+    Rule("repeated_result", _ALL, "a tool call is answered once"),
+    Rule("empty_request", _ALL, "a request has a message besides the system prompt"),
+    Rule("empty_message", _ANTHROPIC, "a user or assistant message is not empty"),
+    Rule("late_system", _ANTHROPIC, "system messages come before all others"),
+    Rule("starts_with_user", _ANTHROPIC, "the first message after the system prompt is the user's"),
+)
 
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "unanswered_call", _ALL_PROVIDERS, "every tool call is answered right after its message"
-        ),
-        Rule(
-            "orphaned_result",
-            _ALL_PROVIDERS,
-            "every tool result answers a call of the message before it",
-        ),
-        Rule("repeated_result", _ALL_PROVIDERS, "a tool call is answered once"),
-        Rule(
-            "empty_request",
-            _ALL_PROVIDERS,
-            "a request has a message besides the system prompt",
-        ),
-        Rule("empty_message", _ANTHROPIC, "a user or assistant message is not empty"),
-        Rule("late_system", _ANTHROPIC, "system messages come before all others"),
-        Rule(
-            "starts_with_user",
-            _ANTHROPIC,
-            "the first message after the system prompt is a user message",
-        ),
-    )
-}
+RULES: dict[str, Rule] = {rule.name: rule for rule in _RULES}
 """Rules by name. The model of a request decides which of them apply."""
 
 
@@ -87,9 +71,7 @@ def find_violations(messages: Sequence[Message], provider: str | None = None) ->
     [Violation(rule='orphaned_result', position=1)]
     """
     found = sorted(_iter_violations(messages), key=lambda v: v.position)
-    if provider is None:
-        return found
-    return [v for v in found if provider in RULES[v.rule].providers]
+    return [v for v in found if provider is None or provider in RULES[v.rule].providers]
 
 
 def is_valid(messages: Sequence[Message], provider: str | None = None) -> bool:
@@ -177,7 +159,11 @@ class UnitTracker:
             place, call = self._open_calls.pop(message.tool_call_id or "", (here, None))
             if call is not None:
                 self.calls_by_result[here] = call
-                self._merge_into_unit(starts[place], here)
+                start = starts[place]
+                for i in range(here, start, -1):
+                    if starts[i] == start:
+                        break
+                    starts[i] = start
         elif message.tool_calls:
             # A reused id refers to the newest call (tau-bench reuses ids).
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
@@ -197,39 +183,6 @@ class UnitTracker:
         """
         units = UnitTracker()
         units.starts = self.starts[:length]
-        units.calls_by_result = {
-            place: call for place, call in self.calls_by_result.items() if place < length
-        }
+        answered = self.calls_by_result.items()
+        units.calls_by_result = {place: call for place, call in answered if place < length}
         return units
-
-    def _merge_into_unit(self, start: int, here: int) -> None:
-        for i in range(here, start, -1):
-            if self.starts[i] == start:
-                break
-            self.starts[i] = start
-
-
-def safe_cuts(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes at which a conversation can be cut without separating a call from its results.
-
-    For each of them ``messages[cut:]`` contains no result whose call is before the cut.
-
-    Parameters
-    ----------
-    messages : sequence of Message
-        The conversation.
-
-    Returns
-    -------
-    list of int
-        The indexes, ascending.
-
-    Examples
-    --------
-    >>> safe_cuts([Message("user", "a"), Message("assistant", "b"), Message("user", "c")])
-    [0, 1, 2]
-    """
-    units = UnitTracker()
-    for message in messages:
-        units.add(message)
-    return [i for i, start in enumerate(units.starts) if start == i]

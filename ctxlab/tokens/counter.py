@@ -28,10 +28,6 @@ from ctxlab.tokens.tool_schemas import render_tools
 
 DEFAULT_MODEL = "gpt-5"
 
-CONTROL_TOKENS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")
-"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``. They contain Unicode
-noncharacters, which do not occur in text. So logs that quote the real ones are counted as text."""
-
 _IMAGE_PARTS = frozenset({"image_url", "input_image", "image"})
 
 # tiktoken's regular expression overflows its stack on runs of about 600,000 white-space characters
@@ -88,7 +84,7 @@ class TokenCounter:
         return f"TokenCounter({self.model!r}, {known if self._is_uncalibrated else 'calibrated'})"
 
     def __reduce__(self) -> tuple[type[TokenCounter], tuple[str, TokenProfile]]:
-        # An encoding pickles as megabytes, so only its name is sent.
+        """Pickle the model and the profile only, because an encoding pickles as megabytes."""
         return TokenCounter, (self.model, self.profile)
 
     @property
@@ -162,9 +158,8 @@ class TokenCounter:
             if isinstance(content, tuple):
                 images = sum(count_image_tokens(p, self.family) for p in content if _is_image(p))
         for call in calls:
-            total += (
-                3 + self._count_cached(_call_header(call.name)) + self._count_raw(call.arguments)
-            )
+            header = f"assistant to=functions.{call.name}"
+            total += 3 + self._count_cached(header) + self._count_raw(call.arguments)
             chars += len(call.arguments)
         return total, chars, images
 
@@ -220,11 +215,8 @@ class TokenCounter:
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 
     def _count_raw(self, text: str) -> int:
-        return (
-            self._count_cached(text)
-            if len(text) <= _MAX_CACHED_CHARS
-            else self._count_uncached(text)
-        )
+        cached = len(text) <= _MAX_CACHED_CHARS
+        return self._count_cached(text) if cached else self._count_uncached(text)
 
     def _count_uncached(self, text: str) -> int:
         if len(text) >= _MAX_BLANK_RUN:
@@ -278,12 +270,13 @@ def count_tokens(
     counter = get_counter(model)
     if isinstance(content, str):
         return counter.count_text(content)
-    if isinstance(content, Message):
-        return counter.count_message(content)
-    if isinstance(content, Mapping):
-        return counter.count_message(message_from_dict(content))
-    messages = (m if isinstance(m, Message) else message_from_dict(m) for m in content)
-    return counter.count_request(messages, tools)
+    if isinstance(content, (Message, Mapping)):
+        return counter.count_message(_as_message(content))
+    return counter.count_request(map(_as_message, content), tools)
+
+
+def _as_message(message: Message | Mapping[str, Any]) -> Message:
+    return message if isinstance(message, Message) else message_from_dict(message)
 
 
 def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> TokenCounter:
@@ -314,74 +307,14 @@ def _cached_counter(model: str, profile: TokenProfile) -> TokenCounter:
     return TokenCounter(model, profile)
 
 
-def render_request(
-    messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = (), family: str = "openai"
-) -> str:
-    """Return a request as one text with ``CONTROL_TOKENS``, as the model reads it.
-
-    Encoded in one pass, the text has as many tokens as the request. Images are not text; their
-    tokens come in addition. Tool definitions come first, in a block of their own; this agrees with
-    what OpenAI bills.
-
-    Parameters
-    ----------
-    messages : iterable of Message
-        Messages of the request.
-    tools : sequence of mapping, optional
-        Tool definitions.
-    family : str, optional
-        Provider whose format is used for tool definitions, as returned by ``model_family``.
-
-    Returns
-    -------
-    str
-        The text.
-    """
-    start, sep, end = CONTROL_TOKENS
-    text = render_tools([dict(t) for t in tools], family) if tools else ""
-    head = f"{start}{sep}{text}{end}" if text else ""
-    body = "".join(map(render_message, messages))
-    # These are REPLY_TOKENS: start, "assistant", sep. A role is one token in the chat encodings.
-    return f"{head}{body}{start}assistant{sep}"
-
-
-def render_message(message: Message) -> str:
-    """Return a message as text: a block for its content and one for each tool call.
-
-    Parameters
-    ----------
-    message : Message
-        The message.
-
-    Returns
-    -------
-    str
-        The blocks, between ``CONTROL_TOKENS``.
-    """
-    start, sep, end = CONTROL_TOKENS
-    blocks = []
-    if message.content or not message.tool_calls:
-        header = message.role if message.name is None else f"{message.role}:{message.name}"
-        blocks.append(f"{start}{header}{sep}{_content_text(message)}{end}")
-    blocks.extend(
-        f"{start}{_call_header(c.name)}{sep}{c.arguments}{end}" for c in message.tool_calls
-    )
-    return "".join(blocks)
-
-
-def _call_header(name: str) -> str:
-    return f"assistant to=functions.{name}"
-
-
 def _is_image(part: Mapping[str, Any]) -> bool:
     return part.get("type") in _IMAGE_PARTS
 
 
 def _content_text(message: Message) -> str:
     """Return the content as text, one part per line; a part of unknown type as JSON."""
-    if message.content is None or isinstance(message.content, str):
-        return message.content or ""
-    return "\n".join(map(_part_text, message.content))
+    content = message.content or ""
+    return content if isinstance(content, str) else "\n".join(map(_part_text, content))
 
 
 def _part_text(part: Mapping[str, Any]) -> str:

@@ -157,10 +157,9 @@ def _read_cached_vocabulary(
     """Return the cached file for an address; None if it is missing or its hash is wrong."""
     if folder is None or expected_hash is None:
         return None
+    name = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
     try:
-        blob = (
-            folder / hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
-        ).read_bytes()
+        blob = (folder / name).read_bytes()
     except OSError:
         return None
     return blob if hashlib.sha256(blob).hexdigest() == expected_hash else None

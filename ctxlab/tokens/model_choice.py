@@ -8,6 +8,7 @@ the choice in a sentence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,49 +197,35 @@ mine, so the cost of all recordings is unknown'
     >>> explain_models([claude], "gpt-5")
     'counted and priced as gpt-5; recorded with claude-opus-4-5 (1)'
     """
-    made = _count_names(each["model"] for each in recordings if each["model"])
+    made = dict(Counter(each["model"] for each in recordings if each["model"]).most_common())
     nameless = sum(not each["model"] for each in recordings)
+    unnamed = f"{pluralize(nameless, 'recording')} {'names' if nameless == 1 else 'name'} no model"
     parts = []
     if chosen_model is not None:
-        others = {name: count for name, count in made.items() if name != chosen_model}
         parts.append(f"counted and priced as {chosen_model}")
-        if others:
-            parts.append(f"recorded with {_format_counts(others)}")
+        made.pop(chosen_model, None)
+        if made:
+            parts.append(f"recorded with {_format_counts(made)}")
     elif not made:
-        verb = "names" if nameless == 1 else "name"
-        parts.append(
-            f"counted and priced as {DEFAULT_MODEL}, since {pluralize(nameless, 'recording')} {verb} "
-            "no model"
-        )
+        parts.append(f"counted and priced as {DEFAULT_MODEL}, since {unnamed}")
     elif len(made) == 1 and not nameless:
-        (name, count), *_ = made.items()
+        [(name, count)] = made.items()
         parts.append(f"counted and priced as {name}, the model of {pluralize(count, 'recording')}")
     else:
         parts.append(f"counted and priced by their own models: {_format_counts(made)}")
         if nameless:
-            that = "that names" if nameless == 1 else "that name"
-            who = f"{pluralize(nameless, 'recording')} {that} no model"
-            parts.append(f"as {DEFAULT_MODEL}: {who}")
+            parts.append(f"as {DEFAULT_MODEL}: {unnamed.replace(' name', ' that name')}")
     used = dict.fromkeys(each["counted_as"] for each in recordings)
     unpriced = [name for name in used if not find_model_without_warning(name).prices.known]
     if unpriced:
-        shown = ", ".join(unpriced[:_MAX_NAMED]) + (
-            " and others" if len(unpriced) > _MAX_NAMED else ""
-        )
+        shown = ", ".join(unpriced[:_MAX_NAMED])
+        shown += " and others" if len(unpriced) > _MAX_NAMED else ""
         whose = "the cost of all recordings" if len(unpriced) < len(used) else "the cost"
         parts.append(f"no price is known for {shown}, so {whose} is unknown")
     return "; ".join(parts)
 
 
-def _count_names(names: Iterable[str]) -> dict[str, int]:
-    """Count how often each name occurs, the most frequent first."""
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
 def _format_counts(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,})" for name, count in [*counts.items()][:_MAX_NAMED]]
+    shown = ", ".join(f"{name} ({count:,})" for name, count in [*counts.items()][:_MAX_NAMED])
     more = len(counts) - _MAX_NAMED
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -24,6 +24,9 @@ from ctxlab.tokens.prices import Prices, PriceTier, fill_missing_prices
 
 _Tokens = TypeVar("_Tokens", bound=Any)
 
+# For unknown models: nearly all hosted models have at least this window and allow such a reply.
+_DEFAULT_LIMIT, _DEFAULT_MAX_OUTPUT = 128_000, 4096
+
 
 class ModelWarning(UserWarning):
     """A model is unknown, so its limit and prices are defaults."""
@@ -46,8 +49,6 @@ class CachePolicy(msgspec.Struct, frozen=True):
     "tokens; the cached length is a multiple of this"
     lifetime: float = 0.0
     "seconds after the last use; the published minimum, which is often exceeded"
-    paid_writes: bool = False
-    "a token written to the cache costs more than an input token"
 
     def readable_prefix(
         self,
@@ -86,14 +87,10 @@ class CachePolicy(msgspec.Struct, frozen=True):
         """
         if self.kind != "explicit":
             return unchanged_tokens
-        second = previous_tokens - previous_last_tokens
-        last = previous_tokens * (unchanged_tokens >= previous_tokens)
-        earlier = second * ((unchanged_tokens < previous_tokens) & (unchanged_tokens >= second))
-        return (
-            last
-            + earlier
-            + system_tokens * ((unchanged_tokens < second) & (unchanged_tokens >= system_tokens))
-        )
+        same, second = unchanged_tokens, previous_tokens - previous_last_tokens
+        last = previous_tokens * (same >= previous_tokens)
+        earlier = second * ((same < previous_tokens) & (same >= second))
+        return last + earlier + system_tokens * ((same < second) & (same >= system_tokens))
 
     def cached_tokens(self, prefix_tokens: _Tokens) -> _Tokens:
         """Return the tokens of an unchanged prefix that the cache serves within its lifetime.
@@ -117,17 +114,17 @@ class Model(msgspec.Struct, frozen=True):
 
     name: str
     "name as requested"
-    limit: int
+    limit: int = _DEFAULT_LIMIT
     "maximum input tokens of a request"
-    max_output: int
+    max_output: int = _DEFAULT_MAX_OUTPUT
     "maximum output tokens of a reply"
-    prices: Prices
+    prices: Prices = Prices()
     "prices per token"
-    cache: CachePolicy
+    cache: CachePolicy = CachePolicy()
     "rules of the prompt cache"
-    provider: str
+    provider: str = ""
     "provider as listed; empty if unknown"
-    source: Literal["litellm", "built-in", "default"]
+    source: Literal["litellm", "built-in", "default"] = "default"
     "where the data comes from"
     listed_as: str | None = None
     "entry of litellm's table, or pattern of the built-in family, that matched"
@@ -221,8 +218,6 @@ def find_model_without_warning(name: str) -> Model:
 
 _PRICE_FILE = "model_prices_and_context_window_backup.json"
 _CHAT_MODES = {"chat", "responses", "completion"}
-# For unknown models: nearly all hosted models have at least this window and allow such a reply.
-_DEFAULT_LIMIT, _DEFAULT_MAX_OUTPUT = 128_000, 4096
 
 # Prefixes under which a bare name may be listed: makers first, because their prices are the
 # reference, then hosts.
@@ -288,9 +283,8 @@ def _from_table(name: str, table: _PriceTable) -> Model | None:
         except msgspec.DecodeError:
             continue
         if entry.mode not in _CHAT_MODES:
-            return _build_default_model(
-                name, f"litellm lists it with mode {entry.mode}, not as a chat model"
-            )
+            reason = f"litellm lists it with mode {entry.mode}, not as a chat model"
+            return _build_default_model(name, reason)
         if entry.max_input_tokens:
             steps = _steps_by_range(entry) or _steps_by_threshold(entry, figures)
             return _build_listed_model(name, listed_as, entry, steps)
@@ -303,7 +297,7 @@ _PriceSteps: TypeAlias = list[tuple[int, list[float | None]]]
 
 def _steps_by_range(entry: _ListedModel) -> _PriceSteps:
     """Return the steps of ``tiered_pricing``; a tier starts one token after its lower bound."""
-    priced = [t for t in entry.tiered_pricing if t.input_cost_per_token is not None]
+    priced = (t for t in entry.tiered_pricing if t.input_cost_per_token is not None)
     ranged = sorted((t for t in priced if len(t.range) == 2), key=lambda t: t.range[0])
     for tier in ranged:
         if tier.output_cost_per_token is None:
@@ -332,28 +326,15 @@ def _get_costs(listed: _ListedCosts) -> list[float | None]:
 def _build_listed_model(
     name: str, listed_as: str, entry: _ListedModel, steps: _PriceSteps
 ) -> Model:
-    limit = entry.max_input_tokens or 0
+    limit, maker = int(entry.max_input_tokens or 0), entry.litellm_provider
     (_, costs), *more = steps
-    prices = Prices(
-        *fill_missing_prices(*costs),
-        above=tuple(PriceTier(*fill_missing_prices(*c), start) for start, c in more if costs[0]),
-    )
-    cached = costs[2] is not None
-    maker = f"{entry.litellm_provider} {_normalize_name(listed_as)}"
+    tiers = (PriceTier(*fill_missing_prices(*c), start) for start, c in more if costs[0])
+    prices, cache = Prices(*fill_missing_prices(*costs), above=tuple(tiers)), CachePolicy()
+    if costs[2] is not None:
+        cache = _build_cache_policy(maker, listed_as, entry.prompt_cache_min_tokens)
+    output = int(entry.max_output_tokens or min(_DEFAULT_MAX_OUTPUT, limit))
     warning = None if prices.known else f"litellm lists no price for {name}, so its cost is unknown"
-    return Model(
-        name=name,
-        limit=int(limit),
-        max_output=int(entry.max_output_tokens or min(_DEFAULT_MAX_OUTPUT, limit)),
-        prices=prices,
-        cache=_build_cache_policy(maker, prices, entry.prompt_cache_min_tokens)
-        if cached
-        else CachePolicy(),
-        provider=entry.litellm_provider,
-        source="litellm",
-        listed_as=listed_as,
-        warning=warning,
-    )
+    return Model(name, limit, output, prices, cache, maker, "litellm", listed_as, warning)
 
 
 def _iter_name_variants(name: str) -> Iterator[str]:
@@ -381,22 +362,12 @@ def _from_family(name: str) -> Model | None:
     spelling = _normalize_name(name)
     for pattern, provider, limit, output, *per_million in MODEL_FAMILIES:
         if re.search(pattern, spelling):
-            prices = _family_prices(spelling, per_million)
-            maker = f"{provider} {spelling}"
-            return Model(
-                name=name,
-                limit=limit,
-                max_output=output,
-                prices=prices,
-                cache=CachePolicy()
-                if per_million[2] is None
-                else _build_cache_policy(maker, prices),
-                provider=provider,
-                source="built-in",
-                listed_as=pattern,
-                warning=f"{name} is not in litellm's table; limit and prices are those of its family"
-                + ("" if prices.known else ", which has no price, so its cost is unknown"),
-            )
+            prices, cache = _family_prices(spelling, per_million), CachePolicy()
+            if per_million[2] is not None:
+                cache = _build_cache_policy(provider, name)
+            warning = f"{name} is not in litellm's table; limit and prices are those of its family"
+            warning += "" if prices.known else ", which has no price, so its cost is unknown"
+            return Model(name, limit, output, prices, cache, provider, "built-in", pattern, warning)
     return None
 
 
@@ -406,21 +377,16 @@ def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices
     def times(into: float, out: float) -> tuple[float, float, float, float]:
         return input * into / 1e6, output * out / 1e6, read * into / 1e6, write * into / 1e6
 
-    above = (
-        PriceTier(*times(x, y), n)
-        for family, n, x, y in LONG_PROMPT_PRICES
-        if re.search(family, spelling)
-    )
-    return Prices(*times(1, 1), above=tuple(above) if input else ())
+    dearer = [row for row in LONG_PROMPT_PRICES if input and re.search(row[0], spelling)]
+    return Prices(*times(1, 1), above=tuple(PriceTier(*times(x, y), n) for _, n, x, y in dearer))
 
 
-def _build_cache_policy(maker: str, prices: Prices, minimum: float | None = None) -> CachePolicy:
-    """Return the policy of a model that has a cache; ``maker`` is its provider and its name."""
+def _build_cache_policy(provider: str, name: str, minimum: float | None = None) -> CachePolicy:
+    """Return the policy of a model that has a cache."""
+    maker = f"{provider} {_normalize_name(name)}"
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
     _, kind, usual, granularity, lifetime = rule
-    # The tolerance covers rounding errors in the table.
-    paid = prices.cache_write > 1.01 * prices.input
-    return CachePolicy(kind, int(minimum or usual), granularity, lifetime, paid)
+    return CachePolicy(kind, int(minimum or usual), granularity, lifetime)
 
 
 def _build_default_model(name: str, reason: str = "neither litellm nor ctxlab knows it") -> Model:
@@ -428,13 +394,4 @@ def _build_default_model(name: str, reason: str = "neither litellm nor ctxlab kn
         f"model {name!r}: {reason}; assuming a limit of {_DEFAULT_LIMIT:,} tokens, no prices and no "
         "prompt cache. Give the name that its provider lists, or a limit in tokens."
     )
-    return Model(
-        name=name,
-        limit=_DEFAULT_LIMIT,
-        max_output=_DEFAULT_MAX_OUTPUT,
-        prices=Prices(),
-        cache=CachePolicy(),
-        provider="",
-        source="default",
-        warning=warning,
-    )
+    return Model(name, warning=warning)

@@ -74,11 +74,9 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
         return round(counted * self.ratio + chars * self.per_char + calls * self.per_call)
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a weight is negative, or if nothing would be counted."""
         figures = (self.ratio, self.per_char, self.per_call, self.reasoning)
-        if (
-            not all(0 <= figure < math.inf for figure in figures)
-            or not self.ratio + self.per_char > 0
-        ):
+        if not all(0 <= f < math.inf for f in figures) or not self.ratio + self.per_char > 0:
             raise ValueError(
                 "ratio, per_char, per_call and reasoning must be 0 or more, with ratio or per_char "
                 f"above 0, got {figures}"
@@ -90,9 +88,8 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
         error = "the error was not measured"
         if self.error is not None:
             error = f"the median error is {self.error:.1%} of a bill"
-            error += (
-                "" if self.error_90 is None else f", and one in ten exceeds {self.error_90:.0%}"
-            )
+        if self.error is not None and self.error_90 is not None:
+            error += f", and one in ten exceeds {self.error_90:.0%}"
         of = f" of {' and '.join(self.models)}" if self.models else ""
         said = f"{self.ratio:.2f} × o200k_base"
         said += f" + {self.per_char:.3f} per character" if self.per_char else ""
@@ -172,11 +169,8 @@ def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
     if folder is not None and (path := profile_path(key, folder)).is_file():
         profile = read_profile(path)
         if profile.family not in ("", key):
-            raise ReadError(
-                path,
-                None,
-                f"expected a profile of the family {key}, got {profile.family}; rename the file",
-            )
+            what = f"expected a profile of the family {key}, got {profile.family}; rename the file"
+            raise ReadError(path, None, what)
         return msgspec.structs.replace(profile, family=key)
     return BUILT_IN_PROFILES.get(key, UNCALIBRATED)
 

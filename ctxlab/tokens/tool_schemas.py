@@ -20,14 +20,8 @@ from ctxlab._utils.jsonio import dump_json
 
 # Deeper levels become "any"; real tools are not that deep.
 _MAX_DEPTH = 16
-_TYPESCRIPT_TYPES = {
-    "string": "string",
-    "number": "number",
-    "integer": "number",
-    "boolean": "boolean",
-    "null": "null",
-    "object": "object",
-}
+_SAME_TYPES = ("string", "number", "boolean", "null", "object")
+_TYPESCRIPT_TYPES = dict(zip(_SAME_TYPES, _SAME_TYPES, strict=True)) | {"integer": "number"}
 
 
 def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> str:
@@ -74,10 +68,8 @@ def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> 
         return ""
     if family != "openai":
         return "\n".join(map(dump_json, bare))
-    types = "\n\n".join(map(_render_function, bare))
-    return (
-        f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}\n\n}} // namespace functions"
-    )
+    head = ("# Tools", "## functions", "namespace functions {")
+    return "\n\n".join((*head, *map(_render_function, bare), "} // namespace functions"))
 
 
 def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,11 +77,13 @@ def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     body = function if isinstance(function, Mapping) else tool
     schema = body.get("parameters") or body.get("input_schema") or {}
+    about = {"description": str(body["description"])} if body.get("description") else {}
     # Built-in tools of a provider, such as {"type": "web_search"}, have a type but no name.
-    bare = {"name": str(body.get("name") or body.get("type") or "")}
-    if body.get("description"):
-        bare["description"] = str(body["description"])
-    return {**bare, "input_schema": schema}
+    return {
+        "name": str(body.get("name") or body.get("type") or ""),
+        **about,
+        "input_schema": schema,
+    }
 
 
 def _render_function(tool: dict[str, Any]) -> str:
@@ -116,9 +110,8 @@ def _render_type(root: Any, schema: Any, indent: str, path: tuple[str, ...]) -> 
     if members := _get_list(schema, "allOf"):
         return " & ".join(_render_type(root, member, indent, path) for member in members)
     if kinds := _get_list(schema, "type"):
-        return _render_union(
-            _render_type(root, {**schema, "type": one}, indent, path) for one in kinds
-        )
+        variants = ({**schema, "type": one} for one in kinds)
+        return _render_union(_render_type(root, one, indent, path) for one in variants)
     if kind == "array":
         item = _render_type(root, schema.get("items"), indent, path)
         return f"({item})[]" if " | " in item and "{" not in item else f"{item}[]"
@@ -133,7 +126,8 @@ def _render_object(root: Any, schema: Mapping[str, Any], indent: str, path: tupl
     for name, value in _get_properties(schema).items():
         about = _resolve_reference(root, value)
         default = about.get("default")
-        note = "" if default is None else f" // default: {_render_default(default)}"
+        shown = default if isinstance(default, str) else dump_json(default)
+        note = "" if default is None else f" // default: {shown}"
         optional = "" if name in required else "?"
         lines.extend(indent + line for line in _render_comment(about))
         lines.append(f"{indent}{name}{optional}: {_render_type(root, value, indent, path)},{note}")
@@ -167,10 +161,6 @@ def _get_list(schema: Mapping[str, Any], key: str) -> list[Any]:
 
 def _render_comment(about: Mapping[str, Any]) -> list[str]:
     return [f"// {line}" for line in str(about.get("description") or "").splitlines()]
-
-
-def _render_default(value: Any) -> str:
-    return value if isinstance(value, str) else dump_json(value)
 
 
 def _render_union(members: Iterable[str]) -> str:

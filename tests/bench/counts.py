@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import tiktoken
@@ -14,7 +16,7 @@ from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
-from ctxlab.tokens.counter import CONTROL_TOKENS, TokenCounter, render_request
+from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.encodings import load_encoding
 from ctxlab.tokens.images import count_image_tokens
 
@@ -65,6 +67,9 @@ def _keep(turns: Collection[int]) -> Callable[[Context], list[Message] | None]:
 
 def _one_pass() -> Callable[[Sequence[Message], Sequence[dict[str, Any]]], int]:
     """Counts a request with o200k and three more special tokens, as tiktoken's README extends one."""
+    sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+    from rendering import CONTROL_TOKENS, render_request
+
     base = load_encoding("o200k_base")
     special = {text: base.max_token_value + 1 + i for i, text in enumerate(CONTROL_TOKENS)}
     extended = tiktoken.Encoding(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cutting import safe_cuts
 from generated import conversations, history_of
 from hypothesis import given
 
@@ -13,7 +14,6 @@ from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import EditError
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.messages.validation import safe_cuts
 from ctxlab.strategies import panic
 from ctxlab.tokens.counter import TokenCounter
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutting import safe_cuts
 from generated import conversations, history_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import NEVER, Entry, Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.messages.validation import safe_cuts
 from ctxlab.tokens.counter import TokenCounter
 
 COUNTER = TokenCounter("gpt-4o")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from generated import FACTS, RESULTS, TEXTS
@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxlab.messages.entities import (
-    ENTITY_KINDS,
+    EntityKind,
     ascii_words,
     contains_entity,
     find_entities,
@@ -115,7 +115,7 @@ def test_holding_is_a_look_at_both_neighbours_of_every_place(text: str, entity: 
 @given(TEXT)
 def test_every_entity_is_held_by_the_text_it_is_from(text: str) -> None:
     for entity in find_entities(text):
-        assert entity.kind in ENTITY_KINDS
+        assert entity.kind in get_args(EntityKind)
         assert entity.text in text
     for entity in find_entities_in_value(text):
         assert contains_entity(text, entity.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cutting import safe_cuts
 from generated import conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from ctxlab.messages.validation import (
     Violation,
     find_violations,
     is_valid,
-    safe_cuts,
 )
 
 

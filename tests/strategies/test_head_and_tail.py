@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutting import safe_cuts
 from generated import conversations, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,6 @@ from replaying import run
 from small_talk import firsts, last, said, task
 
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import safe_cuts
 from ctxlab.tokens.counter import TokenCounter
 
 

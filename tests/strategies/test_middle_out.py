@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise, starmap
 
+from cutting import safe_cuts
 from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from replaying import run
 from small_talk import firsts, last, played, said, task
 
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import safe_cuts
 from ctxlab.tokens.counter import TokenCounter
 
 

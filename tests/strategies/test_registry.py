@@ -151,7 +151,7 @@ def test_a_dotted_path_finds_a_function_or_a_class() -> None:
     assert parse_strategy("ctxlab.strategies.full.full") == full()
     assert parse_strategy("ctxlab.strategies.full.full()") == full()
     assert isinstance(
-        parse_strategy("ctxlab.messages.validation.safe_cuts | panic()").steps[0], FunctionStrategy
+        parse_strategy("ctxlab.messages.validation.is_valid | panic()").steps[0], FunctionStrategy
     )  # type: ignore[attr-defined]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from cutting import safe_cuts
 from generated import conversations, limits, prepare_messages
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from ctxlab.context.history import History
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import Message
-from ctxlab.messages.validation import safe_cuts
 from ctxlab.strategies import chunked_window, parse_strategy, sliding_window
 from ctxlab.tokens.counter import TokenCounter
 

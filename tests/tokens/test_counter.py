@@ -10,14 +10,12 @@ import tiktoken
 from generated import IMAGE, TEXTS, TOOLS, conversations, strange_conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rendering import CONTROL_TOKENS, render_message, render_request
 
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.tokens.counter import (
-    CONTROL_TOKENS,
     TokenCounter,
     count_tokens,
-    render_message,
-    render_request,
 )
 from ctxlab.tokens.encodings import load_encoding
 from ctxlab.tokens.images import count_image_tokens

@@ -28,7 +28,7 @@ MODELS = {
     "explicit": msgspec.structs.replace(
         find_model("claude-sonnet-4-5"),
         prices=Prices(3e-6, 15e-6, 3e-7, 3.75e-6),
-        cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
+        cache=CachePolicy("explicit", minimum=50, lifetime=300),
     ),
     "dearer when long": msgspec.structs.replace(
         find_model("claude-sonnet-4-5"),
@@ -42,7 +42,7 @@ MODELS = {
                 PriceTier(5e-6, 20e-6, 9e-7, 8e-6, 400),
             ),
         ),
-        cache=CachePolicy("explicit", minimum=50, lifetime=300, paid_writes=True),
+        cache=CachePolicy("explicit", minimum=50, lifetime=300),
     ),
     "none": msgspec.structs.replace(find_model("gpt-4"), prices=USD, cache=CachePolicy()),
     "as sold: gpt-4o": find_model("gpt-4o"),

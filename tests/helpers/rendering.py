@@ -1,0 +1,48 @@
+"""A request as one text, as the model reads it: the slow way to count its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.messages.types import Message
+from ctxlab.tokens.tool_schemas import render_tools
+
+CONTROL_TOKENS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")
+"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``, of characters that no text has."""
+
+
+def render_request(
+    messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = (), family: str = "openai"
+) -> str:
+    """A text that has, encoded in one pass, as many tokens as the request without its images."""
+    start, sep, end = CONTROL_TOKENS
+    text = render_tools([dict(t) for t in tools], family) if tools else ""
+    head = f"{start}{sep}{text}{end}" if text else ""
+    return f"{head}{''.join(map(render_message, messages))}{start}assistant{sep}"
+
+
+def render_message(message: Message) -> str:
+    """A block for the content of a message, and one for each of its calls."""
+    start, sep, end = CONTROL_TOKENS
+    blocks = []
+    if message.content or not message.tool_calls:
+        header = message.role if message.name is None else f"{message.role}:{message.name}"
+        blocks.append(f"{start}{header}{sep}{_content_text(message)}{end}")
+    for call in message.tool_calls:
+        blocks += [f"{start}assistant to=functions.{call.name}{sep}{call.arguments}{end}"]
+    return "".join(blocks)
+
+
+def _content_text(message: Message) -> str:
+    """One part per line; an image is no text, and a part of unknown type is its JSON."""
+    content = message.content or ""
+    parts = [{"text": content}] if isinstance(content, str) else content
+    return "\n".join(map(_part_text, parts))
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    return "" if part.get("type") in ("image_url", "input_image", "image") else dump_json(part)
