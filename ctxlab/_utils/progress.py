@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import rich.progress
 
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
@@ -23,20 +26,10 @@ def track(
     if not (_is_interactive() if show is None else show):
         yield from items
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     if total is None and isinstance(items, Sequence):
         total = len(items)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     # auto_refresh would start a thread, which makes forking unsafe and slows down the work.
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
-    with bar as progress:
+    with _make_bar("MofNCompleteColumn", "TimeElapsedColumn", auto_refresh=False) as progress:
         task, last_refresh = progress.add_task(description, total=total), 0.0
         for item in items:
             yield item
@@ -61,20 +54,22 @@ def track_bytes(
     if not (_is_interactive() if show is None else show):
         yield from chunks
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _make_bar("DownloadColumn", "TimeRemainingColumn") as progress:
         task = progress.add_task(description, total=total, completed=completed)
         for chunk in chunks:
             progress.advance(task, len(chunk))
             yield chunk
+
+
+def _make_bar(*columns: str, auto_refresh: bool = True) -> rich.progress.Progress:
+    """Return a progress bar that shows the named columns of ``rich.progress`` after the bar."""
+    import rich.console
+    import rich.progress as kit
+
+    shown = [kit.TextColumn("{task.description}"), kit.BarColumn()]
+    shown += [getattr(kit, name)() for name in columns]
+    console = rich.console.Console(stderr=True)
+    return kit.Progress(*shown, console=console, transient=True, auto_refresh=auto_refresh)
 
 
 def _is_interactive() -> bool:

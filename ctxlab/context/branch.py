@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 from ctxlab.context.context import Context
@@ -53,11 +53,9 @@ class Branch(Context):
     @property
     def first_droppable(self) -> int:
         """Index of the first entry that a strategy may drop."""
-        return (
-            super().first_droppable
-            if self.head_end is None
-            else self.index_at_or_after(self.head_end)
-        )
+        if self.head_end is None:
+            return super().first_droppable
+        return self.index_at_or_after(self.head_end)
 
     def sync(self, trunk: Context) -> None:
         """Update the branch to the current request of the trunk and to the request sent last.
@@ -75,18 +73,13 @@ class Branch(Context):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
         """Copy the branch; a preview provides the copies of history and ledger in ``memo``."""
-        other = memo[id(self)] = Branch.__new__(Branch)
-        other.__dict__.update(self.__dict__)
-        other.history = deepcopy(self.history, memo)
-        other.events, other.model_calls = (
-            deepcopy(self.events, memo),
-            deepcopy(self.model_calls, memo),
-        )
+        other = memo[id(self)] = copy(self)
+        other.history, other.events = deepcopy(self.history, memo), deepcopy(self.events, memo)
+        other.model_calls = deepcopy(self.model_calls, memo)
         other.entries, other.positions = self.entries.copy(), self.positions.copy()
         other.result_positions = self.result_positions.copy()
-        other.strategy_state = {
-            owner: deepcopy(note, memo) for owner, note in self.strategy_state.items()
-        }
+        states = self.strategy_state.items()
+        other.strategy_state = {owner: deepcopy(note, memo) for owner, note in states}
         return other
 
     def add_from_history(self, position: int, entry: Entry | None = None) -> None:

@@ -252,17 +252,15 @@ class Context(Ledger):
     @property
     def system_tokens(self) -> int:
         """Tokens of the system messages at the beginning."""
-        spoken = takewhile(lambda entry: entry.message.role == "system", self.entries)
-        return sum([entry.tokens for entry in spoken])
+        leading = takewhile(lambda entry: entry.message.role == "system", self.entries)
+        return sum([entry.tokens for entry in leading])
 
     @property
     def last_unit_start(self) -> int:
         """Index at which the newest unit begins; it must stay, because the model answers it."""
-        return (
-            self.index_at_or_after(self.history.unit_starts[self.history_length - 1])
-            if self.history_length
-            else 0
-        )
+        if not self.history_length:
+            return 0
+        return self.index_at_or_after(self.history.unit_starts[self.history_length - 1])
 
     def index_at_or_after(self, position: int) -> int:
         """Return the index of the first entry that stands for a position of the history or a later one.
@@ -495,16 +493,15 @@ class Context(Ledger):
         EditError
             If the index is out of range.
         """
+        if not 0 <= index <= len(self.entries):
+            raise EditError(f"no place {index} to insert at: there are {len(self.entries)} entries")
         here = self.entries[index].start if index < len(self.entries) else self.history_length
         tokens = self.history.counter.count_message(message)
-        entry = Entry(message, tokens, form, here, here, self.request_index)
         self._invalidate_from(index)
         if index < len(self.entries) and self.entries[index].message.role == "system":
             self.maybe_invalid = True  # it comes before the system prompt
-        self.entries.insert(index, entry)
-        self.tokens += tokens
-        self._record_edit(entry)
-        self._check_own_message(entry)
+        self.entries.insert(index, Entry(message, tokens, form, here, here, self.request_index))
+        self._add_own_message(self.entries[index])
 
     def fork(self) -> Context:
         """Return a copy whose edits last for one request; a fork of a fork keeps the edits made so far.
@@ -558,9 +555,7 @@ class Context(Ledger):
         fork.tokens = sum([entry.tokens for entry in fork.entries])
         if going:
             begin, end = self.entries[start].start, self.entries[start + going - 1].stop
-            fork.maybe_invalid |= not (
-                self._is_unit_boundary(begin) and self._is_unit_boundary(end)
-            )
+            fork.maybe_invalid |= not all(map(self._is_unit_boundary, (begin, end)))
         return fork
 
     def _make_fork(self, entries: list[Entry]) -> Context:
@@ -607,11 +602,8 @@ class Context(Ledger):
             This context, or a fork of it.
         """
         if sent is self:
-            self._prefix_length, self._prefix_tokens, self._sent = (
-                len(self.entries),
-                self.tokens,
-                None,
-            )
+            self._prefix_length, self._prefix_tokens = len(self.entries), self.tokens
+            self._sent = None
         else:
             self._sent = sent.entries.copy() if sent.is_persistent else sent.entries
         self.request_index += 1
@@ -646,9 +638,7 @@ class Context(Ledger):
             self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
         else:
             self.tokens -= sum([old.tokens for old in removed])
-        if not (
-            self._is_unit_boundary(removed[0].start) and self._is_unit_boundary(removed[-1].stop)
-        ):
+        if not all(map(self._is_unit_boundary, (removed[0].start, removed[-1].stop))):
             self.maybe_invalid = True
         if not self.is_fork:
             for old in removed:
@@ -657,12 +647,12 @@ class Context(Ledger):
             del entries[start:stop]
             return
         entries[start:stop] = (entry,)
+        self._add_own_message(entry)
+
+    def _add_own_message(self, entry: Entry) -> None:
+        """Count and record a strategy's message, which is surely valid as plain text between units."""
         self.tokens += entry.tokens
         self._record_edit(entry)
-        self._check_own_message(entry)
-
-    def _check_own_message(self, entry: Entry) -> None:
-        """Set ``maybe_invalid`` unless a strategy's own message is plain text between units."""
         message = entry.message
         plain = message.role in ("user", "assistant") and message.content and not message.tool_calls
         if not plain or not self._is_unit_boundary(entry.start):
@@ -689,8 +679,6 @@ class Context(Ledger):
         self.dropped_at[position] = min(self.dropped_at[position], self.request_index)
 
     def _invalidate_from(self, index: int) -> None:
-        if not 0 <= index <= len(self.entries):
-            raise EditError(f"no entry {index}: there are {len(self.entries)}")
         mark = self._prefix_length
         if index < mark and self._sent is None:
             # The prefix now ends at index. Sum its tokens from the side with fewer entries.

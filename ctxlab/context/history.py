@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, overload
 
@@ -86,6 +87,7 @@ class Entry:
         return self
 
     def __repr__(self) -> str:
+        """Return the form, the role, the positions in the history and the tokens."""
         stood = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}–{self.stop - 1}"
         return f"<{self.form.value} {self.message.role} {stood}, {self.tokens} tokens>"
 
@@ -238,8 +240,7 @@ class History(Sequence[Message]):
         History
             The new history.
         """
-        other = History.__new__(History)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.entries, other.tokens_before = self.entries[:length], self.tokens_before[: length + 1]
         other.result_positions = self.result_positions[: bisect_left(self.result_positions, length)]
         other.user_positions = self.user_positions[: bisect_left(self.user_positions, length)]
@@ -253,6 +254,7 @@ class History(Sequence[Message]):
         return other
 
     def __len__(self) -> int:
+        """Return the number of messages."""
         return len(self.entries)
 
     @overload
@@ -260,6 +262,7 @@ class History(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        """Return the message at a position, or those of a slice."""
         if isinstance(index, slice):
             return [entry.message for entry in self.entries[index]]
         return self.entries[index].message

@@ -6,7 +6,7 @@ and they must not affect what a strategy remembers from request to request.
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 from ctxlab.context.context import Context
@@ -74,17 +74,14 @@ def preview_question(
     history = context.history.with_question(context.history_length, question)
     history.oracle_info = oracle_info
     asked = history.entries[-1]
-    preview = Context.__new__(Context)
-    preview.__dict__.update(context.__dict__)
+    preview = copy(context)
     preview.history = history
     preview.entries = [*context.entries, asked]
     preview.tokens += asked.tokens
     preview.history_length += 1
     preview.events, preview.model_calls = [], []
     preview.is_fork, preview.is_persistent = True, False
-    preview.strategy_state = (
-        _copy_strategy_state(context, preview) if context.strategy_state else {}
-    )
+    preview.strategy_state = _copy_strategy_state(context, preview)
     return preview
 
 

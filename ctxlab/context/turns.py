@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,15 +40,9 @@ _MAIN_ARGUMENT_KEYS = (
 _MIN_CALL_CHARS = 30
 
 
+@dataclass
 class TurnCounter:
     """Numbers messages by turn, one at a time.
-
-    Parameters
-    ----------
-    number : int, optional
-        Turn of the last message; 0 before the first turn.
-    replied : bool, optional
-        The assistant has spoken in this turn, so its next message begins another.
 
     Examples
     --------
@@ -56,11 +51,10 @@ class TurnCounter:
     [0, 1, 1, 1, 2]
     """
 
-    def __init__(self, number: int = 0, replied: bool = True) -> None:
-        self.number = number
-        "turn of the last message; 0 before the first turn"
-        self.replied = replied
-        "the assistant has spoken in this turn, so its next message begins another"
+    number: int = 0
+    "turn of the last message; 0 before the first turn"
+    replied: bool = True
+    "the assistant has spoken in this turn, so its next message begins another"
 
     def add(self, message: Message) -> int:
         """Return the turn that the next message belongs to.
@@ -82,13 +76,13 @@ class TurnCounter:
         return self.number
 
 
+@dataclass
 class _TurnIndex:
     """Positions at which the turns of a history begin, as far as the history was read."""
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.length = 0
-        self.turns = TurnCounter()
+    starts: list[int] = field(default_factory=list)
+    length: int = 0
+    turns: TurnCounter = field(default_factory=TurnCounter)
 
 
 _TURN_INDEXES: WeakKeyDictionary[History, _TurnIndex] = WeakKeyDictionary()
@@ -149,12 +143,8 @@ def set_turn_offset(history: History, position: int, earlier_turns: int) -> None
     >>> turn_at(history, 2), turn_span(history, 41), turn_span(history, 42)
     (41, (1, 3), (3, 3))
     """
-    known = _TURN_INDEXES[history] = _TurnIndex()
-    known.starts, known.length, known.turns = (
-        [0] * earlier_turns,
-        position,
-        TurnCounter(earlier_turns),
-    )
+    turns = TurnCounter(earlier_turns)
+    _TURN_INDEXES[history] = _TurnIndex([0] * earlier_turns, position, turns)
 
 
 def turn_at(history: History, position: int) -> int:
@@ -220,20 +210,16 @@ def headline(messages: Sequence[Message]) -> str:
     >>> headline([Message("assistant", "All tests pass now.")])
     'All tests pass now.'
     """
-    asked = [line for m in messages if m.role == "user" and (line := _first_line(m))]
-    made = [call for m in messages for call in m.tool_calls]
-    calls = [
-        _format_call(call, max(_MIN_CALL_CHARS, MAX_HEADLINE_CHARS // len(made))) for call in made
-    ]
-    said = [line for m in messages if m.role == "assistant" and (line := _first_line(m))]
-    asked = (
-        [_clip_text(asked[0], MAX_HEADLINE_CHARS * 2 // 3 if calls else MAX_HEADLINE_CHARS)]
-        if asked
-        else []
-    )
-    return _clip_text(
-        " · ".join([*asked, *calls] or said[:1]) or "(nothing was said)", MAX_HEADLINE_CHARS
-    )
+    asked = [line for m in messages if m.role == "user" and (line := _first_line(m))][:1]
+    said = [line for m in messages if m.role == "assistant" and (line := _first_line(m))][:1]
+    calls = [call for m in messages for call in m.tool_calls]
+    if calls:
+        each = max(_MIN_CALL_CHARS, MAX_HEADLINE_CHARS // len(calls))
+        said = [_format_call(call, each) for call in calls]
+        asked = [_clip_text(line, MAX_HEADLINE_CHARS * 2 // 3) for line in asked]
+    elif asked:
+        said = []
+    return _clip_text(" · ".join(asked + said) or "(nothing was said)", MAX_HEADLINE_CHARS)
 
 
 def main_argument(call: ToolCall) -> str:

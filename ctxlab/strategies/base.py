@@ -10,6 +10,7 @@ has one meaning in Python, in an experiment file and on the command line.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -30,7 +31,8 @@ _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 class Strategy(Protocol):
     """A callable that edits a context in place, or returns a fork of it for one request."""
 
-    def __call__(self, context: Context, /) -> Context: ...
+    def __call__(self, context: Context, /) -> Context:
+        """Return the context to send: the given one, edited, or a fork of it."""
 
 
 class BaseStrategy:
@@ -41,6 +43,7 @@ class BaseStrategy:
     recording has"""
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter has a wrong type or is negative."""
         name = type(self).__name__
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -50,12 +53,15 @@ class BaseStrategy:
                 raise SpecError(f"{name}: {field.name} must not be negative, got {value!r}")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
+        """Return a pipeline that runs this strategy first."""
         return Pipeline((*_pipeline_steps(self), *_pipeline_steps(as_strategy(other))))
 
     def __ror__(self, other: Callable[..., Any]) -> Pipeline:
+        """Return a pipeline that runs a plain function first."""
         return Pipeline((*_pipeline_steps(as_strategy(other)), *_pipeline_steps(self)))
 
     def __repr__(self) -> str:
+        """Return the text form, with the parameters that differ from their defaults."""
         shown = (
             f"{f.name}={value!r}"
             for f in fields(self)  # type: ignore[arg-type]
@@ -64,6 +70,7 @@ class BaseStrategy:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __call__(self, context: Context, /) -> Context:
+        """Edit the context, or return an edited fork of it."""
         raise NotImplementedError
 
 
@@ -75,11 +82,13 @@ class Pipeline(BaseStrategy):
     "strategies in the order in which they run"
 
     def __call__(self, context: Context, /) -> Context:
+        """Run the steps, each on the context that the previous one returned."""
         for step in self.steps:
             context = step(context)
         return context
 
     def __repr__(self) -> str:
+        """Return the text forms of the steps."""
         return " | ".join(map(repr, self.steps))
 
 
@@ -96,12 +105,13 @@ class FunctionStrategy(BaseStrategy):
     "function that takes the messages of the request and returns the messages to send"
 
     def __call__(self, context: Context, /) -> Context:
-        wanted = self.function(context.messages)
-        return fork_with_messages(
-            context, [m if isinstance(m, Message) else message_from_dict(m) for m in wanted]
-        )
+        """Return a fork with the messages that the function returns."""
+        made = self.function(context.messages)
+        messages = [m if isinstance(m, Message) else message_from_dict(m) for m in made]
+        return fork_with_messages(context, messages)
 
     def __repr__(self) -> str:
+        """Return the name of the function."""
         return getattr(self.function, "__name__", repr(self.function))
 
 
@@ -162,9 +172,7 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
             yield strategy
             for field in fields(strategy):  # type: ignore[arg-type]
                 value = getattr(strategy, field.name)
-                yield from (
-                    walk_strategies(*value) if isinstance(value, tuple) else walk_strategies(value)
-                )
+                yield from walk_strategies(*(value if isinstance(value, tuple) else (value,)))
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:
@@ -186,14 +194,9 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
     >>> models_used(parse_strategy("tool_stubs() | panic()"))
     ()
     """
-    asked = (
-        value
-        for strategy in walk_strategies(*strategies)
-        for field in fields(strategy)  # type: ignore[arg-type]
-        if field.name in ("model", "embedding")
-        and isinstance(value := getattr(strategy, field.name), str)
-    )
-    return tuple(dict.fromkeys(asked))
+    walked = walk_strategies(*strategies)
+    asked = (getattr(each, key, None) for each in walked for key in ("model", "embedding"))
+    return tuple(dict.fromkeys(model for model in asked if isinstance(model, str)))
 
 
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
@@ -215,7 +218,17 @@ def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context
     """
     fork = context.fork()
     for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
-        _apply_change(fork, start, stop, new)
+        if stop - start == len(new):
+            for index, message in enumerate(new, start):
+                fork.replace(index, message)
+            continue
+        if start < stop and new:
+            fork.fold(start, stop, new[0], Form.REWRITTEN)
+            start, new = start + 1, new[1:]
+        elif start < stop:
+            fork.drop(start, stop)
+        for message in reversed(new):
+            fork.insert(start, message, Form.REWRITTEN)
     return fork
 
 
@@ -232,17 +245,18 @@ def tool_result_positions(context: Context) -> Sequence[int]:
     sequence of int
         Positions, ascending. They may lie past the end of the context if its history is longer.
     """
-    return (
-        context.result_positions
-        if isinstance(context, Branch)
-        else context.history.result_positions
-    )
+    return (context if isinstance(context, Branch) else context.history).result_positions
 
 
 def rewrite_tool_results(
-    context: Context, strategy: BaseStrategy, stop: int, function: Rewrite, form: Form
-) -> None:
-    """Rewrite the tool results among the first ``stop`` of ``tool_result_positions``.
+    context: Context,
+    strategy: BaseStrategy,
+    function: Rewrite,
+    form: Form,
+    keep: int = 0,
+    before: int | None = None,
+) -> Context:
+    """Rewrite all tool results but the newest.
 
     A strategy sees each result once; later calls start after the results already seen.
 
@@ -252,21 +266,48 @@ def rewrite_tool_results(
         The context to edit.
     strategy : BaseStrategy
         The strategy under which the progress is stored in the context.
-    stop : int
-        Number of tool results, from the oldest on, to rewrite.
     function : Rewrite
         Function that returns the new message, or None to leave the message unchanged.
     form : Form
         The form that rewritten entries get.
+    keep : int, default 0
+        Number of newest tool results to keep.
+    before : int, optional
+        Position in the history before which results are rewritten. None: all of the context.
+
+    Returns
+    -------
+    Context
+        The context.
     """
-    done = context.strategy_state.get(strategy, 0)
-    if stop <= done:
-        return
-    for position in tool_result_positions(context)[done:stop]:
+    positions, done = tool_result_positions(context), context.strategy_state.get(strategy, 0)
+    stop = bisect_left(positions, context.history_length if before is None else before) - keep
+    for position in positions[done : max(done, stop)]:
         index = context.find_index(position)
         if index is not None and context.entries[index].message.role == "tool":
             context.rewrite(index, function, form)
-    context.strategy_state[strategy] = stop
+    if stop > done:
+        context.strategy_state[strategy] = stop
+    return context
+
+
+def summaries_end(context: Context) -> int:
+    """Return the index after the head and the summaries or contents that follow it.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+
+    Returns
+    -------
+    int
+        Index of an entry.
+    """
+    entries, index = context.entries, context.first_droppable
+    while index < len(entries) and entries[index].form in (Form.SUMMARY, Form.POINTER):
+        index += 1
+    return index
 
 
 _PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
@@ -303,19 +344,3 @@ def _changed_ranges(
         i, j = index + 1, k + 1
     if i < len(old) or j < len(new):
         yield i, len(old), new[j:]
-
-
-def _apply_change(fork: Context, start: int, stop: int, new: Sequence[Message]) -> None:
-    if stop - start == len(new):
-        for offset, message in enumerate(new):
-            fork.replace(start + offset, message, Form.REWRITTEN)
-        return
-    if start == stop or not new:
-        if start < stop:
-            fork.drop(start, stop)
-        for message in reversed(new):
-            fork.insert(start, message, Form.REWRITTEN)
-        return
-    fork.fold(start, stop, new[0], Form.REWRITTEN)
-    for message in reversed(new[1:]):
-        fork.insert(start + 1, message, Form.REWRITTEN)

@@ -36,6 +36,7 @@ class nothing(BaseStrategy):
     """
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop everything between the head and the newest unit."""
         head, tail = context.first_droppable, context.last_unit_start
         if tail > head:
             context.drop(head, tail)
@@ -60,6 +61,7 @@ class random_drop(BaseStrategy):
     "seed of the random choice"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop random units until the request fits."""
         state = context.strategy_state.get(self, self.seed)
         while context.excess > 0:
             head, tail = context.first_droppable, context.last_unit_start
@@ -100,13 +102,12 @@ class oracle(BaseStrategy):
     "False: the strategy needs the next action of a recording"
 
     def __call__(self, context: Context, /) -> Context:
+        """Return a fork with a recent window and the passages that the next action needs."""
         if context.excess <= 0:
             return context
         oracle_info = context.history.oracle_info
         if oracle_info is None:
-            raise SpecError(
-                "oracle reads the next action of a recording and works only in a replay"
-            )
+            raise SpecError("oracle reads the next action from a recording; use it in a replay")
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])

@@ -60,12 +60,11 @@ class file_sessions(BaseStrategy):
     "True: tool calls switch the file too; False: only user messages do"
 
     def __call__(self, context: Context, /) -> Context:
+        """Return the session of the active file."""
         sessions: _FileSessions | None = context.strategy_state.get(self)
         if sessions is None:
             sessions = context.strategy_state[self] = _FileSessions()
-        if not self.follow:
-            return sessions.route_by_user_file(context)
-        return sessions.route(context, self.carry)
+        return sessions.route(context, self.carry, self.follow)
 
 
 class _FileSessions:
@@ -78,54 +77,47 @@ class _FileSessions:
         "positions of the newest user message and of those directly before it on the same file"
         self.routed_length = 0
 
-    def route(self, context: Context, carry: int) -> Branch:
+    def route(self, context: Context, carry: int, follow: bool) -> Branch:
         """Route new messages to their sessions and return the session of the active file."""
-        history = context.history
+        head = context.history.head_length if follow else _shared_head(context)
         for position in range(self.routed_length, context.history_length):
-            message = history[position]
-            before = self.active_file
-            if history.unit_starts[position] == position:
-                self.active_file = message.file or _accessed_file(message, before) or before
-            if message.role == "user":
-                follows = bool(self.user_positions) and self.user_positions[-1] == position - 1
-                self.user_positions = [
-                    *(self.user_positions if follows and self.active_file == before else ()),
-                    position,
-                ]
-            if position >= history.head_length:
-                branch = self._active_branch(context)
-                _append_missing(
-                    context, branch, [*self._carried_positions(context, position, carry), position]
-                )
+            if follow:
+                self._route_by_access(context, position, head, carry)
+            elif position >= head:
+                self._route_by_user_file(context, position, head)
         self.routed_length = context.history_length
-        branch = self._active_branch(context)
+        branch = self._active_branch(context, head)
         branch.sync(context)
         return branch
 
-    def route_by_user_file(self, context: Context) -> Branch:
-        """Route by the user's open file only and return the session of that file."""
-        history, first = context.history, _shared_head(context)
-        for position in range(self.routed_length, context.history_length):
-            message = history[position]
-            if message.role == "user" and position >= first:
-                self.active_file = message.file
-            if position >= first:
-                branch = self._active_branch(context, first)
-                _append_missing(context, branch, [position])
-                if branch.head_end is None and message.role == "user":
-                    branch.head_end = position + 1
-        self.routed_length = context.history_length
-        branch = self._active_branch(context, first)
-        branch.sync(context)
-        return branch
+    def _route_by_access(self, context: Context, position: int, head: int, carry: int) -> None:
+        """Route a message to the file recorded with it or accessed by its calls."""
+        message, before = context.history[position], self.active_file
+        if context.history.unit_starts[position] == position:
+            self.active_file = message.file or _accessed_file(message, before) or before
+        if message.role == "user":
+            follows = self.user_positions[-1:] == [position - 1] and self.active_file == before
+            self.user_positions = [*self.user_positions, position] if follows else [position]
+        if position >= head:
+            carried = self._carried_positions(context, position, carry)
+            _append_missing(context, self._active_branch(context, head), [*carried, position])
 
-    def _active_branch(self, context: Context, head: int | None = None) -> Branch:
+    def _route_by_user_file(self, context: Context, position: int, head: int) -> None:
+        """Route a message to the file that the user had open last."""
+        message = context.history[position]
+        if message.role == "user":
+            self.active_file = message.file
+        branch = self._active_branch(context, head)
+        _append_missing(context, branch, [position])
+        if branch.head_end is None and message.role == "user":
+            branch.head_end = position + 1
+
+    def _active_branch(self, context: Context, head: int) -> Branch:
         """Return the session of the active file; create it with the head if it does not exist."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)
-            first = context.history.head_length if head is None else head
-            _append_missing(context, branch, range(min(first, context.history_length)))
+            _append_missing(context, branch, range(min(head, context.history_length)))
         return branch
 
     def _carried_positions(self, context: Context, position: int, carry: int) -> list[int]:
@@ -155,16 +147,15 @@ def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) 
         if position > last:
             index = context.find_index(position)
             entry = None if index is None else context.entries[index]
-            branch.add_from_history(
-                position, None if entry is None or entry.is_aggregate else entry
-            )
+            verbatim = entry is None or entry.is_aggregate
+            branch.add_from_history(position, None if verbatim else entry)
 
 
 def _accessed_file(message: Message, active: str | None) -> str | None:
     """Return the file that a message's calls access; listing a folder does not count."""
     if not message.tool_calls:
         return None
-    found = [touch for call in message.tool_calls if (touch := parse_file_access(call)) is not None]
+    found = filter(None, map(parse_file_access, message.tool_calls))
     files = [touch for touch in found if touch.operation != "list"]
     if not files or any(touch.path == active for touch in files):
         return active

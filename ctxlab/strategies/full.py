@@ -23,4 +23,5 @@ class full(BaseStrategy):
     """
 
     def __call__(self, context: Context, /) -> Context:
+        """Return the context as it is."""
         return context

@@ -32,16 +32,13 @@ class first_and_last(BaseStrategy):
     "newest messages to keep at most; the newest step is always kept"
 
     def __call__(self, context: Context, /) -> Context:
-        history = context.history
+        """Drop the messages between the oldest and the newest ones."""
         if context.history_length <= self.first:
             return context
-        start = max(
-            context.first_droppable, context.index_at_or_after(history.unit_starts[self.first])
-        )
-        stop = min(
-            context.last_unit_start,
-            context.next_safe_cut(max(start, len(context.entries) - self.last)),
-        )
+        unit = context.history.unit_starts[self.first]
+        start = max(context.first_droppable, context.index_at_or_after(unit))
+        cut = context.next_safe_cut(max(start, len(context.entries) - self.last))
+        stop = min(context.last_unit_start, cut)
         if stop > start:
             context.drop(start, stop)
         return context

@@ -7,8 +7,9 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal
 
 from ctxlab.errors import UnknownName
@@ -142,18 +143,9 @@ def _model_use(parameters: tuple[StrategyParameter, ...]) -> Literal["no", "opti
 
 def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:
     meanings = _field_descriptions(factory)
-    if not is_dataclass(factory):
-        for each in inspect.signature(factory).parameters.values():
-            empty = each.default is inspect.Parameter.empty
-            yield StrategyParameter(each.name, "" if empty else repr(each.default), "")
-        return
-    defaults = inspect.signature(factory).parameters
-    for field in fields(factory):
-        default = defaults[field.name].default
-        empty = default is inspect.Parameter.empty
-        yield StrategyParameter(
-            field.name, "" if empty else repr(default), meanings.get(field.name, "")
-        )
+    for each in inspect.signature(factory).parameters.values():
+        default = "" if each.default is each.empty else repr(each.default)
+        yield StrategyParameter(each.name, default, meanings.get(each.name, ""))
 
 
 @cache
@@ -163,17 +155,12 @@ def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(factory))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
         return {}  # no source file, for example a notebook cell that was deleted
-    found: dict[str, str] = {}
-    last = None
-    for node in getattr(tree, "body", ()):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            last = node.target.id
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last:
-            found[last] = " ".join(str(node.value.value).split())
-            last = None
-        else:
-            last = None
-    return found
+    return {
+        field.target.id: " ".join(str(below.value.value).split())
+        for field, below in pairwise(getattr(tree, "body", ()))
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    }
 
 
 def _first_sentence(text: str) -> str:

@@ -34,6 +34,7 @@ class middle_out(BaseStrategy):
     "tokens that all messages of the request may take; None: what the budget allows"
 
     def __call__(self, context: Context, /) -> Context:
+        """Return a fork without the steps in the middle, if the request is too large."""
         room = context.available if self.tokens is None else min(self.tokens, context.available)
         if context.tokens <= room:
             return context
@@ -64,6 +65,7 @@ class _UnitSums:
         self.sums = [0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _UnitSums:
+        """Return a copy with lists of its own."""
         other = copy(self)
         other.starts, other.sums = self.starts.copy(), self.sums.copy()
         return other

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
-from ctxlab.strategies.helpers.text import is_text_only, with_text
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
+from ctxlab.strategies.helpers.text import shorten_to
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,9 +29,8 @@ class observation_mask(BaseStrategy):
     "number of newest tool results to keep"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(tool_result_positions(context), context.history_length) - self.keep
-        rewrite_tool_results(context, self, upto, self.mask, Form.STUB)
-        return context
+        """Mask all tool results but the newest."""
+        return rewrite_tool_results(context, self, self.mask, Form.STUB, self.keep)
 
     def mask(self, message: Message, _: ToolCall | None) -> Message | None:
         """Return a message with its content masked.
@@ -49,8 +47,4 @@ class observation_mask(BaseStrategy):
         Message or None
             The masked message; None if it would not be shorter.
         """
-        text = message.text
-        masked = f"[output left out: {text.count(chr(10)) + 1} lines]"
-        if len(text) <= len(masked) and is_text_only(message):
-            return None
-        return with_text(message, masked)
+        return shorten_to(message, f"[output left out: {message.text.count(chr(10)) + 1} lines]")

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.base import BaseStrategy, summaries_end
 from ctxlab.strategies.helpers.text import with_text
-
-_PROTECTED_FORMS = (Form.SUMMARY, Form.POINTER)
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,13 +42,11 @@ class panic(BaseStrategy):
     "characters to keep from the end of a large result"
 
     def __call__(self, context: Context, /) -> Context:
+        """Return a fork that fits, if the request does not."""
         if context.excess <= 0:
             return context
         context.report("panic")
-        entries = context.entries
-        first = context.first_droppable
-        while first < len(entries) and entries[first].form in _PROTECTED_FORMS:
-            first += 1
+        entries, first = context.entries, summaries_end(context)
         last = max(first, min(context.last_unit_start, len(entries) - self.protect))
         while last > first and not context.is_safe_cut(last):
             last -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,13 @@ class recent_images(BaseStrategy):
     "number of images to remove at a time; a larger number keeps the prompt cache longer"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if self.chunk < 1:
             raise SpecError("recent_images: expected a chunk of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace all images but the newest."""
         looked, seen, gone = context.strategy_state.get(self, (0, (), 0))
         if looked < context.history_length:
             new = context.history.entries[looked : context.history_length]
@@ -54,27 +57,20 @@ class recent_images(BaseStrategy):
             seen += tuple(e.start for e in new for _ in range(_count_images(e.message)))
         going = len(seen) - self.keep
         going -= (gone + going) % self.chunk if going > 0 else 0
-        counts: dict[int, int] = {}
-        for position in seen[: max(0, going)]:
-            counts[position] = counts.get(position, 0) + 1
-        for position, count in counts.items():
+        going = max(0, going)
+        for position, count in Counter(seen[:going]).items():
             index = context.find_index(position)
-            if index is None:
+            if index is None or context.entries[index].is_aggregate:
                 continue
-            entry = context.entries[index]
-            made = _remove_images(entry.message, count)
-            if made is not None and not entry.is_aggregate:
+            if made := _remove_images(context.entries[index].message, count):
                 form = Form.STUB if made.role == "tool" else Form.TRUNCATED
                 context.replace(index, made, form)
-        going = max(0, going)
         context.strategy_state[self] = context.history_length, seen[going:], gone + going
         return context
 
 
 def _count_images(message: Message) -> int:
-    if not isinstance(message.content, tuple):
-        return 0
-    return sum(map(_is_image, message.content))
+    return sum(map(_is_image, message.content)) if isinstance(message.content, tuple) else 0
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:
@@ -85,9 +81,7 @@ def _remove_images(message: Message, count: int) -> Message | None:
     """Return the message without its first ``count`` images; None if it has no images."""
     if not isinstance(message.content, tuple) or not _count_images(message):
         return None
-    parts = []
-    for part in message.content:
-        if _is_image(part) and count:
-            part, count = _PLACEHOLDER, count - 1
-        parts.append(part)
+    parts = list(message.content)
+    for index in [i for i, part in enumerate(parts) if _is_image(part)][:count]:
+        parts[index] = _PLACEHOLDER
     return message.replace(content=tuple(parts))

@@ -39,15 +39,13 @@ class recorded(BaseStrategy):
     "False: the strategy needs the compactions of a recording"
 
     def __call__(self, context: Context, /) -> Context:
+        """Apply the compactions that were recorded since the last request."""
         done: int = context.strategy_state.get(self, 0)
         for compaction in context.history.compactions[done:]:
             if compaction.position > context.history_length:
                 break
             done += 1
-            if compaction.kind == "clear":
-                _apply_clearing(context, compaction)
-            else:
-                _apply_summary(context, compaction)
+            (_apply_clearing if compaction.kind == "clear" else _apply_summary)(context, compaction)
         context.strategy_state[self] = done
         return context
 
@@ -65,23 +63,21 @@ def _clear_text(message: Message, call: ToolCall | None) -> Message:
 
 def _apply_summary(context: Context, compaction: Compaction) -> None:
     """Replace the dropped messages, newest first so that earlier indices stay valid."""
-    kept = frozenset(compaction.kept)
-    entries, summary = context.entries, compaction.summary_message
-    stop = _compacted_end(context, compaction)
-    going = [
-        index
-        for index in range(stop)
-        if entries[index].message.role != "system"
-        and (_is_summary(entries[index]) or entries[index].start not in kept)
+    kept, summary = frozenset(compaction.kept), compaction.summary_message
+    spoken = [
+        (index, entry)
+        for index, entry in enumerate(context.entries[: _compacted_end(context, compaction)])
+        if entry.message.role != "system"
     ]
+    going = [i for i, entry in spoken if _is_summary(entry) or entry.start not in kept]
     for start, end in reversed(_consecutive_ranges(going)):
         if start == going[0] and summary is not None:
             context.fold(start, end, summary)
         else:
             context.drop(start, end)
     if not going and summary is not None:
-        first = next((i for i in range(stop) if entries[i].message.role != "system"), stop)
-        context.insert(first, summary)
+        end = _compacted_end(context, compaction)
+        context.insert(spoken[0][0] if spoken else end, summary)
 
 
 def _is_summary(entry: Entry) -> bool:
@@ -91,12 +87,10 @@ def _is_summary(entry: Entry) -> bool:
 
 def _compacted_end(context: Context, compaction: Compaction) -> int:
     """Return the index of the first message after a compaction."""
-    came_after = (
-        index
-        for index, entry in enumerate(context.entries)
-        if entry.start >= compaction.position and not entry.is_aggregate
-    )
-    return next(came_after, len(context.entries))
+    for index, entry in enumerate(context.entries):
+        if entry.start >= compaction.position and not entry.is_aggregate:
+            return index
+    return len(context.entries)
 
 
 def _consecutive_ranges(indices: list[int]) -> list[tuple[int, int]]:

@@ -163,29 +163,25 @@ def _split_pipeline(node: ast.expr) -> list[ast.expr]:
 
 
 def _build_step(node: ast.expr, text: str) -> Strategy:
-    called = isinstance(node, ast.Call)
-    name = _dotted_name(node.func if isinstance(node, ast.Call) else node, text)
+    call = node if isinstance(node, ast.Call) else None
+    name = _dotted_name(call.func if call else node, text)
     factory = STRATEGIES.get(name) or BASELINES.get(name)
     if factory is None and name.startswith("peer."):
         factory = find_peer(name.removeprefix("peer."))
     if factory is None:
         factory = _import_strategy(name)
         if not (isinstance(factory, type) and issubclass(factory, BaseStrategy)):
-            if called:  # text must not be able to call arbitrary imported objects
-                raise SpecError(
-                    f"{name} takes no parameters, because it is not a subclass of BaseStrategy"
-                )
+            if call:  # text must not be able to call arbitrary imported objects
+                raise SpecError(f"{name} takes no parameters, as it is no subclass of BaseStrategy")
             return as_strategy(factory)
-    args: list[Any] = []
-    keywords: dict[str, Any] = {}
-    if isinstance(node, ast.Call):
-        try:
-            args = [_parse_value(a, text) for a in node.args]
-            keywords = {k.arg or "**": _parse_value(k.value, text) for k in node.keywords}
-        except (ValueError, TypeError, RecursionError, MemoryError):
-            raise SpecError(f"expected literals or strategies as parameters, in {text!r}") from None
-        if len(keywords) < len(node.keywords):
-            raise SpecError(f"the same parameter is given twice, in {text!r}")
+    given = call.keywords if call else []
+    try:
+        args = [_parse_value(each, text) for each in (call.args if call else ())]
+        keywords = {each.arg or "**": _parse_value(each.value, text) for each in given}
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise SpecError(f"expected literals or strategies as parameters, in {text!r}") from None
+    if len(keywords) < len(given):
+        raise SpecError(f"the same parameter is given twice, in {text!r}")
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:
@@ -195,10 +191,9 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
 
 def _parse_value(node: ast.expr, text: str) -> Any:
     """Return a literal, or a strategy that is the parameter of another one."""
-    if isinstance(node, (ast.Call, ast.Name, ast.Attribute)) or (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
-    ):
-        return _build_strategy(node, text)
+    match node:
+        case ast.Call() | ast.Name() | ast.Attribute() | ast.BinOp(op=ast.BitOr()):
+            return _build_strategy(node, text)
     return ast.literal_eval(node)
 
 

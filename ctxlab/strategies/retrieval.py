@@ -5,15 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
 from ctxlab.context.turns import turn_at
 from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.llm.base import Embedder, Reply
 from ctxlab.messages.types import Message, message_text
-from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.base import BaseStrategy, summaries_end
 from ctxlab.strategies.helpers.ranking import BM25Index, VectorIndex, best_excerpt, query_terms
 from ctxlab.strategies.helpers.text import clip_text
 
@@ -65,7 +63,8 @@ class retrieval(BaseStrategy):
     "embedding model; None: words are compared and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        window_start = _window_start(context)
+        """Cut the window if necessary, and return a fork with the quotes."""
+        window_start = summaries_end(context)
         if not self._older_positions(context, window_start) and context.excess <= 0:
             return context
         self._cut_window(context, window_start)
@@ -77,9 +76,8 @@ class retrieval(BaseStrategy):
         question = context.history[context.history.user_positions[asked]] if asked >= 0 else None
         terms = query_terms(newest, question)
         found = self._find_nearest(context, older, newest, question, terms)
-        message = self._quote_messages(
-            context, found, terms, self._quote_tokens(context, window_start)
-        )
+        room = self._quote_tokens(context, window_start)
+        message = self._quote_messages(context, found, terms, room)
         if message is None:
             return context
         fork = context.fork()
@@ -88,18 +86,14 @@ class retrieval(BaseStrategy):
 
     def _older_positions(self, context: Context, window_start: int) -> range:
         """Return the positions before the window that are searched."""
-        entries, head = context.entries, context.history.head_length
-        first = (
-            entries[window_start].start if window_start < len(entries) else context.history_length
-        )
-        return range(max(head, first - self.look_back), first)
+        in_window = context.entries[window_start : window_start + 1]
+        first = in_window[0].start if in_window else context.history_length
+        return range(max(context.history.head_length, first - self.look_back), first)
 
     def _cut_window(self, context: Context, window_start: int) -> None:
         """Cut the window if the quotes do not fit, down to ``keep`` of its tokens."""
-        excess, entries = (
-            context.excess + self._quote_tokens(context, window_start),
-            context.entries,
-        )
+        entries = context.entries
+        excess = context.excess + self._quote_tokens(context, window_start)
         if excess <= 0:
             return
         tail, stop = context.last_unit_start, window_start
@@ -125,17 +119,15 @@ class retrieval(BaseStrategy):
         room = min(room, -context.excess) - count(_HEADER) - 8
         quotes: dict[int, str] = {}
         for position in found:
-            message = context.history[position]
+            message, turn = context.history[position], turn_at(context.history, position)
             said = best_excerpt(message_text(message).strip(), terms, self.chars)
-            turn = turn_at(context.history, position)
             quote = f"[turn {turn}, {message.role}] {said}"
             room -= count(quote) + 1
             if room < 0:
                 break
             quotes[position] = quote
-        if not quotes:
-            return None
-        return Message("user", "\n".join([_HEADER, *(quotes[p] for p in sorted(quotes))]))
+        shown = [quotes[position] for position in sorted(quotes)]
+        return Message("user", "\n".join([_HEADER, *shown])) if shown else None
 
     # --- search ---------------------------------------------------------------------------------
 
@@ -149,23 +141,18 @@ class retrieval(BaseStrategy):
     ) -> Sequence[int]:
         """Return the positions of the most relevant older messages, best first."""
         if self.embedding is not None:
-            asked = [question] if question else []
-            query = "\n".join(
-                clip_text(message_text(m), _MAX_EMBEDDED_CHARS // 4) for m in [*asked, *newest]
-            )
+            asked = map(message_text, [question, *newest] if question else newest)
+            query = "\n".join(clip_text(text, _MAX_EMBEDDED_CHARS // 4) for text in asked)
+            query = clip_text(query, _MAX_EMBEDDED_CHARS)
             try:
-                return self._search_vectors(
-                    context, self.embedding, older, clip_text(query, _MAX_EMBEDDED_CHARS)
-                )
+                return self._search_vectors(context, self.embedding, older, query)
             except ModelUnavailable as error:
                 context.report(f"retrieval fallback: {error}")
-        held: _IncrementalIndex[BM25Index] = context.strategy_state.get(
-            (self, "words")
-        ) or _IncrementalIndex(BM25Index())
-        context.strategy_state[self, "words"] = held
-        held.index.add((p, message_text(context.history[p])) for p in held.new_positions(older))
-        held.mark_indexed(older)
-        return held.index.search(terms, self.k)
+        index: BM25Index = context.strategy_state.get((self, "words")) or BM25Index()
+        context.strategy_state[self, "words"] = index
+        index.add((p, message_text(context.history[p])) for p in index.new_positions(older))
+        index.mark_indexed(older)
+        return index.search(terms, self.k)
 
     def _search_vectors(
         self, context: Context, model: str, older: range, query: str
@@ -173,15 +160,11 @@ class retrieval(BaseStrategy):
         client: object = context.history.client
         if not isinstance(client, Embedder):
             raise SpecError(f"{self!r} needs embeddings of {model}; pass a client that can embed")
-        held: _IncrementalIndex[VectorIndex] = context.strategy_state.get(
-            (self, "vectors")
-        ) or _IncrementalIndex(VectorIndex())
-        context.strategy_state[self, "vectors"] = held
-        texts = (
-            (p, clip_text(message_text(context.history[p]), _MAX_EMBEDDED_CHARS))
-            for p in held.new_positions(older)
-        )
-        said = [(position, text) for position, text in texts if text.strip()]
+        index: VectorIndex = context.strategy_state.get((self, "vectors")) or VectorIndex()
+        context.strategy_state[self, "vectors"] = index
+        texts = ((p, message_text(context.history[p])) for p in index.new_positions(older))
+        said = [(p, clip_text(t, _MAX_EMBEDDED_CHARS)) for p, t in texts]
+        said = [(p, text) for p, text in said if text.strip()]
         if not query.strip():
             return []
         try:
@@ -190,41 +173,9 @@ class retrieval(BaseStrategy):
             context.record_call(model, error)
             raise
         message = Message("assistant", "")
-        context.record_call(
-            model, Reply(message, made.usage, made.usd, attempts=made.attempts, cached=made.cached)
-        )
+        reply = Reply(message, made.usage, made.usd, None, made.attempts, made.cached)
+        context.record_call(model, reply)
         *vectors, asked = made.vectors
-        held.index.add(zip((p for p, _ in said), vectors, strict=True))
-        held.mark_indexed(older)
-        return held.index.search(asked, self.k)
-
-
-def _window_start(context: Context) -> int:
-    """Return the index after the head and the summaries or contents that follow it."""
-    entries, index = context.entries, context.first_droppable
-    while index < len(entries) and entries[index].form in (Form.SUMMARY, Form.POINTER):
-        index += 1
-    return index
-
-
-class _Index(Protocol):
-    def remove_before(self, before: int, /) -> None: ...
-
-
-_IndexT = TypeVar("_IndexT", bound=_Index)
-
-
-class _IncrementalIndex(Generic[_IndexT]):
-    """An index of the older messages, and the position up to which it is filled."""
-
-    def __init__(self, index: _IndexT) -> None:
-        self.index, self.indexed_until = index, 0
-
-    def new_positions(self, older: range) -> range:
-        """Return the positions that are not indexed yet."""
-        return range(max(self.indexed_until, older.start), max(self.indexed_until, older.stop))
-
-    def mark_indexed(self, older: range) -> None:
-        """Record that the positions are indexed, and remove those before them."""
-        self.indexed_until = max(self.indexed_until, older.stop)
-        self.index.remove_before(older.start)
+        index.add(zip((p for p, _ in said), vectors, strict=True))
+        index.mark_indexed(older)
+        return index.search(asked, self.k)

@@ -50,10 +50,12 @@ class rolling_summary(BaseStrategy):
     or the path of a file"""
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter is invalid or there is no such prompt."""
         super().__post_init__()
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the messages before the window once the trigger is exceeded."""
         if context.tokens <= self.trigger * context.available:
             return context
         head, tail, entries = context.first_droppable, context.last_unit_start, context.entries

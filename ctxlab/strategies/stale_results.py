@@ -14,7 +14,7 @@ from ctxlab.context.history import Form, Rewrite
 from ctxlab.messages.file_access import FileAccess, is_tool_error, parse_file_access
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
-from ctxlab.strategies.helpers.text import is_text_only, with_text
+from ctxlab.strategies.helpers.text import is_text_only, shorten_to
 
 # Only the newest reads of a file are remembered, so that the cost of a read does not grow.
 _MAX_READS = 64
@@ -50,6 +50,7 @@ class stale_results(BaseStrategy):
     "an edit makes earlier reads of the file stale, even if the file is not read again"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace the results that became stale since the last request."""
         known, done = context.strategy_state.get(self) or (_StaleIndex(self.edits), 0)
         known.update(context)
         upto = bisect_left(known.stale, context.history_length, key=attrgetter("later"))
@@ -88,6 +89,7 @@ class _StaleIndex:
         self._seen_results: dict[tuple[str, str, str], int] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _StaleIndex:
+        """Return a copy that shares the immutable items."""
         other = copy(self)
         other.stale = self.stale.copy()
         other._reads, other._seen_results = self._reads.copy(), self._seen_results.copy()
@@ -147,24 +149,17 @@ def _is_visible(context: Context, index: int) -> bool:
 
 
 def _stub_read_again(message: Message, call: ToolCall | None) -> Message | None:
-    return _make_stub(message, f"[{_file_path(call)} was read again later]")
+    return shorten_to(message, f"[{_file_path(call)} was read again later]")
 
 
 def _stub_edited(message: Message, call: ToolCall | None) -> Message | None:
-    return _make_stub(message, f"[{_file_path(call)} was edited later]")
+    return shorten_to(message, f"[{_file_path(call)} was edited later]")
 
 
 def _stub_repeated(message: Message, _: ToolCall | None) -> Message | None:
-    return _make_stub(message, "[the same call gave the same again later]")
+    return shorten_to(message, "[the same call gave the same again later]")
 
 
 def _file_path(call: ToolCall | None) -> str:
     touch = parse_file_access(call) if call else None
     return touch.path if touch else "the file"
-
-
-def _make_stub(message: Message, text: str) -> Message | None:
-    """Return the message as a stub; None if the stub would not be shorter."""
-    if len(message.text) <= len(text) and is_text_only(message):
-        return None
-    return with_text(message, text)

@@ -16,7 +16,7 @@ from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline, turn_at, turn_spa
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message, message_text
-from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.base import BaseStrategy, summaries_end
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.tokens.models import find_model
@@ -72,13 +72,15 @@ class contents(BaseStrategy):
     "prompt of the model: ``contents``, or the path of a file"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter is invalid or there is no such prompt."""
         super().__post_init__()
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
+        """List the turns before the window once the trigger is exceeded."""
         if context.tokens <= self.trigger * context.available:
             return context
-        first = _blocks_end(context)
+        first = summaries_end(context)
         start = self._window_start(context, first)
         if start > first:
             self._list_turns(context, first, start)
@@ -88,10 +90,8 @@ class contents(BaseStrategy):
         """Return the start of the recent window: it fits, and starts with a turn if possible."""
         entries, head = context.entries, context.first_droppable
         history, begin = context.history, entries[first].start if first < len(entries) else 0
-        lines = _LINE_TOKENS * (
-            turn_at(history, context.history_length) - turn_at(history, begin) + 1
-        )
-        lines += sum([entry.tokens for entry in entries[head:first]])
+        turns = turn_at(history, context.history_length) - turn_at(history, begin) + 1
+        lines = _LINE_TOKENS * turns + sum([entry.tokens for entry in entries[head:first]])
         room = self.target * context.available - min(lines, self.share * context.available)
         room -= sum([entry.tokens for entry in entries[:head]])
         start = len(entries)
@@ -99,20 +99,18 @@ class contents(BaseStrategy):
             start -= 1
             room -= entries[start].tokens
         tail = context.last_unit_start
-        later = range(min(start, tail), tail + 1)
-        return next(
-            (i for i in later if _begins_turn(context, i)), min(context.next_safe_cut(start), tail)
-        )
+        later = (i for i in range(min(start, tail), tail + 1) if _begins_turn(context, i))
+        return next(later, min(context.next_safe_cut(start), tail))
 
     def _list_turns(self, context: Context, block_start: int, window_start: int) -> None:
         """Replace entries ``[block_start, window_start)`` by a block with the lines that fit."""
-        entries = context.entries
-        limit = int(self.share * context.available)
+        entries, limit = context.entries, int(self.share * context.available)
+        end = entries[window_start - 1].stop
         numbers = _turn_numbers(context, entries[block_start:window_start])
         # If lines would hardly be shorter, a model call does not pay.
         before = sum([entry.tokens for entry in entries[block_start:window_start]])
         worth = before > max(limit, _LINE_TOKENS * len(numbers))
-        lines = self._turn_lines(context, numbers, entries[window_start - 1].stop, worth)
+        lines = self._turn_lines(context, numbers, end, worth)
         count = context.history.counter.count_text
         room, kept = limit - count(_HEADER) - 8, len(numbers)
         while kept and (cost := count(lines[numbers[kept - 1]]) + 1) <= room:
@@ -121,15 +119,9 @@ class contents(BaseStrategy):
         listed = numbers[kept:]
         middle = block_start
         if kept:
-            begin = (
-                turn_span(context.history, listed[0])[0]
-                if listed
-                else entries[window_start - 1].stop
-            )
-            middle = min(
-                context.next_safe_cut(max(block_start, context.index_at_or_after(begin))),
-                window_start,
-            )
+            begin = turn_span(context.history, listed[0])[0] if listed else end
+            cut = max(block_start, context.index_at_or_after(begin))
+            middle = min(context.next_safe_cut(cut), window_start)
         block = Message("user", "\n".join([_HEADER, *(lines[number] for number in listed)]))
         if middle < window_start:
             after = context.history.counter.count_message(block)
@@ -164,14 +156,12 @@ class contents(BaseStrategy):
         self, context: Context, numbers: Sequence[int], stop: int, ask_model: bool
     ) -> Mapping[int, str]:
         """Return a numbered line for each turn; a model writes them if ``ask_model`` is set."""
-        turns = {number: _turn_messages(context, number, stop) for number in numbers}
+        spans = {number: turn_span(context.history, number) for number in numbers}
+        turns = {n: context.history[start : min(end, stop)] for n, (start, end) in spans.items()}
         written: Mapping[int, str] = {}
         if self.model is not None and ask_model:
             written = self._request_lines(context, self.model, turns)
-        return {
-            number: f"{number}. {written.get(number) or headline(turn)}"
-            for number, turn in turns.items()
-        }
+        return {n: f"{n}. {written.get(n) or headline(turn)}" for n, turn in turns.items()}
 
     def _request_lines(
         self, context: Context, model: str, turns: Mapping[int, Sequence[Message]]
@@ -186,11 +176,8 @@ class contents(BaseStrategy):
         except ModelUnavailable as error:
             context.report(f"contents fallback: {error}")
             return {}
-        found = {
-            n: line
-            for n, line in _parse_lines(reply.text)
-            if n in turns and len(line) <= MAX_HEADLINE_CHARS
-        }
+        numbered = ((n, line) for n, line in _parse_lines(reply.text) if n in turns)
+        found = {n: line for n, line in numbered if len(line) <= MAX_HEADLINE_CHARS}
         if missing := len(turns) - len(found):
             context.report(
                 f"contents fallback: {missing} of {len(turns)} lines missing or too long"
@@ -207,23 +194,13 @@ class contents(BaseStrategy):
         room = int(_MAX_WINDOW_SHARE * known.limit) - reply
         rules = Message("system", load_prompt(self.prompt))
         while each >= MAX_HEADLINE_CHARS:
-            shown = (
-                clip_text(f"Turn {n}\n{_format_turn(turn)}", each) for n, turn in turns.items()
-            )
-            asked = (rules, Message("user", "\n\n".join(shown)))
+            shown = (f"Turn {n}\n{_format_turn(turn)}" for n, turn in turns.items())
+            asked = (rules, Message("user", "\n\n".join(clip_text(text, each) for text in shown)))
             used = context.history.counter.count_request(asked)
             if used <= room:
                 return Request(model, asked, max_tokens=reply)
             each = min(each * room // used, each * 9 // 10)
         return None
-
-
-def _blocks_end(context: Context) -> int:
-    """Return the index after the existing blocks and summaries."""
-    entries, index = context.entries, context.first_droppable
-    while index < len(entries) and entries[index].form in (Form.POINTER, Form.SUMMARY):
-        index += 1
-    return index
 
 
 def _is_contents_block(entry: Entry) -> bool:
@@ -243,22 +220,15 @@ def _turn_numbers(context: Context, entries: Iterable[Entry]) -> list[int]:
     history = context.history
     found: dict[int, None] = {}
     for entry in entries:
-        if entry.start == entry.stop:
-            continue  # an inserted entry belongs to no turn
-        last = turn_at(history, entry.stop - 1)
-        found.update(dict.fromkeys(range(max(1, turn_at(history, entry.start)), last + 1)))
+        if entry.start < entry.stop:  # an inserted entry belongs to no turn
+            last = turn_at(history, entry.stop - 1)
+            found.update(dict.fromkeys(range(max(1, turn_at(history, entry.start)), last + 1)))
     return list(found)
 
 
-def _turn_messages(context: Context, number: int, stop: int) -> Sequence[Message]:
-    start, end = turn_span(context.history, number)
-    return context.history[start : min(end, stop)]
-
-
 def _format_turn(turn: Sequence[Message]) -> str:
-    return "\n".join(
-        f"{m.role}: {clip_text(message_text(m).strip(), _MAX_MESSAGE_CHARS)}" for m in turn
-    )
+    said = ((m.role, message_text(m).strip()) for m in turn)
+    return "\n".join(f"{role}: {clip_text(text, _MAX_MESSAGE_CHARS)}" for role, text in said)
 
 
 def _parse_lines(text: str) -> Iterable[tuple[int, str]]:

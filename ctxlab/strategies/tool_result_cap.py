@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
 from ctxlab.strategies.helpers.text import with_text
 
 
@@ -34,9 +33,8 @@ class tool_result_cap(BaseStrategy):
     "text after a truncated result; not counted in ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
-        upto = bisect_left(tool_result_positions(context), context.history_length)
-        rewrite_tool_results(context, self, upto, self.cut, Form.TRUNCATED)
-        return context
+        """Truncate the tool results that are new in the context."""
+        return rewrite_tool_results(context, self, self.cut, Form.TRUNCATED)
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:
         """Return a tool result with its text truncated.

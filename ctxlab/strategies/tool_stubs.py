@@ -16,8 +16,8 @@ from ctxlab._utils.jsonio import dump_json, iter_leaves, parse_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results, tool_result_positions
-from ctxlab.strategies.helpers.text import clip_text, is_text_only, with_text
+from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
+from ctxlab.strategies.helpers.text import clip_text, shorten_to
 
 STUB_KEY = "_compacted"
 """Key in ``Message.extra`` of a stub. It is never sent, and marks messages that are not stubbed
@@ -49,16 +49,12 @@ class tool_stubs(BaseStrategy):
     "newest results to keep; None: all results of the current turn"
 
     def __call__(self, context: Context, /) -> Context:
-        history = context.history
+        """Replace the tool results of earlier turns, or all but the newest, by stubs."""
+        users, before = context.history.user_positions, context.history_length
         if self.keep is None:
-            newest = bisect_left(history.user_positions, context.history_length) - 1
-            upto = bisect_left(
-                tool_result_positions(context), history.user_positions[newest] if newest >= 0 else 0
-            )
-        else:
-            upto = bisect_left(tool_result_positions(context), context.history_length) - self.keep
-        rewrite_tool_results(context, self, upto, make_stub, Form.STUB)
-        return context
+            turns = bisect_left(users, before)
+            before = users[turns - 1] if turns else 0
+        return rewrite_tool_results(context, self, make_stub, Form.STUB, self.keep or 0, before)
 
 
 def make_stub(message: Message, call: ToolCall | None) -> Message | None:
@@ -104,12 +100,10 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
             stub["count"] = count
         if files := list(dict.fromkeys(_iter_files(value)))[:_MAX_FILES]:
             stub["files"] = files
-    if error and value is not None:
-        stub["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
-    line = dump_json(stub)
-    if len(line) >= len(text) and is_text_only(message):
-        return None
-    return with_text(message, line).replace(extra={**message.extra, STUB_KEY: True})
+        if error:
+            stub["error"] = clip_text(error, _MAX_SUMMARY_CHARS)
+    short = shorten_to(message, dump_json(stub))
+    return short and short.replace(extra={**message.extra, STUB_KEY: True})
 
 
 def _error_text(message: Message, text: str, value: Any) -> str | None:

@@ -49,6 +49,7 @@ class shorten_arguments(BaseStrategy):
     "text after the kept characters"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if not isinstance(self.tools, tuple):
             raise SpecError(
@@ -56,6 +57,7 @@ class shorten_arguments(BaseStrategy):
             )
 
     def __call__(self, context: Context, /) -> Context:
+        """Truncate the arguments of the messages that are no longer among the newest."""
         history, upto = context.history, context.history_length - self.keep
         done = context.strategy_state.get(self, 0)
         if upto <= done:

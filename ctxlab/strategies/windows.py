@@ -38,6 +38,7 @@ class sliding_window(BaseStrategy):
     "newest messages to keep at most, without the task; None: no maximum"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest messages until the rest fits."""
         room = context.available if self.tokens is None else min(self.tokens, context.available)
         excess, entries = context.tokens - room, context.entries
         if excess <= 0 and self.messages is None:
@@ -80,11 +81,13 @@ class chunked_window(BaseStrategy):
     "messages per chunk, and the minimum number of messages to keep"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if self.max_history < 1:
             raise SpecError("chunked_window: expected a max_history of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the chunks before the newest ones."""
         # The oldest chunk to keep starts at the last boundary that leaves max_history messages.
         taken = context.positions if isinstance(context, Branch) else range(context.history_length)
         first = (len(taken) // self.max_history - 1) * self.max_history

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    FloatArray: TypeAlias = NDArray[np.float64]
+FloatArray: TypeAlias = NDArray[np.float64]
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
@@ -69,18 +68,14 @@ def compare_counts_with_bills(
     BilledSession or None
         The comparison; None if the recording has fewer than two bills.
     """
-    import numpy as np
-
     billed = billed_input_tokens(recording)
     if len(billed) < 2:
         return None
-    thoughts = [counter.count_reasoning(message) for message in recording.messages]
-    amounts = np.array([message_tokens, thoughts], np.float64).T
-
-    def of_message(message: Message) -> list[float]:
-        return [counter.count_message(message), 0]
-
-    totals, compacted = sum_recorded_context(recording, amounts, of_message)
+    thoughts = map(counter.count_reasoning, recording.messages)
+    amounts = np.array([message_tokens, list(thoughts)], np.float64).T
+    totals, compacted = sum_recorded_context(
+        recording, amounts, lambda message: [counter.count_message(message), 0]
+    )
     known = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
     return build_billed_session(recording, totals.sum(axis=1) + known, compacted)
 
@@ -106,8 +101,6 @@ def sum_recorded_context(
     tuple of (numpy.ndarray of shape (n_bills, n_amounts), numpy.ndarray of shape (n_bills,))
         Sums at each billed request, and True if a compaction happened since the previous one.
     """
-    import numpy as np
-
     messages, amounts = recording.messages, amounts.copy()
     waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
     billed = billed_input_tokens(recording)
@@ -119,18 +112,14 @@ def sum_recorded_context(
             compaction, since = waiting.pop(), True
             if compaction.kind == "clear":
                 cleared = frozenset(compaction.cleared)
-                for place in held:
-                    if messages[place].tool_call_id in cleared:
-                        amounts[place] = measure_message(
-                            messages[place].replace(content=CLEARED_RESULT_TEXT)
-                        )
+                for place in (p for p in held if messages[p].tool_call_id in cleared):
+                    text = messages[place].replace(content=CLEARED_RESULT_TEXT)
+                    amounts[place] = measure_message(text)
             else:
                 kept = frozenset(compaction.kept)
                 held = [p for p in held if p in kept or messages[p].role == "system"]
                 summary = compaction.summary_message
-                stands_in = np.array(
-                    measure_message(summary) if summary else [0] * amounts.shape[1]
-                )
+                stands_in = np.array(measure_message(summary)) if summary else np.zeros_like(total)
             total = amounts[held].sum(axis=0) + stands_in
         if position in billed:
             rows.append(total.copy())
@@ -154,12 +143,9 @@ def billed_input_tokens(recording: Recording) -> dict[int, int]:
     dict of int to int
         Position of the assistant message → input tokens.
     """
-    said = ((i, m.usage) for i, m in enumerate(recording.messages) if m.role == "assistant")
-    return {
-        i: usage.total_input
-        for i, usage in said
-        if usage is not None and 0 < usage.total_input < _MAX_PLAUSIBLE_TOKENS
-    }
+    said = enumerate(recording.messages)
+    bills = {i: m.usage.total_input for i, m in said if m.role == "assistant" and m.usage}
+    return {i: tokens for i, tokens in bills.items() if 0 < tokens < _MAX_PLAUSIBLE_TOKENS}
 
 
 def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
@@ -200,8 +186,6 @@ def build_billed_session(
     BilledSession
         The comparison.
     """
-    import numpy as np
-
     known = billed_input_tokens(recording)
     places, billed = list(known), np.array(list(known.values()), np.float64)
     offset = billed - expected

@@ -23,14 +23,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.billing import (
     BilledSession,
+    FloatArray,
     billed_input_tokens,
     build_billed_session,
     relative_errors,
@@ -46,13 +49,12 @@ from ctxlab.tokens.profiles import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
-    _FloatArray: TypeAlias = NDArray[np.float64]
-
-_WEIGHT_COUNT = 4
+_WEIGHTS = ("ratio", "per_char", "per_call", "reasoning")
+"fields of a profile that are fitted, in the order of the counts"
+_DIGITS = (4, 4, 1, 4)
+"decimals of the fitted weights"
 _MIN_DIFFERENCES = 30
 "minimum number of differences between bills for a fit"
 
@@ -101,13 +103,18 @@ class _BilledRequests:
     recording: Recording
     fixed: int
     "tokens of each request outside of its messages: tool definitions and opening of the reply"
-    counts: _FloatArray
+    counts: FloatArray
     "requests × (counted tokens, characters, tool calls, counted tokens of reasoning)"
-    images: _FloatArray
+    images: FloatArray
     "tokens of images per request, to which no weight applies"
-    billed: _FloatArray
+    billed: FloatArray
     compacted: NDArray[np.bool_]
     "per request: a compaction is recorded between the previous request and this one"
+
+    @property
+    def cluster(self) -> str:
+        """Cluster of the recording."""
+        return self.recording.cluster or self.recording.id
 
 
 def calibrate(
@@ -138,17 +145,15 @@ def calibrate(
         If the tokenizer of the model is public, if there are too few bills, or if the bills do not
         grow with the messages.
     """
-    import numpy as np
-
     counter = TokenCounter(model, UNCALIBRATED)
     if counter.exact:
         raise SpecError(
             f"the tokenizer of {model} is public, so its counts are exact and need no calibration"
         )
     skipped: Counter[str] = Counter()
-    known = []
+    known, key = [], profile_key(model)
     for recording in recordings:
-        if profile_key(recording.model or model) != profile_key(model):
+        if profile_key(recording.model or model) != key:
             skipped[f"recording of {recording.model}"] += 1
         elif (bill := _collect_billed_requests(recording, counter)) is None:
             skipped["recording without bills"] += 1
@@ -158,9 +163,8 @@ def calibrate(
     if figures is None:
         others = f" ({', '.join(skipped)})" if skipped else ""
         raise SpecError(
-            f"expected at least {_MIN_DIFFERENCES} differences between bills of "
-            f"{profile_key(model)}, got {len(_diff_requests(known)[1])}; give more recordings with the "
-            f"provider's usage{others}"
+            f"expected at least {_MIN_DIFFERENCES} differences between bills of {key}, got "
+            f"{len(_diff_requests(known)[1])}; give more recordings with the provider's usage{others}"
         )
     if not figures[:2].sum() > 0:
         raise SpecError(
@@ -168,19 +172,18 @@ def calibrate(
             "requests"
         )
     sessions, off = [], []
-    for cluster in dict.fromkeys(map(_cluster_id, known)):
-        others_fit = _fit_weights([bill for bill in known if _cluster_id(bill) != cluster])
-        for bill in known:
-            if _cluster_id(bill) == cluster:
-                best = _build_profile(figures if others_fit is None else others_fit)
-                expected = _predict_tokens(bill, best)
-                sessions.append(build_billed_session(bill.recording, expected, bill.compacted))
-                if others_fit is not None:
-                    off.append(relative_errors(expected, bill.billed))
+    for cluster in dict.fromkeys(bill.cluster for bill in known):
+        others_fit = _fit_weights([bill for bill in known if bill.cluster != cluster])
+        best = _build_profile(figures if others_fit is None else others_fit)
+        for bill in (bill for bill in known if bill.cluster == cluster):
+            expected = _predict_tokens(bill, best)
+            sessions.append(build_billed_session(bill.recording, expected, bill.compacted))
+            if others_fit is not None:
+                off.append(relative_errors(expected, bill.billed))
     pooled = np.concatenate(off) if off else None
     profile = msgspec.structs.replace(
-        _build_profile(figures, BUILT_IN_PROFILES.get(profile_key(model), UNCALIBRATED)),
-        family=profile_key(model),
+        _build_profile(figures, BUILT_IN_PROFILES.get(key, UNCALIBRATED)),
+        family=key,
         fixed=int(np.median([session.fixed for session in sessions])),
         error=None if pooled is None else round(float(np.median(pooled)), 4),
         error_90=None if pooled is None else round(float(np.quantile(pooled, 0.9)), 4),
@@ -193,8 +196,6 @@ def calibrate(
 
 
 def _collect_billed_requests(recording: Recording, counter: TokenCounter) -> _BilledRequests | None:
-    import numpy as np
-
     billed = np.array(list(billed_input_tokens(recording).values()), np.float64)
     if len(billed) < 2:
         return None
@@ -209,31 +210,26 @@ def _collect_billed_requests(recording: Recording, counter: TokenCounter) -> _Bi
     return _BilledRequests(recording, fixed, totals[:, :-1], totals[:, -1], billed, compacted)
 
 
-def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[_FloatArray, _FloatArray]:
+def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[FloatArray, FloatArray]:
     """Return the increase in counts and in billed tokens from each request to the next."""
-    import numpy as np
-
-    added, cost = [np.zeros((0, _WEIGHT_COUNT))], [np.zeros(0)]
+    added, cost = [np.zeros((0, len(_WEIGHTS)))], [np.zeros(0)]
     for bill in recordings:
-        grown = np.diff(bill.billed - bill.images)
         usable = ~bill.compacted[1:]
         added.append(np.diff(bill.counts, axis=0)[usable])
-        cost.append(grown[usable])
+        cost.append(np.diff(bill.billed - bill.images)[usable])
     return np.concatenate(added), np.concatenate(cost)
 
 
-def _fit_weights(recordings: Sequence[_BilledRequests]) -> _FloatArray | None:
+def _fit_weights(recordings: Sequence[_BilledRequests]) -> FloatArray | None:
     """Return the billed tokens per counted token, character, tool call and token of reasoning.
 
     Weights are not negative: the most negative one is set to 0 and the others are fitted again. A
     weight is nan if too few requests have data for it. None if there are too few differences.
     """
-    import numpy as np
-
     added, cost = _diff_requests(recordings)
     if len(cost) < _MIN_DIFFERENCES:
         return None
-    figures = np.full(_WEIGHT_COUNT, np.nan)
+    figures = np.full(len(_WEIGHTS), np.nan)
     seen = np.flatnonzero((added > 0).sum(axis=0) >= _MIN_DIFFERENCES // 3)
     while len(seen):
         figures[seen] = _fit_huber(added[:, seen], cost)
@@ -246,11 +242,9 @@ def _fit_weights(recordings: Sequence[_BilledRequests]) -> _FloatArray | None:
 
 
 def _fit_huber(
-    added: _FloatArray, cost: _FloatArray, bend: float = 1.345, rounds: int = 60
-) -> _FloatArray:
+    added: FloatArray, cost: FloatArray, bend: float = 1.345, rounds: int = 60
+) -> FloatArray:
     """Fit least squares, in which residuals beyond ``bend`` standard deviations get smaller weights."""
-    import numpy as np
-
     weights = np.ones(len(cost))
     figures = np.zeros(added.shape[1])
     for _ in range(rounds):
@@ -263,28 +257,14 @@ def _fit_huber(
     return figures
 
 
-def _build_profile(figures: _FloatArray, basis: TokenProfile = UNCALIBRATED) -> TokenProfile:
+def _build_profile(figures: FloatArray, basis: TokenProfile = UNCALIBRATED) -> TokenProfile:
     """Return a profile with the fitted weights; the weights of ``basis`` replace those that are nan."""
-    known = (basis.ratio, basis.per_char, basis.per_call, basis.reasoning)
-    ratio, per_char, per_call, reasoning = (
-        was if figure != figure else float(figure)
-        for figure, was in zip(figures, known, strict=True)
-    )
-    return TokenProfile(
-        ratio=round(ratio, 4),
-        per_char=round(per_char, 4),
-        per_call=round(per_call, 1),
-        reasoning=round(reasoning, 4),
-    )
+    known = [getattr(basis, name) for name in _WEIGHTS]
+    weights = np.where(np.isnan(figures), known, figures).tolist()
+    return TokenProfile(**dict(zip(_WEIGHTS, map(round, weights, _DIGITS), strict=True)))
 
 
-def _predict_tokens(bill: _BilledRequests, profile: TokenProfile) -> _FloatArray:
-    figures = [profile.ratio, profile.per_char, profile.per_call, profile.reasoning]
-    expected: _FloatArray = (
-        bill.counts @ figures + bill.images + profile.billed_tokens(bill.fixed, 0)
-    )
+def _predict_tokens(bill: _BilledRequests, profile: TokenProfile) -> FloatArray:
+    known = bill.counts @ [getattr(profile, name) for name in _WEIGHTS] + bill.images
+    expected: FloatArray = known + profile.billed_tokens(bill.fixed, 0)
     return expected
-
-
-def _cluster_id(bill: _BilledRequests) -> str:
-    return bill.recording.cluster or bill.recording.id

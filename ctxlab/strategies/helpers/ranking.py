@@ -25,10 +25,33 @@ _MAX_SCANNED_CHARS = 4000
 _MIN_WORD_LENGTH = 4
 _INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
 _DELETE = "DELETE FROM said WHERE rowid < ?"
+_SEARCH = (
+    "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? ORDER BY rank, rowid DESC LIMIT ?"
+)
 _DELETE_BATCH = 250  # texts that may be removed before the rows are deleted
 
 
-class BM25Index:
+class _SlidingIndex:
+    """The range of positions that an index holds."""
+
+    _indexed_until = 0
+
+    def new_positions(self, positions: range) -> range:
+        """Return the positions of a range that are not indexed yet."""
+        until = self._indexed_until
+        return range(max(until, positions.start), max(until, positions.stop))
+
+    def mark_indexed(self, positions: range) -> None:
+        """Record that the positions of a range are indexed, and remove those before it."""
+        self._indexed_until = max(self._indexed_until, positions.stop)
+        self.remove_before(positions.start)
+
+    def remove_before(self, number: int) -> None:
+        """Remove what has a smaller number."""
+        raise NotImplementedError
+
+
+class BM25Index(_SlidingIndex):
     """BM25 index of texts, on SQLite's full-text search; a term of a query may be a phrase.
 
     Parameters
@@ -91,11 +114,10 @@ class BM25Index:
         if number - self._deleted_before < _DELETE_BATCH:
             return
         self._deleted_before = number
-        if self._pending is not None:
-            return
-        self._connection.execute(_DELETE, (number,))
-        # Deleted rows slow down searches until the segments of the index are merged.
-        self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
+        if self._pending is None:
+            self._connection.execute(_DELETE, (number,))
+            # Deleted rows slow down searches until the segments of the index are merged.
+            self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
 
     def search(self, terms: Sequence[str], k: int) -> list[int]:
         """Return the texts that match terms best; rare terms weigh more.
@@ -112,16 +134,11 @@ class BM25Index:
         list of int
             Numbers of the texts, best first.
         """
-        quoted = ('"' + _sqlite_text(term).replace('"', '""') + '"' for term in terms)
-        query = " OR ".join(quoted)
+        query = " OR ".join('"' + _sqlite_text(t).replace('"', '""') + '"' for t in terms)
         if not query:
             return []
         with self._with_pending_rows():
-            found = self._connection.execute(
-                "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? "
-                "ORDER BY rank, rowid DESC LIMIT ?",
-                (query, self._min_number, k),
-            )
+            found = self._connection.execute(_SEARCH, (query, self._min_number, k))
             return [number for (number,) in found]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Index:
@@ -146,7 +163,7 @@ class BM25Index:
             self._connection.execute("RELEASE copied")
 
 
-class VectorIndex:
+class VectorIndex(_SlidingIndex):
     """Index of vectors, ranked by cosine similarity.
 
     Examples
@@ -162,6 +179,7 @@ class VectorIndex:
         self._rows: list[npt.NDArray[np.float32]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorIndex:
+        """Return a copy that shares the vectors."""
         other = copy(self)
         other._numbers, other._rows = self._numbers.copy(), self._rows.copy()
         return other
@@ -234,14 +252,13 @@ def query_terms(messages: Sequence[Message], question: Message | None) -> list[s
     """
     found: dict[str, None] = {}
     by_weight = sorted(messages, key=lambda message: message.role == "tool")
-    for message in [*([question] if question else []), *by_weight]:
-        found.update(
-            (entity.text, None) for entity in find_entities(_head_and_tail(message_text(message)))
-        )
-    for message in [*([question] if question else []), *by_weight]:
-        if message.role != "tool":
-            words = _head_and_tail(message.text).split()
-            found.update((w, None) for w in words if len(w) >= _MIN_WORD_LENGTH and w.isalpha())
+    asked = [question, *by_weight] if question else by_weight
+    for message in asked:
+        entities = find_entities(_head_and_tail(message_text(message)))
+        found.update((entity.text, None) for entity in entities)
+    for message in (m for m in asked if m.role != "tool"):
+        words = _head_and_tail(message.text).split()
+        found.update((w, None) for w in words if len(w) >= _MIN_WORD_LENGTH and w.isalpha())
     return list(found)[:_MAX_TERMS]
 
 
@@ -292,12 +309,12 @@ def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
 
 def _find_occurrences(text: str, term: str) -> Iterator[int]:
     """Yield the first three positions of a term."""
-    place = text.find(term)
+    place = -1
     for _ in range(3):
+        place = text.find(term, place + 1)
         if place < 0:
             return
         yield place
-        place = text.find(term, place + 1)
 
 
 def _head_and_tail(text: str) -> str:

@@ -48,6 +48,26 @@ def with_text(message: Message, text: str) -> Message:
     return message.replace(content=text)
 
 
+def shorten_to(message: Message, text: str) -> Message | None:
+    """Return a message with a shorter text, or None if the text would not be shorter.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+    text : str
+        The new content.
+
+    Returns
+    -------
+    Message or None
+        The new message.
+    """
+    if len(message.text) <= len(text) and is_text_only(message):
+        return None
+    return with_text(message, text)
+
+
 def is_text_only(message: Message) -> bool:
     """Return True if a message has no content but text.
 

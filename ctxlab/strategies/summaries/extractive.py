@@ -88,20 +88,16 @@ def _iter_lines(message: Message) -> Iterator[str]:
     if message.role == "tool":
         if text := _single_line(message.text, _MAX_RESULT_CHARS // 2):
             # Later calls use the names in a result, so list those outside the clipped text as well.
-            named = (
-                e.text
-                for e in find_entities(message.text[:_MAX_SCANNED_CHARS])
-                if e.text not in text
-            )
-            names = clip_text(", ".join(named), _MAX_RESULT_CHARS)
+            found = find_entities(message.text[:_MAX_SCANNED_CHARS])
+            named = ", ".join(entity.text for entity in found if entity.text not in text)
+            names = clip_text(named, _MAX_RESULT_CHARS)
             yield f"  → {text} [{names}]" if names else f"  → {text}"
     elif message.role == "assistant":
         if text := _single_line(message.text, _MAX_ASSISTANT_CHARS):
             yield f"- assistant: {text}"
         for call in message.tool_calls:
-            said = ", ".join(
-                _single_line(str(leaf), _MAX_CALL_CHARS // 2) for _, leaf in call.argument_leaves()
-            )
+            leaves = (str(leaf) for _, leaf in call.argument_leaves())
+            said = ", ".join(_single_line(leaf, _MAX_CALL_CHARS // 2) for leaf in leaves)
             yield clip_text(f"- {call.name}({said}", _MAX_CALL_CHARS - 1) + ")"
     elif text := _single_line(message.text, _MAX_USER_CHARS):
         yield f"- {message.role}: {text}"

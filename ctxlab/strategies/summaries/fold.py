@@ -50,14 +50,11 @@ def fold_into_summary(
         True if the entries were replaced, False if the summary was rejected.
     """
     folded = context.entries[start:stop]
-    previous = ""
-    if folded[0].form is Form.SUMMARY:
-        previous = folded[0].message.text.removeprefix(header)
-        folded = folded[1:]
-    messages = [entry.message for entry in folded]
+    messages, before = [entry.message for entry in folded], sum(entry.tokens for entry in folded)
+    extends = folded[0].form is Form.SUMMARY
+    previous = messages.pop(0).text.removeprefix(header) if extends else ""
     said = summarize(context, previous, messages, max_tokens, model, prompt, header)
     message = Message("user", header + said)
-    before = sum(entry.tokens for entry in context.entries[start:stop])
     if context.history.counter.count_message(message) >= before:
         context.report("summary rejected: not shorter than the messages it replaces")
         return False
@@ -102,45 +99,32 @@ def summarize(
     str
         The new summary.
     """
-
-    def fallback(messages: Sequence[Message], tokens: int, previous: str = "") -> str:
-        return _summarize_without_model(context, previous, messages, tokens, prompt, header)
-
-    if model is not None and max_tokens > 0:
-        try:
-            return summarize_with_model(
-                context, previous, messages, max_tokens, model, prompt, fallback
-            )
-        except (ModelUnavailable, SummaryRejected) as error:
-            context.report(f"summary fallback: {error}")
-    return fallback(messages, max_tokens, previous)
-
-
-def _summarize_without_model(
-    context: Context,
-    previous: str,
-    messages: Sequence[Message],
-    max_tokens: int,
-    prompt: str,
-    header: str,
-) -> str:
-    """Extract a summary, structured if the prompt is ``structured``."""
     write = extract_structured_summary if prompt == "structured" else extract_summary
     counter = context.history.counter
-    chars, empty = 4 * max_tokens, counter.count_text(header)
+    empty = counter.count_text(header)
 
     def count(said: str) -> int:
         # Counted with the header, as it is sent; the counter then caches that text.
         return counter.count_text(header + said) - empty
 
-    if previous:  # estimate the characters per token from the previous summary
-        chars = max_tokens * len(previous) // max(count(previous), 1)
-    while True:
-        said = write(previous, messages, chars)
-        used = count(said)
-        if used <= max_tokens or chars == 0:
-            return said
-        chars = chars * max_tokens // used  # non-Latin scripts have fewer characters per token
+    def extract(messages: Sequence[Message], tokens: int, previous: str = "") -> str:
+        # Estimate the characters per token from the previous summary.
+        chars = tokens * len(previous) // max(count(previous), 1) if previous else 4 * tokens
+        while True:
+            said = write(previous, messages, chars)
+            used = count(said)
+            if used <= tokens or chars == 0:
+                return said
+            chars = chars * tokens // used  # non-Latin scripts have fewer characters per token
+
+    if model is not None and max_tokens > 0:
+        try:
+            return summarize_with_model(
+                context, previous, messages, max_tokens, model, prompt, extract
+            )
+        except (ModelUnavailable, SummaryRejected) as error:
+            context.report(f"summary fallback: {error}")
+    return extract(messages, max_tokens, previous)
 
 
 def header_tokens(context: Context, header: str = SUMMARY_HEADER) -> int:

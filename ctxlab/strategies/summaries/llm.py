@@ -31,7 +31,7 @@ _JOIN_TOKENS = 3  # extra tokens that a piece may take when it is joined to the 
 # Text that compresses better than any prose is repetitive. Whisper's own limit is 2.4.
 _MAX_COMPRESSION_RATIO = 8
 _THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
-_INTERNAL_PROMPTS = ("part", "merge")
+_INTERNAL_PROMPTS = frozenset({"part", "merge"})
 
 _Fallback = Callable[[Sequence[Message], int], str]
 "Summarises messages without a model, in at most the given number of tokens."
@@ -87,22 +87,21 @@ def summarize_with_model(
     ModelUnavailable
         If the model does not answer.
     """
-    builder = _RequestBuilder(model, prompt, max_tokens, context.history.counter)
+    writer = _SummaryWriter(context, model, prompt, max_tokens)
     pieces = format_transcript(messages)
-    if builder.fits(pieces, previous):
-        request = builder.build_request(pieces, previous)
+    if writer.fits(pieces, previous):
+        request = writer.build_request(pieces, previous)
     else:
-        said = _summarize_parts(
-            context, builder, pieces, messages, builder.part_summary_tokens(previous), fallback
-        )
-        while not builder.fits(said, previous, "merge"):
-            said = _merge_summaries(context, builder, said, builder.part_summary_tokens(previous))
-        request = builder.build_request(said, previous, "merge")
+        pieces = writer.summarize_parts(pieces, messages, previous, fallback)
+        while not writer.fits(pieces, previous, "merge"):
+            pieces = writer.merge_summaries(pieces, previous)
+        request = writer.build_request(pieces, previous, "merge")
     count = context.history.counter
     worth = count.count_text(previous) + sum(map(count.count_message, messages))
-    return _validate_summary(context, context.ask(request), max_tokens, worth, count)
+    return writer.validate_summary(context.ask(request), max_tokens, worth, count)
 
 
+@lru_cache(maxsize=32)
 def load_prompt(name: str) -> str:
     """Return the text of a prompt; ``{words}`` in it is replaced when a request is built.
 
@@ -121,35 +120,27 @@ def load_prompt(name: str) -> str:
     SpecError
         If there is no such file.
     """
-    return _read_prompt(name)
-
-
-@lru_cache(maxsize=32)
-def _read_prompt(name: str) -> str:
     folder = files("ctxlab.strategies.summaries").joinpath("prompts")
     if (ours := folder.joinpath(f"{name}.md")).is_file():
         return ours.read_text(encoding="utf-8")
     try:
         return Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        known = sorted(
-            f.name[:-3] for f in folder.iterdir() if f.name[:-3] not in _INTERNAL_PROMPTS
-        )
+        known = ", ".join(sorted({f.name[:-3] for f in folder.iterdir()} - _INTERNAL_PROMPTS))
         raise SpecError(
-            f"unknown prompt {name!r} ({error}); pass one of {', '.join(known)} or the path of a file"
+            f"unknown prompt {name!r} ({error}); pass one of {known} or the path of a file"
         ) from None
 
 
-class _RequestBuilder:
-    """Builds the requests to one model for a summary of ``summary_tokens`` tokens."""
+class _SummaryWriter:
+    """Has one model write a summary of ``summary_tokens`` tokens, in several calls if necessary."""
 
-    def __init__(self, model: str, prompt: str, summary_tokens: int, counter: TokenCounter) -> None:
-        known = find_model(model)
-        self.model, self.summary_tokens = model, summary_tokens
+    def __init__(self, context: Context, model: str, prompt: str, summary_tokens: int) -> None:
+        known, counter = find_model(model), context.history.counter
+        self.context, self.model, self.summary_tokens = context, model, summary_tokens
         self.counter = counter if counter.model == model else get_counter(model)
-        self.reply_tokens = max(
-            1, min(max(2 * summary_tokens, _MIN_REPLY_TOKENS), known.max_output, known.limit // 4)
-        )
+        wanted = max(2 * summary_tokens, _MIN_REPLY_TOKENS)
+        self.reply_tokens = max(1, min(wanted, known.max_output, known.limit // 4))
         self.max_prompt_tokens = int(_MAX_WINDOW_SHARE * known.limit) - self.reply_tokens
         self.instructions = load_prompt(prompt)
 
@@ -172,9 +163,8 @@ class _RequestBuilder:
 
     def available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
         """Return the tokens that the pieces of a request may take."""
-        return self.max_prompt_tokens - self.counter.count_request(
-            self.build_request((), previous, kind).messages
-        )
+        empty = self.build_request((), previous, kind).messages
+        return self.max_prompt_tokens - self.counter.count_request(empty)
 
     def piece_tokens(self, piece: str) -> int:
         """Return the tokens of a piece within a request."""
@@ -187,9 +177,8 @@ class _RequestBuilder:
 
     def part_summary_tokens(self, previous: str) -> int:
         """Return the tokens for the summary of a part, so that several fit one merging call."""
-        share = min(
-            self.summary_tokens, self.available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
-        )
+        room = self.available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
+        share = min(self.summary_tokens, room)
         if share < min(_MIN_PART_TOKENS, self.summary_tokens):
             raise SummaryRejected(f"the window of {self.model} is too small for the request")
         return share
@@ -214,95 +203,79 @@ class _RequestBuilder:
             cut = cut_middle(piece, chars)
         return cut
 
+    def summarize_parts(
+        self, pieces: Sequence[str], messages: Sequence[Message], previous: str, fallback: _Fallback
+    ) -> list[str]:
+        """Return summaries of consecutive parts, asked for concurrently."""
+        max_tokens = self.part_summary_tokens(previous)
+        whole = [self.cut_piece(piece) for piece in pieces]
+        if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
+            what = f"summary input cut: {cut} too long for one call to {self.model}"
+            self.context.report(what)
+            warnings.warn(f"{what}; the middle was left out", SummaryWarning, stacklevel=2)
 
-def _summarize_parts(
-    context: Context,
-    builder: _RequestBuilder,
-    pieces: Sequence[str],
-    messages: Sequence[Message],
-    max_tokens: int,
-    fallback: _Fallback,
-) -> list[str]:
-    """Return summaries of consecutive parts, asked for concurrently."""
-    whole = [builder.cut_piece(piece) for piece in pieces]
-    if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
-        what = f"summary input cut: {cut} too long for one call to {builder.model}"
-        context.report(what)
-        warnings.warn(f"{what}; the middle was left out", SummaryWarning, stacklevel=2)
-    groups = builder.group_pieces(whole, "part")
-    asked = [builder.build_request([whole[i] for i in group], kind="part") for group in groups]
+        def fall_back(group: range) -> str:
+            said = fallback([messages[i] for i in group], max_tokens)
+            return _cut_to_tokens(said, max_tokens, self.counter)  # the two counters may differ
 
-    def fallback_summary(number: int) -> str:
-        said = fallback([messages[i] for i in groups[number]], max_tokens)
-        return _cut_to_tokens(said, max_tokens, builder.counter)  # the two counters may differ
+        return self._ask_for_groups(whole, "part", max_tokens, fall_back)
 
-    return _collect_summaries(context, builder, asked, max_tokens, fallback_summary)
+    def merge_summaries(self, summaries: Sequence[str], previous: str) -> list[str]:
+        """Merge neighbouring summaries into fewer ones."""
+        max_tokens = self.part_summary_tokens(previous)
 
+        def fall_back(group: range) -> str:
+            own = max_tokens // len(group)
+            return "\n".join(_cut_to_tokens(summaries[i], own, self.counter) for i in group)
 
-def _merge_summaries(
-    context: Context, builder: _RequestBuilder, summaries: Sequence[str], max_tokens: int
-) -> list[str]:
-    """Merge neighbouring summaries into fewer ones."""
-    groups = builder.group_pieces(summaries, "merge")
-    asked = [builder.build_request([summaries[i] for i in group], kind="merge") for group in groups]
+        return self._ask_for_groups(summaries, "merge", max_tokens, fall_back)
 
-    def fallback_summary(number: int) -> str:
-        own = max_tokens // len(groups[number])
-        return "\n".join(_cut_to_tokens(summaries[i], own, builder.counter) for i in groups[number])
+    def _ask_for_groups(
+        self, pieces: Sequence[str], kind: str, max_tokens: int, fall_back: Callable[[range], str]
+    ) -> list[str]:
+        """Return one summary for each group of pieces, with fallbacks unless all calls failed."""
+        groups = self.group_pieces(pieces, kind)
+        requests = [self.build_request([pieces[i] for i in group], kind=kind) for group in groups]
+        replies = self.context.ask_all(requests)
+        said: list[str] = []
+        failures: list[str] = []
+        for group, request, reply in zip(groups, requests, replies, strict=True):
+            worth = self.counter.count_message(request.messages[1])
+            try:
+                if isinstance(reply, ModelUnavailable):
+                    raise reply
+                said.append(self.validate_summary(reply, max_tokens, worth, self.counter))
+            except (ModelUnavailable, SummaryRejected) as error:
+                failures.append(f"part {len(said) + 1} of {len(requests)}: {error}")
+                said.append(fall_back(group))
+        if len(failures) == len(requests):
+            raise SummaryRejected(f"no part could be summarised; {failures[0]}")
+        for failure in failures:
+            self.context.report(f"summary fallback: {failure}")
+        return said
 
-    return _collect_summaries(context, builder, asked, max_tokens, fallback_summary)
-
-
-def _collect_summaries(
-    context: Context,
-    builder: _RequestBuilder,
-    requests: Sequence[Request],
-    max_tokens: int,
-    fallback_summary: Callable[[int], str],
-) -> list[str]:
-    """Return one summary for each request, with fallbacks for failures unless all failed."""
-    said: list[str] = []
-    failures: list[str] = []
-    for number, (request, reply) in enumerate(
-        zip(requests, context.ask_all(requests), strict=True)
-    ):
-        worth = builder.counter.count_message(request.messages[1])
-        try:
-            if isinstance(reply, ModelUnavailable):
-                raise reply
-            said.append(_validate_summary(context, reply, max_tokens, worth, builder.counter))
-        except (ModelUnavailable, SummaryRejected) as error:
-            failures.append(f"part {number + 1} of {len(requests)}: {error}")
-            said.append(fallback_summary(number))
-    if len(failures) == len(requests):
-        raise SummaryRejected(f"no part could be summarised; {failures[0]}")
-    for failure in failures:
-        context.report(f"summary fallback: {failure}")
-    return said
-
-
-def _validate_summary(
-    context: Context, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
-) -> str:
-    """Return the text of a reply after checking that it is a summary of ``source_tokens`` tokens."""
-    text = _THINKING_BLOCK.sub("", reply.text).strip()
-    if not text:
-        raise SummaryRejected(f"the summary is empty (finish reason {reply.finish})")
-    if reply.finish == "content_filter":
-        raise SummaryRejected("the provider's content filter stopped the summary")
-    if any(_is_repetitive(part) for part in (text, text[len(text) // 2 :])):
-        raise SummaryRejected("the summary repeats itself")
-    used = counter.count_text(text)
-    if used >= source_tokens:
-        raise SummaryRejected(
-            f"the summary is not shorter than its source ({used} of {source_tokens})"
-        )
-    if used > max_tokens:
-        text = _cut_to_tokens(text, max_tokens, counter)
+    def validate_summary(
+        self, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
+    ) -> str:
+        """Return the text of a reply after checking that it is a summary of its source."""
+        text = _THINKING_BLOCK.sub("", reply.text).strip()
+        used, problem = counter.count_text(text), None
         if not text:
-            raise SummaryRejected(f"the summary cannot be cut to {max_tokens} tokens")
-        context.report(f"summary cut: it had {used} tokens, but only {max_tokens} are allowed")
-    return text
+            problem = f"the summary is empty (finish reason {reply.finish})"
+        elif reply.finish == "content_filter":
+            problem = "the provider's content filter stopped the summary"
+        elif any(_is_repetitive(part) for part in (text, text[len(text) // 2 :])):
+            problem = "the summary repeats itself"
+        elif used >= source_tokens:
+            problem = f"the summary is not shorter than its source ({used} of {source_tokens})"
+        elif used > max_tokens and not (text := _cut_to_tokens(text, max_tokens, counter)):
+            problem = f"the summary cannot be cut to {max_tokens} tokens"
+        if problem:
+            raise SummaryRejected(problem)
+        if used > max_tokens:
+            what = f"summary cut: it had {used} tokens, but only {max_tokens} are allowed"
+            self.context.report(what)
+        return text
 
 
 def _is_repetitive(text: str) -> bool:

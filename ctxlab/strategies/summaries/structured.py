@@ -165,9 +165,7 @@ def _format_digest(found: dict[str, _SectionLines], max_chars: int) -> str:
     if room <= 0:
         return ""
     wanted = [sum(map(len, lines)) + len(lines) for lines in (found[s.heading].lines for s in used)]
-    granted = [
-        min(size, int(section.share * room)) for size, section in zip(wanted, used, strict=True)
-    ]
+    granted = [min(size, int(s.share * room)) for size, s in zip(wanted, used, strict=True)]
     spare = room - sum(granted)
     text: list[str] = []
     for section, size, own in zip(used, wanted, granted, strict=True):
@@ -192,14 +190,8 @@ def _iter_notes(message: Message) -> Iterator[tuple[str, str]]:
         if line := _find_error_line(message):
             yield "Open problems", _bullet(line, _MAX_ERROR_CHARS)
     elif message.role == "assistant":
-        if decides := next(
-            (
-                s
-                for s in _SENTENCE_BREAK.split(text[:_MAX_SCANNED_CHARS])
-                if _DECISION_PATTERN.search(s)
-            ),
-            "",
-        ):
+        sentences = _SENTENCE_BREAK.split(text[:_MAX_SCANNED_CHARS])
+        if decides := next(filter(_DECISION_PATTERN.search, sentences), ""):
             yield "Decisions", _bullet(decides, _MAX_DECISION_CHARS)
         for call in message.tool_calls:
             yield from _call_notes(call)

@@ -19,17 +19,13 @@ class WrapperStrategy(BaseStrategy):
     "the wrapped strategy"
 
     def __post_init__(self) -> None:
+        """Wrap a plain function as a strategy."""
         super().__post_init__()
         object.__setattr__(self, "strategy", as_strategy(self.strategy))
 
     def __repr__(self) -> str:
-        inner = repr(self.strategy)
-        changed = [
-            f"{f.name}={value!r}"
-            for f in fields(self)
-            if f.name != "strategy" and (value := getattr(self, f.name)) != f.default
-        ]
-        return f"{type(self).__name__}({', '.join([inner, *changed])})"
+        """Return the text form, in which the wrapped strategy has no keyword."""
+        return super().__repr__().replace("(strategy=", "(", 1)
 
 
 _CONTAINERS = (dict, list, set)

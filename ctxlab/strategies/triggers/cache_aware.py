@@ -79,10 +79,12 @@ class when_it_pays(WrapperStrategy):
     "price of a token written to the cache, as a share of the input price; None: that of the model"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if the strategy does not support dry runs."""
         super().__post_init__()
         without_models(self.strategy)  # raises SpecError if it does not support dry runs
 
     def __call__(self, context: Context, /) -> Context:
+        """Run the strategy if that pays, or if the budget is exceeded."""
         since, due = context.strategy_state.get(self, (0, 0))
         if context.excess > 0:
             return self._compact(context, "no room")
@@ -114,34 +116,24 @@ class when_it_pays(WrapperStrategy):
         if left < kept:  # prefix that a cache with breakpoints can still serve
             left = model.cache.readable_prefix(left, context.system_tokens, kept, 0)
         now = kept * read_now + (context.tokens - kept) * write_now
-        once = (
-            left * read
-            + (compacted.tokens - left) * write
-            + saved * self._model_input_price(prices, saved)
-        )
+        own = saved * self._model_input_price(prices, saved)
+        once = left * read + (compacted.tokens - left) * write + own
         remaining = requests_since if self.remaining is None else self.remaining
         dearer = remaining * context.tokens * (read_now - read)
         return remaining * saved * read + dearer > once - now
 
     def _cache_prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
         """Return the prices of a token read from and written to the cache, relative to ``input``."""
-        if not prices.known:
-            return _or_default(self.read, _DEFAULT_READ_PRICE), _or_default(
-                self.write, _DEFAULT_WRITE_PRICE
-            )
-        rates = prices.rates_for(prompt)
-        read, write = rates.cache_read / rates.input, rates.cache_write / rates.input
-        dearer = rates.input / prices.input
-        return _or_default(self.read, read) * dearer, _or_default(self.write, write) * dearer
+        read, write, dearer = _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE, 1.0
+        if prices.known:
+            rates = prices.rates_for(prompt)
+            read, write = rates.cache_read / rates.input, rates.cache_write / rates.input
+            dearer = rates.input / prices.input
+        read = read if self.read is None else self.read
+        write = write if self.write is None else self.write
+        return read * dearer, write * dearer
 
     def _model_input_price(self, prices: Prices, tokens: int) -> float:
         """Return the input price of the models that the strategy calls, relative to ``input``."""
-        others = [
-            find_model_without_warning(model).prices.rates_for(tokens).input
-            for model in models_used(self.strategy)
-        ]
-        return sum(others) / (prices.input or 1.0)
-
-
-def _or_default(share: float | None, otherwise: float) -> float:
-    return otherwise if share is None else share
+        others = map(find_model_without_warning, models_used(self.strategy))
+        return sum(each.prices.rates_for(tokens).input for each in others) / (prices.input or 1.0)

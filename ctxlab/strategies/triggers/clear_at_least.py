@@ -53,13 +53,14 @@ class clear_at_least(WrapperStrategy):
     "minimum number of tokens to remove at a time"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if the strategy does not support dry runs."""
         super().__post_init__()
         without_models(self.strategy)  # raises SpecError if it does not support dry runs
 
     def __call__(self, context: Context, /) -> Context:
-        if context.tokens < self.tokens or appended_tokens(context) < context.strategy_state.get(
-            self, 0
-        ):
+        """Run the strategy if it removes enough tokens."""
+        due = context.strategy_state.get(self, 0)
+        if context.tokens < self.tokens or appended_tokens(context) < due:
             return context
         saved = context.tokens - dry_run_strategy(context, without_models(self.strategy)).tokens
         if saved >= self.tokens:

@@ -47,6 +47,7 @@ class hysteresis(WrapperStrategy):
     "share of the available tokens that the strategy may use"
 
     def __post_init__(self) -> None:
+        """Raise SpecError if the target is above the trigger."""
         super().__post_init__()
         if self.target > self.trigger:
             raise SpecError(
@@ -55,6 +56,7 @@ class hysteresis(WrapperStrategy):
             )
 
     def __call__(self, context: Context, /) -> Context:
+        """Run the strategy with the smaller budget once the trigger is exceeded."""
         whole, level = context.available, self.trigger * context.available
         if context.tokens <= level:
             context.strategy_state.pop(self, None)
