@@ -11,8 +11,7 @@ from ctxlab.strategies.base import (
 from ctxlab.strategies.controls import nothing, oracle, random_drop
 from ctxlab.strategies.file_sessions import file_sessions
 from ctxlab.strategies.full import full
-from ctxlab.strategies.head_and_tail import first_and_last
-from ctxlab.strategies.middle_out import middle_out
+from ctxlab.strategies.middle_out import first_and_last, middle_out
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
 from ctxlab.strategies.recent_images import recent_images
@@ -30,37 +29,11 @@ from ctxlab.strategies.triggers.hysteresis import hysteresis
 from ctxlab.strategies.truncate_arguments import shorten_arguments
 from ctxlab.strategies.windows import chunked_window, sliding_window
 
-__all__ = [
-    "STRATEGIES",
-    "BaseStrategy",
-    "FunctionStrategy",
-    "Pipeline",
-    "Strategy",
-    "as_strategy",
-    "chunked_window",
-    "clear_at_least",
-    "contents",
-    "file_sessions",
-    "first_and_last",
-    "full",
-    "hysteresis",
-    "middle_out",
-    "models_used",
-    "nothing",
-    "observation_mask",
-    "oracle",
-    "panic",
-    "parse_strategy",
-    "random_drop",
-    "recent_images",
-    "recorded",
-    "register_strategy",
-    "retrieval",
-    "rolling_summary",
-    "shorten_arguments",
-    "sliding_window",
-    "stale_results",
-    "tool_result_cap",
-    "tool_stubs",
-    "when_it_pays",
-]
+__all__ = ["BaseStrategy", "FunctionStrategy", "Pipeline", "Strategy", "as_strategy", "models_used"]
+__all__ += ["STRATEGIES", "parse_strategy", "register_strategy"]
+__all__ += ["chunked_window", "first_and_last", "middle_out", "panic", "sliding_window"]
+__all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_results"]
+__all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
+__all__ += ["tool_result_cap", "tool_stubs"]
+__all__ += ["clear_at_least", "hysteresis", "when_it_pays"]
+__all__ += ["full", "nothing", "oracle", "random_drop", "recorded"]

@@ -107,7 +107,7 @@ class oracle(BaseStrategy):
             return context
         oracle_info = context.history.oracle_info
         if oracle_info is None:
-            raise SpecError("oracle reads the next action from a recording; use it in a replay")
+            raise SpecError("oracle reads the recorded next action; it works only in a replay")
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])

@@ -46,14 +46,17 @@ class StrategyInfo:
     "parameters in order"
     source: str
     "design note, paper or product that the strategy follows"
-    model_use: Literal["no", "optional"]
-    "``optional`` if a parameter ``model`` or ``embedding`` can name a model, else ``no``"
     docstring: str
     "the whole docstring"
     equivalent: str = ""
     "the ctxlab strategy that a baseline stands for"
     url: str = ""
     "page that documents the behaviour of a baseline"
+
+    @property
+    def model_use(self) -> Literal["no", "optional"]:
+        """``optional`` if a parameter ``model`` or ``embedding`` can name a model, else ``no``."""
+        return "optional" if {p.name for p in self.parameters} & {"model", "embedding"} else "no"
 
     @property
     def signature(self) -> str:
@@ -105,40 +108,25 @@ def strategy_info(name: str) -> StrategyInfo:
     factory = STRATEGIES[name]
     text = inspect.getdoc(factory) or ""
     parameters = tuple(_parameters(factory))
-    return StrategyInfo(
-        name,
-        "control" if name in CONTROLS else "strategy",
-        _first_sentence(text),
-        parameters,
-        _source_section(text),
-        _model_use(parameters),
-        text,
-    )
+    kind: _StrategyKind = "control" if name in CONTROLS else "strategy"
+    return StrategyInfo(name, kind, _first_sentence(text), parameters, _source_section(text), text)
 
 
 def _baseline_info(baseline: Baseline) -> StrategyInfo:
     whole: Any = baseline.strategy
     steps = whole.steps if isinstance(whole, Pipeline) else (whole,)
     meanings = {p.name: p.description for step in steps for p in _parameters(type(step))}
-    parameters = tuple(
-        StrategyParameter(name, repr(value), meanings.get(name, ""))
-        for name, value in baseline.parameters.items()
-    )
+    given = baseline.parameters.items()
     return StrategyInfo(
-        baseline.name,
-        "baseline",
-        baseline.description,
-        parameters,
-        baseline.product_version,
-        _model_use(parameters),
-        inspect.getdoc(type(whole)) or "",
-        repr(whole),
-        baseline.url,
+        name=baseline.name,
+        kind="baseline",
+        summary=baseline.description,
+        parameters=tuple(StrategyParameter(n, repr(v), meanings.get(n, "")) for n, v in given),
+        source=baseline.product_version,
+        docstring=inspect.getdoc(type(whole)) or "",
+        equivalent=repr(whole),
+        url=baseline.url,
     )
-
-
-def _model_use(parameters: tuple[StrategyParameter, ...]) -> Literal["no", "optional"]:
-    return "optional" if {p.name for p in parameters} & {"model", "embedding"} else "no"
 
 
 def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.tokens.images import is_image_part
 
-_IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
 _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 
 
@@ -70,11 +68,7 @@ class recent_images(BaseStrategy):
 
 
 def _count_images(message: Message) -> int:
-    return sum(map(_is_image, message.content)) if isinstance(message.content, tuple) else 0
-
-
-def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") in _IMAGE_TYPES
+    return sum(map(is_image_part, message.content)) if isinstance(message.content, tuple) else 0
 
 
 def _remove_images(message: Message, count: int) -> Message | None:
@@ -82,6 +76,6 @@ def _remove_images(message: Message, count: int) -> Message | None:
     if not isinstance(message.content, tuple) or not _count_images(message):
         return None
     parts = list(message.content)
-    for index in [i for i, part in enumerate(parts) if _is_image(part)][:count]:
+    for index in [i for i, part in enumerate(parts) if is_image_part(part)][:count]:
         parts[index] = _PLACEHOLDER
     return message.replace(content=tuple(parts))

@@ -17,7 +17,7 @@ _MODULES = {
     "full": "full",
     "sliding_window": "windows",
     "chunked_window": "windows",
-    "first_and_last": "head_and_tail",
+    "first_and_last": "middle_out",
     "middle_out": "middle_out",
     "tool_result_cap": "tool_result_cap",
     "tool_stubs": "tool_stubs",

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.summaries.fold import fold_into_summary, header_tokens
+from ctxlab.strategies.summaries.fold import SUMMARY_HEADER, fold_into_summary
 from ctxlab.strategies.summaries.llm import load_prompt
 
 
@@ -61,7 +62,8 @@ class rolling_summary(BaseStrategy):
         head, tail, entries = context.first_droppable, context.last_unit_start, context.entries
         room = self.target * context.available
         tokens = min(self.tokens, int(room / 3))
-        room -= tokens + header_tokens(context) + sum(entry.tokens for entry in entries[:head])
+        header = context.history.counter.count_message(Message("user", SUMMARY_HEADER))
+        room -= tokens + header + sum(entry.tokens for entry in entries[:head])
         start = len(entries)
         while start > head and len(entries) - start < self.keep_recent:
             room -= entries[start - 1].tokens

@@ -40,13 +40,7 @@ from ctxlab.tokens.billing import (
     sum_recorded_context,
 )
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.profiles import (
-    BUILT_IN_PROFILES,
-    UNCALIBRATED,
-    TokenProfile,
-    profile_key,
-    profile_path,
-)
+from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile, profile_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,10 +84,7 @@ class Calibration:
         Path
             The file.
         """
-        path = profile_path(self.profile.family, Path(folder))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self.profile)) + b"\n")
-        return path
+        return self.profile.save(Path(folder))
 
 
 @dataclass(frozen=True)
@@ -182,7 +173,7 @@ def calibrate(
                 off.append(relative_errors(expected, bill.billed))
     pooled = np.concatenate(off) if off else None
     profile = msgspec.structs.replace(
-        _build_profile(figures, BUILT_IN_PROFILES.get(key, UNCALIBRATED)),
+        _build_profile(figures, find_profile(model)),
         family=key,
         fixed=int(np.median([session.fixed for session in sessions])),
         error=None if pooled is None else round(float(np.median(pooled)), 4),

@@ -22,13 +22,11 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 from ctxlab.tokens.encodings import find_encoding_name, load_encoding
-from ctxlab.tokens.images import count_image_tokens, model_family
+from ctxlab.tokens.images import count_image_tokens, is_image_part, model_family
 from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile
 from ctxlab.tokens.tool_schemas import render_tools
 
 DEFAULT_MODEL = "gpt-5"
-
-_IMAGE_PARTS = frozenset({"image_url", "input_image", "image"})
 
 # tiktoken's regular expression overflows its stack on runs of about 600,000 white-space characters
 # and raises a BaseException, so such runs are counted in pieces.
@@ -92,15 +90,10 @@ class TokenCounter:
         """Accuracy of the counts, as a sentence without a full stop."""
         if self.exact and self._is_uncalibrated:
             return f"tokens are counted with {self.encoding_name}, the encoding of {self.model}"
-        if self.profile != UNCALIBRATED:
-            return (
-                f"the tokenizer of {self.model} is not public: tokens are approximated as "
-                f"{self.profile.accuracy_note}"
-            )
-        return (
-            f"the tokenizer of {self.model} is not public: tokens are approximated with "
-            f"{self.encoding_name} and may be 20 % too low or worse"
-        )
+        how = f"as {self.profile.accuracy_note}"
+        if self._is_uncalibrated:
+            how = f"with {self.encoding_name} and may be 20 % too low or worse"
+        return f"the tokenizer of {self.model} is not public: tokens are approximated {how}"
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text on its own.
@@ -156,7 +149,9 @@ class TokenCounter:
             total = 3 + self._count_cached(header) + (self._count_raw(body) if body else 0)
             chars = len(body)
             if isinstance(content, tuple):
-                images = sum(count_image_tokens(p, self.family) for p in content if _is_image(p))
+                images = sum(
+                    count_image_tokens(p, self.family) for p in content if is_image_part(p)
+                )
         for call in calls:
             header = f"assistant to=functions.{call.name}"
             total += 3 + self._count_cached(header) + self._count_raw(call.arguments)
@@ -307,10 +302,6 @@ def _cached_counter(model: str, profile: TokenProfile) -> TokenCounter:
     return TokenCounter(model, profile)
 
 
-def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") in _IMAGE_PARTS
-
-
 def _content_text(message: Message) -> str:
     """Return the content as text, one part per line; a part of unknown type as JSON."""
     content = message.content or ""
@@ -321,7 +312,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
     text = part.get("text")
     if isinstance(text, str):
         return text
-    return "" if _is_image(part) else dump_json(part)
+    return "" if is_image_part(part) else dump_json(part)
 
 
 def _split_blank_runs(text: str) -> Iterator[str]:

@@ -137,8 +137,15 @@ def _load_definitions(folder: Path | None) -> dict[str, Any]:
     from tiktoken.load import load_tiktoken_bpe
 
     def load(address: str, expected_hash: str | None = None) -> dict[bytes, int]:
-        blob = _read_cached_vocabulary(folder, address, expected_hash)
-        return load_tiktoken_bpe(address, expected_hash) if blob is None else _parse_ranks(blob)
+        name = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
+        try:
+            blob = (folder / name).read_bytes() if folder else b""
+        except OSError:
+            blob = b""
+        if hashlib.sha256(blob).hexdigest() != expected_hash:
+            return load_tiktoken_bpe(address, expected_hash)
+        words = blob.split()  # each line holds a token in base64, a space and its rank
+        return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
 
     # Replace the loader in a private copy of the module, so that tiktoken itself is not changed.
     spec = importlib.util.find_spec(_DEFINITIONS_MODULE)
@@ -149,23 +156,3 @@ def _load_definitions(folder: Path | None) -> dict[str, Any]:
     module.load_tiktoken_bpe = load
     constructors: dict[str, Any] = module.ENCODING_CONSTRUCTORS
     return constructors
-
-
-def _read_cached_vocabulary(
-    folder: Path | None, address: str, expected_hash: str | None
-) -> bytes | None:
-    """Return the cached file for an address; None if it is missing or its hash is wrong."""
-    if folder is None or expected_hash is None:
-        return None
-    name = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
-    try:
-        blob = (folder / name).read_bytes()
-    except OSError:
-        return None
-    return blob if hashlib.sha256(blob).hexdigest() == expected_hash else None
-
-
-def _parse_ranks(blob: bytes) -> dict[bytes, int]:
-    """Return token → rank; each line holds a token in base64, a space and its rank."""
-    words = blob.split()
-    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

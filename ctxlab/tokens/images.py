@@ -19,9 +19,10 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+_IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
 _UNKNOWN_SIZE = (1024, 1024)
 # Formats that all three providers accept; no others are opened.
 _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
@@ -52,6 +53,22 @@ def model_family(model: str) -> str:
     """
     name = model.lower()
     return next((family for family, known in _FAMILIES.items() if known.search(name)), "other")
+
+
+def is_image_part(part: Mapping[str, Any]) -> bool:
+    """Return whether a content part is an image that is sent to a model.
+
+    Parameters
+    ----------
+    part : mapping
+        The content part.
+
+    Returns
+    -------
+    bool
+        True if it is OpenAI's ``image_url`` or ``input_image``, or Anthropic's ``image``.
+    """
+    return part.get("type") in _IMAGE_TYPES
 
 
 def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
@@ -102,11 +119,7 @@ def _count_gemini(width: int, height: int, low: bool) -> int:
     return 258 if max(width, height) <= 384 else 258 * _count_tiles(width, height, 768)
 
 
-_COUNT_BY_FAMILY: dict[str, Callable[[int, int, bool], int]] = {
-    "openai": _count_openai,
-    "anthropic": _count_anthropic,
-    "gemini": _count_gemini,
-}
+_COUNT_BY_FAMILY = {"anthropic": _count_anthropic, "gemini": _count_gemini}
 
 
 def _shrink_to(width: int, height: int, longest: int) -> tuple[int, int]:

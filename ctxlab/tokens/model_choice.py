@@ -18,13 +18,7 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter, get_counter
 from ctxlab.tokens.models import find_model_without_warning
-from ctxlab.tokens.profiles import (
-    BUILT_IN_PROFILES,
-    UNCALIBRATED,
-    TokenProfile,
-    find_profile,
-    profile_key,
-)
+from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile, profile_key
 
 _MAX_NAMED = 3
 "models that a sentence names; of the others it gives the number"
@@ -159,7 +153,7 @@ class ModelChoice:
             return find_profile(name, self.project)
         key = profile_key(name)
         matching = (each for each in self.profiles if each.family in ("", key))
-        return next(matching, BUILT_IN_PROFILES.get(key, UNCALIBRATED))
+        return next(matching, find_profile(name))
 
     def _counter(self, name: str) -> TokenCounter:
         return get_counter(name, self.profile_for(name))

@@ -51,11 +51,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     "seconds after the last use; the published minimum, which is often exceeded"
 
     def readable_prefix(
-        self,
-        unchanged_tokens: Any,
-        system_tokens: Any,
-        previous_tokens: Any,
-        previous_last_tokens: Any,
+        self, unchanged: Any, system: Any, previous: Any, previous_last: Any
     ) -> Any:
         """Return the part of the unchanged prefix that the previous request left readable in the cache.
 
@@ -66,13 +62,13 @@ class CachePolicy(msgspec.Struct, frozen=True):
 
         Parameters
         ----------
-        unchanged_tokens : int or numpy.ndarray
+        unchanged : int or numpy.ndarray
             Tokens at the beginning that are unchanged since the previous request.
-        system_tokens : int or numpy.ndarray
+        system : int or numpy.ndarray
             Tokens of the system prompt.
-        previous_tokens : int or numpy.ndarray
+        previous : int or numpy.ndarray
             Tokens of the messages of the previous request.
-        previous_last_tokens : int or numpy.ndarray
+        previous_last : int or numpy.ndarray
             Tokens of the last message of the previous request.
 
         Returns
@@ -86,11 +82,11 @@ class CachePolicy(msgspec.Struct, frozen=True):
         100
         """
         if self.kind != "explicit":
-            return unchanged_tokens
-        same, second = unchanged_tokens, previous_tokens - previous_last_tokens
-        last = previous_tokens * (same >= previous_tokens)
-        earlier = second * ((same < previous_tokens) & (same >= second))
-        return last + earlier + system_tokens * ((same < second) & (same >= system_tokens))
+            return unchanged
+        second = previous - previous_last
+        last = previous * (unchanged >= previous)
+        earlier = second * ((unchanged < previous) & (unchanged >= second))
+        return last + earlier + system * ((unchanged < second) & (unchanged >= system))
 
     def cached_tokens(self, prefix_tokens: _Tokens) -> _Tokens:
         """Return the tokens of an unchanged prefix that the cache serves within its lifetime.
@@ -207,11 +203,8 @@ def find_model_without_warning(name: str) -> Model:
     >>> model.source, model.prices.known
     ('default', False)
     """
-    return (
-        _from_table(name, _load_price_table(litellm_folder()))
-        or _from_family(name)
-        or _build_default_model(name)
-    )
+    listed = _from_table(name, _load_price_table(litellm_folder()))
+    return listed or _from_family(name) or _build_default_model(name)
 
 
 # --- litellm's table ------------------------------------------------------------------------------
@@ -230,11 +223,6 @@ _PROVIDER_PREFIXES = (
 _VERSION_SUFFIX = re.compile(r"(-latest|-\d{4}-\d\d-\d\d|-\d{8}|-\d{4}|@[^/]*|:[^/:]*)$")
 
 
-_COST_KEYS = (
-    *("input_cost_per_token", "output_cost_per_token"),
-    *("cache_read_input_token_cost", "cache_creation_input_token_cost"),
-)
-_THRESHOLD_KEY = re.compile(rf"({'|'.join(_COST_KEYS)})_above_(\d+)(k?)_tokens")
 # Providers whose higher prices apply at the threshold already, not only above it; as in litellm.
 _INCLUSIVE_PROVIDERS = {"xai"}
 
@@ -245,6 +233,10 @@ class _ListedCosts(msgspec.Struct):
     cache_read_input_token_cost: float | None = None
     cache_creation_input_token_cost: float | None = None
     range: list[float] = []
+
+
+_COST_KEYS = _ListedCosts.__struct_fields__[:4]
+_THRESHOLD_KEY = re.compile(rf"({'|'.join(_COST_KEYS)})_above_(\d+)(k?)_tokens")
 
 
 class _ListedModel(_ListedCosts):

@@ -82,6 +82,24 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
                 f"above 0, got {figures}"
             )
 
+    def save(self, folder: Path) -> Path:
+        """Store the profile in a project, where ``find_profile`` finds it.
+
+        Parameters
+        ----------
+        folder : Path
+            Folder of the project.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        path = profile_path(self.family, folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        return path
+
     @property
     def accuracy_note(self) -> str:
         """Weights and error of the profile, as the end of a sentence."""

@@ -30,6 +30,24 @@ def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
     return text if len(text) <= max_chars else text[: max(0, max_chars - len(ellipsis))] + ellipsis
 
 
+def single_line(text: str, max_chars: int) -> str:
+    """Return the beginning of a text on one line, without scanning the rest.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    max_chars : int
+        Maximum length, the ellipsis included.
+
+    Returns
+    -------
+    str
+        The line.
+    """
+    return clip_text(" ".join(text[: 8 * max_chars].split()), max_chars)
+
+
 def with_text(message: Message, text: str) -> Message:
     """Return a message with new text as its whole content; images and other parts are dropped.
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message
-from ctxlab.strategies.helpers.text import clip_text
+from ctxlab.strategies.helpers.text import clip_text, single_line
 
 _MAX_USER_CHARS, _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 300, 160, 160, 120
 _MAX_SCANNED_CHARS = 8000
@@ -86,23 +86,18 @@ def _message_lines(message: Message) -> tuple[str, ...]:
 
 def _iter_lines(message: Message) -> Iterator[str]:
     if message.role == "tool":
-        if text := _single_line(message.text, _MAX_RESULT_CHARS // 2):
+        if text := single_line(message.text, _MAX_RESULT_CHARS // 2):
             # Later calls use the names in a result, so list those outside the clipped text as well.
             found = find_entities(message.text[:_MAX_SCANNED_CHARS])
             named = ", ".join(entity.text for entity in found if entity.text not in text)
             names = clip_text(named, _MAX_RESULT_CHARS)
             yield f"  → {text} [{names}]" if names else f"  → {text}"
     elif message.role == "assistant":
-        if text := _single_line(message.text, _MAX_ASSISTANT_CHARS):
+        if text := single_line(message.text, _MAX_ASSISTANT_CHARS):
             yield f"- assistant: {text}"
         for call in message.tool_calls:
             leaves = (str(leaf) for _, leaf in call.argument_leaves())
-            said = ", ".join(_single_line(leaf, _MAX_CALL_CHARS // 2) for leaf in leaves)
+            said = ", ".join(single_line(leaf, _MAX_CALL_CHARS // 2) for leaf in leaves)
             yield clip_text(f"- {call.name}({said}", _MAX_CALL_CHARS - 1) + ")"
-    elif text := _single_line(message.text, _MAX_USER_CHARS):
+    elif text := single_line(message.text, _MAX_USER_CHARS):
         yield f"- {message.role}: {text}"
-
-
-def _single_line(text: str, limit: int) -> str:
-    """Return the beginning of a text on one line, without scanning the rest."""
-    return clip_text(" ".join(text[: 8 * limit].split()), limit)

@@ -125,21 +125,3 @@ def summarize(
         except (ModelUnavailable, SummaryRejected) as error:
             context.report(f"summary fallback: {error}")
     return extract(messages, max_tokens, previous)
-
-
-def header_tokens(context: Context, header: str = SUMMARY_HEADER) -> int:
-    """Return the tokens of a summary message that has only its header.
-
-    Parameters
-    ----------
-    context : Context
-        The context, with the token counter.
-    header : str
-        First line of the summary message.
-
-    Returns
-    -------
-    int
-        Number of tokens.
-    """
-    return context.history.counter.count_message(Message("user", header))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ctxlab.messages.entities import find_entities, find_entities_in_value
 from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.helpers.text import clip_text
+from ctxlab.strategies.helpers.text import clip_text, single_line
 
 
 class DigestSection(NamedTuple):
@@ -226,7 +226,7 @@ def _find_error_line(message: Message) -> str | None:
 
 
 def _bullet(text: str, limit: int) -> str:
-    return "- " + clip_text(" ".join(text[: 8 * limit].split()), limit)
+    return "- " + single_line(text, limit)
 
 
 def _is_safe_line(name: str) -> bool:

@@ -28,6 +28,31 @@ class WrapperStrategy(BaseStrategy):
         return super().__repr__().replace("(strategy=", "(", 1)
 
 
+@dataclass(frozen=True, repr=False)
+class DryRunWrapper(WrapperStrategy):
+    """Base class of wrappers that first try the strategy on a fork and without its models."""
+
+    def __post_init__(self) -> None:
+        """Raise SpecError if the strategy does not support dry runs."""
+        super().__post_init__()
+        without_models(self.strategy)
+
+    def dry_run(self, context: Context) -> Context:
+        """Return the context that the strategy would send without its models.
+
+        Parameters
+        ----------
+        context : Context
+            The context, which does not change.
+
+        Returns
+        -------
+        Context
+            A fork.
+        """
+        return dry_run_strategy(context, without_models(self.strategy))
+
+
 _CONTAINERS = (dict, list, set)
 
 

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import Strategy, models_used
-from ctxlab.strategies.triggers.base import (
-    WrapperStrategy,
-    appended_tokens,
-    dry_run_strategy,
-    next_dry_run,
-    without_models,
-)
+from ctxlab.strategies.triggers.base import DryRunWrapper, appended_tokens, next_dry_run
 from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.prices import Prices
 
@@ -22,7 +16,7 @@ _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25
 
 
 @dataclass(frozen=True, repr=False)
-class when_it_pays(WrapperStrategy):
+class when_it_pays(DryRunWrapper):
     r"""Runs another strategy only when compacting saves more than rewriting the cache costs.
 
     The cached part of a request costs the read price per token, and the rest the write price. Let
@@ -78,11 +72,6 @@ class when_it_pays(WrapperStrategy):
     write: float | None = None
     "price of a token written to the cache, as a share of the input price; None: that of the model"
 
-    def __post_init__(self) -> None:
-        """Raise SpecError if the strategy does not support dry runs."""
-        super().__post_init__()
-        without_models(self.strategy)  # raises SpecError if it does not support dry runs
-
     def __call__(self, context: Context, /) -> Context:
         """Run the strategy if that pays, or if the budget is exceeded."""
         since, due = context.strategy_state.get(self, (0, 0))
@@ -90,7 +79,7 @@ class when_it_pays(WrapperStrategy):
             return self._compact(context, "no room")
         if appended_tokens(context) < due:
             return context
-        compacted = dry_run_strategy(context, without_models(self.strategy))
+        compacted = self.dry_run(context)
         if self._is_worthwhile(context, compacted, context.request_index - since):
             return self._compact(context, "pays")
         context.strategy_state[self] = since, next_dry_run(context)

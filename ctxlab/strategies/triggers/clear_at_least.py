@@ -6,17 +6,11 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import Strategy
-from ctxlab.strategies.triggers.base import (
-    WrapperStrategy,
-    appended_tokens,
-    dry_run_strategy,
-    next_dry_run,
-    without_models,
-)
+from ctxlab.strategies.triggers.base import DryRunWrapper, appended_tokens, next_dry_run
 
 
 @dataclass(frozen=True, repr=False)
-class clear_at_least(WrapperStrategy):
+class clear_at_least(DryRunWrapper):
     r"""Runs another strategy only when it removes enough tokens to justify the edit.
 
     The saving is found by a dry run, at most once for each sixteenth of the context that is
@@ -52,17 +46,12 @@ class clear_at_least(WrapperStrategy):
     tokens: int = 10_000
     "minimum number of tokens to remove at a time"
 
-    def __post_init__(self) -> None:
-        """Raise SpecError if the strategy does not support dry runs."""
-        super().__post_init__()
-        without_models(self.strategy)  # raises SpecError if it does not support dry runs
-
     def __call__(self, context: Context, /) -> Context:
         """Run the strategy if it removes enough tokens."""
         due = context.strategy_state.get(self, 0)
         if context.tokens < self.tokens or appended_tokens(context) < due:
             return context
-        saved = context.tokens - dry_run_strategy(context, without_models(self.strategy)).tokens
+        saved = context.tokens - self.dry_run(context).tokens
         if saved >= self.tokens:
             return self.strategy(context)
         context.strategy_state[self] = next_dry_run(context, self.tokens - max(saved, 0))
