@@ -42,11 +42,8 @@ def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
     rows = [[_join_whitespace(cell) for cell in row] for row in rows]
     columns = "".join("r" if right else "l" for right in _find_numeric_columns(headers, rows))
-    head, *body = (
-        [_escape_latex(cell) for cell in row]
-        for row in ([_join_whitespace(h) for h in headers], *rows)
-    )
-    lines = [f"{' & '.join(line)} \\\\" for line in (head, *body)]
+    heads = [_join_whitespace(head) for head in headers]
+    lines = [f"{' & '.join(map(_escape_latex, row))} \\\\" for row in (heads, *rows)]
     table = ["\\toprule", lines[0], "\\midrule", *lines[1:], "\\bottomrule"]
     return "\n".join([f"\\begin{{tabular}}{{{columns}}}", *table, "\\end{tabular}"])
 

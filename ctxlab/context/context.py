@@ -555,7 +555,8 @@ class Context(Ledger):
         fork.tokens = sum([entry.tokens for entry in fork.entries])
         if going:
             begin, end = self.entries[start].start, self.entries[start + going - 1].stop
-            fork.maybe_invalid |= not all(map(self._is_unit_boundary, (begin, end)))
+            if not (self._is_unit_boundary(begin) and self._is_unit_boundary(end)):
+                fork.maybe_invalid = True
         return fork
 
     def _make_fork(self, entries: list[Entry]) -> Context:
@@ -638,7 +639,8 @@ class Context(Ledger):
             self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
         else:
             self.tokens -= sum([old.tokens for old in removed])
-        if not all(map(self._is_unit_boundary, (removed[0].start, removed[-1].stop))):
+        begin, end = removed[0].start, removed[-1].stop
+        if not (self._is_unit_boundary(begin) and self._is_unit_boundary(end)):
             self.maybe_invalid = True
         if not self.is_fork:
             for old in removed:

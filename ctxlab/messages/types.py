@@ -334,10 +334,8 @@ def check_recordings(recordings: object) -> None:
     listed = recordings if isinstance(recordings, (list, tuple)) else None
     for each in (recordings,) if listed is None else listed:
         if isinstance(each, (str, PurePath)):
-            path = str(each)
-            raise SpecError(
-                f"expected recordings, got the path {path!r}; pass ctxlab.load({path!r})"
-            )
+            path = repr(str(each))
+            raise SpecError(f"expected recordings, got the path {path}; pass ctxlab.load({path})")
         if not isinstance(each, Iterable if listed is None else Recording):
             kind = type(each).__name__
             raise SpecError(f"expected recordings, got {kind}; read them with ctxlab.load")

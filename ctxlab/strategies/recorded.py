@@ -64,11 +64,8 @@ def _clear_text(message: Message, call: ToolCall | None) -> Message:
 def _apply_summary(context: Context, compaction: Compaction) -> None:
     """Replace the dropped messages, newest first so that earlier indices stay valid."""
     kept, summary = frozenset(compaction.kept), compaction.summary_message
-    spoken = [
-        (index, entry)
-        for index, entry in enumerate(context.entries[: _compacted_end(context, compaction)])
-        if entry.message.role != "system"
-    ]
+    stop = _compacted_end(context, compaction)
+    spoken = [(i, e) for i, e in enumerate(context.entries[:stop]) if e.message.role != "system"]
     going = [i for i, entry in spoken if _is_summary(entry) or entry.start not in kept]
     for start, end in reversed(_consecutive_ranges(going)):
         if start == going[0] and summary is not None:
@@ -76,8 +73,7 @@ def _apply_summary(context: Context, compaction: Compaction) -> None:
         else:
             context.drop(start, end)
     if not going and summary is not None:
-        end = _compacted_end(context, compaction)
-        context.insert(spoken[0][0] if spoken else end, summary)
+        context.insert(spoken[0][0] if spoken else stop, summary)
 
 
 def _is_summary(entry: Entry) -> bool:

@@ -71,11 +71,12 @@ class retrieval(BaseStrategy):
         tail, older = context.last_unit_start, self._older_positions(context, window_start)
         if not older or tail < window_start:
             return context
-        newest = [entry.message for entry in context.entries[tail:]]
-        asked = bisect_left(context.history.user_positions, context.history_length) - 1
-        question = context.history[context.history.user_positions[asked]] if asked >= 0 else None
+        newest, users = [e.message for e in context.entries[tail:]], context.history.user_positions
+        asked = bisect_left(users, context.history_length)
+        question = context.history[users[asked - 1]] if asked else None
         terms = query_terms(newest, question)
-        found = self._find_nearest(context, older, newest, question, terms)
+        asking = [question, *newest] if question else newest
+        found = self._find_nearest(context, older, asking, terms)
         room = self._quote_tokens(context, window_start)
         message = self._quote_messages(context, found, terms, room)
         if message is None:
@@ -132,17 +133,12 @@ class retrieval(BaseStrategy):
     # --- search ---------------------------------------------------------------------------------
 
     def _find_nearest(
-        self,
-        context: Context,
-        older: range,
-        newest: Sequence[Message],
-        question: Message | None,
-        terms: Sequence[str],
-    ) -> Sequence[int]:
+        self, context: Context, older: range, asking: Sequence[Message], terms: Sequence[str]
+    ) -> list[int]:
         """Return the positions of the most relevant older messages, best first."""
         if self.embedding is not None:
-            asked = map(message_text, [question, *newest] if question else newest)
-            query = "\n".join(clip_text(text, _MAX_EMBEDDED_CHARS // 4) for text in asked)
+            texts = map(message_text, asking)
+            query = "\n".join(clip_text(text, _MAX_EMBEDDED_CHARS // 4) for text in texts)
             query = clip_text(query, _MAX_EMBEDDED_CHARS)
             try:
                 return self._search_vectors(context, self.embedding, older, query)
@@ -154,9 +150,7 @@ class retrieval(BaseStrategy):
         index.mark_indexed(older)
         return index.search(terms, self.k)
 
-    def _search_vectors(
-        self, context: Context, model: str, older: range, query: str
-    ) -> Sequence[int]:
+    def _search_vectors(self, context: Context, model: str, older: range, query: str) -> list[int]:
         client: object = context.history.client
         if not isinstance(client, Embedder):
             raise SpecError(f"{self!r} needs embeddings of {model}; pass a client that can embed")

@@ -53,7 +53,7 @@ class shorten_arguments(BaseStrategy):
         super().__post_init__()
         if not isinstance(self.tools, tuple):
             raise SpecError(
-                f"shorten_arguments: expected a tuple of names in tools, got {self.tools!r}"
+                f"shorten_arguments: tools must be a tuple of names, got {self.tools!r}"
             )
 
     def __call__(self, context: Context, /) -> Context:

@@ -138,9 +138,7 @@ def calibrate(
     """
     counter = TokenCounter(model, UNCALIBRATED)
     if counter.exact:
-        raise SpecError(
-            f"the tokenizer of {model} is public, so its counts are exact and need no calibration"
-        )
+        raise SpecError(f"the tokenizer of {model} is public, so its counts need no calibration")
     skipped: Counter[str] = Counter()
     known, key = [], profile_key(model)
     for recording in recordings:
@@ -158,10 +156,7 @@ def calibrate(
             f"{len(_diff_requests(known)[1])}; give more recordings with the provider's usage{others}"
         )
     if not figures[:2].sum() > 0:
-        raise SpecError(
-            "the bills do not grow with the messages; check that the recorded usage is that of whole "
-            "requests"
-        )
+        raise SpecError("the bills do not grow with the messages; give the usage of whole requests")
     sessions, off = [], []
     for cluster in dict.fromkeys(bill.cluster for bill in known):
         others_fit = _fit_weights([bill for bill in known if bill.cluster != cluster])
