@@ -129,24 +129,23 @@ class adk_compaction(BaseStrategy):
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="adk.include_contents_none",
-        strategy=adk_current_turn(),
-        product_version="google-adk 1.10.0",
-        url=(
+        "adk.include_contents_none",
+        adk_current_turn(),
+        "google-adk 1.10.0",
+        (
             "https://github.com/google/adk-python/blob/v1.10.0/src/google/adk/flows/llm_flows/contents.py"
         ),
-        description="Sends the system prompt and the current turn, from the newest user message on. "
+        "Sends the system prompt and the current turn, from the newest user message on. "
         "If a turn uses a call id twice, ADK answers both calls with the newest result; here each "
         "call keeps its own.",
-        package="google-adk",
-        conformance_options=("",),
+        ("",),
     ),
     Baseline(
-        name="adk.compaction",
-        strategy=adk_compaction(),
-        product_version="google-adk 1.18.0",
-        url="https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
-        description="Replaces every 3 turns of the user by a summary, which also covers the turn "
+        "adk.compaction",
+        adk_compaction(),
+        "google-adk 1.18.0",
+        "https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
+        "Replaces every 3 turns of the user by a summary, which also covers the turn "
         "before them. ADK has no defaults; these values are from its documentation. With a single "
         "user message nothing is compacted. If a call id is used twice, ADK answers both calls with "
         "the newest result; here each call keeps its own.",

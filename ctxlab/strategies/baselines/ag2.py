@@ -219,7 +219,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "without their call are left out, unless a later call uses the same id. The package sets "
         "no size; 40 is ctxlab's choice. Usage events, which a live stream also holds, are not "
         "counted.",
-        "ag2",
         ("", "max_events=12", "max_events=4", "max_events=1"),
     ),
     Baseline(
@@ -230,7 +229,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "The newest events that fit, measured by their printed form, at 4 characters per token. "
         "Long texts are printed shortened, so requests may exceed the budget. The package sets no "
         "budget; ctxlab uses the available tokens.",
-        "ag2",
         (
             "max_tokens=2000",
             "max_tokens=500",

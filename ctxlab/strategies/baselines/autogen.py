@@ -224,7 +224,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "The newest messages; the results of a step count as one. Leading results are left out, "
         "and the task is dropped like other old messages. The package sets no size; 40 is ctxlab's "
         "choice.",
-        "autogen-core",
         ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
     ),
     Baseline(
@@ -235,7 +234,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "The oldest and the newest messages, with a line in between that says how many were "
         "skipped. Calls and results stay together. The package sets no sizes; 10 and 30 are "
         "ctxlab's choice.",
-        "autogen-core",
         ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
     ),
     Baseline(
@@ -245,7 +243,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _SOURCE_URL + "token_limited_chat_completion_context.py",
         "Drops the message in the middle until the rest fits. It separates calls from results, "
         "does not count the system prompt, and starts from the whole conversation each time.",
-        "autogen-core",
         ("", "token_limit=8000", "token_limit=2000", "token_limit=500"),
     ),
-)  # fmt: skip
+)

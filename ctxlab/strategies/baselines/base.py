@@ -24,11 +24,9 @@ class Baseline:
     "URL of the code or documentation"
     description: str
     "what the baseline does, in a few sentences"
-    package: str | None = None
-    "package whose code ``peer:<name>`` runs; None if there is none to install"
     conformance_options: tuple[str, ...] = ()
     """parameters under which baseline and peer are compared, because defaults rarely act on short
-    logs"""
+    logs; empty if there is no package to install"""
 
     def __call__(self, **changes: Any) -> NamedStrategy:
         """Return the strategy with changed parameters; raise ``SpecError`` for an unknown parameter."""
@@ -44,6 +42,11 @@ class Baseline:
         )
         kept = tuple(sorted(changes.items()))
         return NamedStrategy(self.name, made[0] if len(made) == 1 else Pipeline(made), kept)
+
+    @property
+    def package(self) -> str | None:
+        """Package whose code ``peer:<name>`` runs; None if there is none to install."""
+        return self.product_version.rpartition(" ")[0] if self.conformance_options else None
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -297,44 +297,41 @@ _SHARED_DESCRIPTION = (
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="inspect.edit",
-        strategy=inspect_edit(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "edit.py",
-        description="Clears the results of all but the newest 3 tool uses when 0.9 of the window is "
+        "inspect.edit",
+        inspect_edit(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "edit.py",
+        "Clears the results of all but the newest 3 tool uses when 0.9 of the window is "
         "used."
         + _SHARED_DESCRIPTION
         + " Thinking is not sent here, so it is not cleared; calls of a memory tool keep theirs.",
-        package="inspect-ai",
-        conformance_options=(
+        (
             "threshold=6000",
             "threshold=4000, keep_tool_uses=1",
             "threshold=0.5, keep_tool_uses=0, exclude_tools=('bash', 'Read')",
         ),
     ),
     Baseline(
-        name="inspect.trim",
-        strategy=inspect_trim(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "trim.py",
-        description="Keeps the task and the newest 80 % of the other messages when 0.9 of the "
+        "inspect.trim",
+        inspect_trim(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "trim.py",
+        "Keeps the task and the newest 80 % of the other messages when 0.9 of the "
         "window is used, in up to 4 passes."
         + _SHARED_DESCRIPTION
         + " A late system message stays in its place.",
-        package="inspect-ai",
-        conformance_options=("threshold=8000", "threshold=5000, preserve=0.6", "threshold=0.5"),
+        ("threshold=8000", "threshold=5000, preserve=0.6", "threshold=0.5"),
     ),
     Baseline(
-        name="inspect.summary",
-        strategy=inspect_summary(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "summary.py",
-        description="Replaces everything after the task by one summary when 0.9 of the window is "
+        "inspect.summary",
+        inspect_summary(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "summary.py",
+        "Replaces everything after the task by one summary when 0.9 of the window is "
         "used, even the newest messages."
         + _SHARED_DESCRIPTION
         + " A late system message is summarised with the rest.",
-        package="inspect-ai",
-        conformance_options=(
+        (
             "threshold=8000, model='scripted'",
             "threshold=5000, model='scripted'",
             "model='scripted'",

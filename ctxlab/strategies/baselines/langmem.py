@@ -112,21 +112,18 @@ def _entries_to_summarize(
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="langmem.summarize",
-        strategy=running_summary(),
-        product_version="langmem 0.0.30",
-        url=(
+        "langmem.summarize",
+        running_summary(),
+        "langmem 0.0.30",
+        (
             "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/"
             "summarization.py"
         ),
-        description=(
-            "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
-            "summarised reach max_tokens, which has no default. It may cut between parallel "
-            "results. If results come in another order than their calls the product fails; here it "
-            "goes on."
-        ),
-        package="langmem",
-        conformance_options=(
+        "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
+        "summarised reach max_tokens, which has no default. It may cut between parallel "
+        "results. If results come in another order than their calls the product fails; here it "
+        "goes on.",
+        (
             "max_tokens=6000, model='gpt-5-mini'",
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",
             "max_tokens=3000, max_tokens_before_summary=5000, max_summary_tokens=100, "

@@ -116,20 +116,17 @@ def _estimate_tokens(message: Message, counter: TokenCounter) -> int:
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="llama_index.memory",
-        strategy=memory(),
-        product_version="llama-index-core 0.14.25",
-        url=(
+        "llama_index.memory",
+        memory(),
+        "llama-index-core 0.14.25",
+        (
             "https://github.com/run-llama/llama_index/blob/v0.14.25/llama-index-core/"
             "llama_index/core/memory/memory.py"
         ),
-        description=(
-            "Drops the oldest 3,000 tokens, up to a user message, above 0.7 of 30,000 tokens. An "
-            "agent's run of one turn is never shortened, and tool calls are not counted. Messages "
-            "are added one by one; the product's agents add a whole turn when it is over."
-        ),
-        package="llama-index-core",
-        conformance_options=(
+        "Drops the oldest 3,000 tokens, up to a user message, above 0.7 of 30,000 tokens. An "
+        "agent's run of one turn is never shortened, and tool calls are not counted. Messages "
+        "are added one by one; the product's agents add a whole turn when it is over.",
+        (
             "token_limit=4000",
             "token_limit=2000, token_flush_size=100, chat_history_token_ratio=1.0",
             "token_limit=8000, token_flush_size=1000",

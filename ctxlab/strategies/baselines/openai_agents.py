@@ -172,18 +172,17 @@ class _ToolNames:
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="openai_agents.tool_output_trimmer",
-        strategy=tool_output_trimmer(),
-        product_version="openai-agents 0.20.0",
-        url=(
+        "openai_agents.tool_output_trimmer",
+        tool_output_trimmer(),
+        "openai-agents 0.20.0",
+        (
             "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions/"
             "tool_output_trimmer.py"
         ),
-        description="Tool outputs of over 500 characters before the 2 newest user messages are cut "
+        "Tool outputs of over 500 characters before the 2 newest user messages are cut "
         "to a 200-character preview. In a run with one user message nothing is ever "
         "trimmed.",
-        package="openai-agents",
-        conformance_options=(
+        (
             "",
             "recent_turns=1, max_output_chars=100, preview_chars=40",
             "max_output_chars=60, preview_chars=10, trimmable_tools=('Bash', 'read', 'bash')",

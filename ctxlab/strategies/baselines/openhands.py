@@ -289,40 +289,39 @@ _V0_URL = "https://github.com/All-Hands-AI/OpenHands/blob/0.59.0/openhands/memor
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="openhands.default",
-        strategy=openhands_summarizing(),
-        product_version="openhands-sdk 1.55.1",
-        url=(
+        "openhands.default",
+        openhands_summarizing(),
+        "openhands-sdk 1.55.1",
+        (
             "https://github.com/OpenHands/software-agent-sdk/blob/v1.55.1/openhands-sdk/openhands/sdk/"
             "context/condenser/llm_summarizing_condenser.py"
         ),
-        description="Keeps the first 4 events and about the newest 35, with a summary between "
+        "Keeps the first 4 events and about the newest 35, with a summary between "
         "them, once there are over 80 events. If the window is full, it keeps as many "
         "events as half the tokens hold. Consecutive user messages stay separate here; "
         "the SDK joins them when it sends. If a condensation changes nothing, the SDK "
         "would repeat it forever; here the request is sent unchanged.",
-        package="openhands-sdk",
-        conformance_options=(
+        (
             "model='scripted'",
             "max_size=30, model='scripted'",
             "max_size=14, keep_first=2, max_tokens=6000, model='scripted'",
         ),
     ),
     Baseline(
-        name="openhands.masking",
-        strategy=openhands_masking(),
-        product_version="OpenHands 0.59.0",
-        url=_V0_URL + "observation_masking_condenser.py",
-        description="Tool results older than the newest 100 events become user messages with "
+        "openhands.masking",
+        openhands_masking(),
+        "OpenHands 0.59.0",
+        _V0_URL + "observation_masking_condenser.py",
+        "Tool results older than the newest 100 events become user messages with "
         "<MASKED>. The calls that they answered are not sent, because V0 keeps waiting "
         "for their results.",
     ),
     Baseline(
-        name="openhands.amortized",
-        strategy=openhands_amortized(),
-        product_version="OpenHands 0.59.0",
-        url=_V0_URL + "amortized_forgetting_condenser.py",
-        description="Once there are over 100 events, all but the first and the newest 49 are "
+        "openhands.amortized",
+        openhands_amortized(),
+        "OpenHands 0.59.0",
+        _V0_URL + "amortized_forgetting_condenser.py",
+        "Once there are over 100 events, all but the first and the newest 49 are "
         "dropped; the task stays.",
     ),
 )

@@ -305,47 +305,44 @@ _SCRIPTED_MODEL = "model='scripted'"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="pydantic_ai.sliding",
-        strategy=pydantic_ai_sliding(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "sliding_window.py",
-        description="From 100 messages on, only the newest 50 stay; the system prompt is dropped "
+        "pydantic_ai.sliding",
+        pydantic_ai_sliding(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "sliding_window.py",
+        "From 100 messages on, only the newest 50 stay; the system prompt is dropped "
         "too. This is the processor, whose cuts are permanent; the package's "
         "capability of the same name cuts the whole history anew before each request."
         + _COUNTING_NOTE,
-        package="summarization-pydantic-ai",
-        conformance_options=(
+        (
             "trigger=('messages', 30), keep=('messages', 15)",
             "trigger=('tokens', 6000), keep=('tokens', 2500)",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), keep_head=('messages', 1)",
         ),
     ),
     Baseline(
-        name="pydantic_ai.summarization",
-        strategy=pydantic_ai_summarization(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "processor.py",
-        description="From 170,000 tokens on, everything but the newest 20 messages becomes a "
+        "pydantic_ai.summarization",
+        pydantic_ai_summarization(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "processor.py",
+        "From 170,000 tokens on, everything but the newest 20 messages becomes a "
         "summary, whose writer sees the last 16,000 characters. This is the processor, "
         "whose summaries are permanent; the package's capability of the same name "
         "writes a new one before each request." + _COUNTING_NOTE,
-        package="summarization-pydantic-ai",
-        conformance_options=(
+        (
             f"trigger=('tokens', 8000), {_SCRIPTED_MODEL}",
             f"trigger=('messages', 24), keep=('messages', 8), {_SCRIPTED_MODEL}",
             f"trigger=('fraction', 0.5), keep=('tokens', 2000), {_SCRIPTED_MODEL}",
         ),
     ),
     Baseline(
-        name="pydantic_ai.manager",
-        strategy=pydantic_ai_manager(),
-        product_version=_PRODUCT_VERSION,
-        url=_SOURCE_URL + "capability.py",
-        description="From 0.9 of the window on, everything but the current request is replaced by "
+        "pydantic_ai.manager",
+        pydantic_ai_manager(),
+        _PRODUCT_VERSION,
+        _SOURCE_URL + "capability.py",
+        "From 0.9 of the window on, everything but the current request is replaced by "
         "a summary. The run's history stays whole, so each later request is summarised "
         "from the beginning." + _COUNTING_NOTE,
-        package="summarization-pydantic-ai",
-        conformance_options=(
+        (
             _SCRIPTED_MODEL,
             f"max_tokens=6000, {_SCRIPTED_MODEL}",
             f"compress_threshold=0.4, keep=('messages', 6), {_SCRIPTED_MODEL}",

@@ -208,7 +208,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Above target and threshold the oldest messages are dropped. The cut moves back to the "
         "start of a chain of calls and results, so an agent's run loses little but its task. The "
         "package sets no target; 40 is ctxlab's choice.",
-        "semantic-kernel",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),
     Baseline(
@@ -219,7 +218,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Above target and threshold the oldest messages become one summary, without calls and "
         "results. It is rewritten at nearly every request. The package sets no target; 40 is "
         "ctxlab's choice.",
-        "semantic-kernel",
         (
             "model='gpt-5-mini'",
             "model='gpt-5-mini', target_count=10",
@@ -227,4 +225,4 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "model='gpt-5-mini', target_count=6, include_function_content_in_summary=True",
         ),
     ),
-)  # fmt: skip
+)

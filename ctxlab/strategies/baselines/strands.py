@@ -284,7 +284,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "the oldest step's results are cut to their ends, then the oldest messages are dropped. If "
         "nothing more can be reduced the package raises; here the request is sent and that is "
         "reported.",
-        "strands-agents",
         (
             "",
             "window_size=10",
@@ -301,7 +300,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "If a request does not fit, the oldest 30 % of the messages become a summary, as often as "
         "needed; the newest 10 stay. If these alone do not fit the package raises, or summarises "
         "its summary without end; here the request is sent and that is reported.",
-        "strands-agents",
         (
             "model='gpt-5-mini'",
             "model='gpt-5-mini', preserve_recent_messages=4",
@@ -309,4 +307,4 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "proactive_compression=0.7",
         ),
     ),
-)  # fmt: skip
+)

@@ -7,13 +7,6 @@ whole conversation at every request.
 
 from __future__ import annotations
 
-from ctxlab.strategies.upstream.base import (
-    PEERS,
-    EditingAdapter,
-    Peer,
-    PeerAdapter,
-    PeerSettings,
-    find_peer,
-)
+from ctxlab.strategies.upstream.base import PEERS, Peer, PeerAdapter, PeerSettings, find_peer
 
-__all__ = ["PEERS", "EditingAdapter", "Peer", "PeerAdapter", "PeerSettings", "find_peer"]
+__all__ = ["PEERS", "Peer", "PeerAdapter", "PeerSettings", "find_peer"]

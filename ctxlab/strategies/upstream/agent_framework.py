@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from agent_framework import (
@@ -19,196 +20,92 @@ from agent_framework import (
 from agent_framework import Message as Theirs
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import PeerSettings
-from ctxlab.strategies.upstream.message_blocks import ModelCaller, TranslatedHistory, run_coroutine
+from ctxlab.strategies.baselines.common.parts import split_parts
+from ctxlab.strategies.upstream.base import (
+    Block,
+    PeerAdapter,
+    PeerSettings,
+    Writer,
+    run_coroutine,
+)
 
 
-class _ListAdapter:
+class _ListAdapter(PeerAdapter):
     """A conversation as the package's list of messages, in which excluded messages are marked."""
 
-    def __init__(self, strategy: Any) -> None:
-        self._strategy, self._translated = strategy, TranslatedHistory(separate_prompt=False)
+    separate_prompt = False
+    group_results = True
+
+    def __init__(self, strategy: Any, settings: PeerSettings, **options: Any) -> None:
+        super().__init__(settings)
+        self._strategy = strategy(**options)
         self._messages: list[Theirs] = []
 
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for position, block in self._translated.new_blocks(history):
-            made = Theirs(
-                block[0].role,
-                [content for message in block for content in _to_contents(message)],
-                message_id=f"msg_{position}",
-            )
-            self._messages.append(self._translated.link(made, block))
+    def add(self, position: int, block: Block) -> None:
+        contents = [content for message in block for content in _to_contents(message)]
+        made = Theirs(block[0].role, contents, message_id=f"msg_{position}")
+        self._messages.append(self.link(made, block))
+
+    def select(self) -> list[Message]:
         sent = run_coroutine(apply_compaction(self._messages, strategy=self._strategy))
-        return self._translated.to_messages(sent, _to_message)
-
-
-def context_window(
-    settings: PeerSettings, max_context_window_tokens: int | None = None, **options: Any
-) -> _ListAdapter:
-    """Return an adapter for ``ContextWindowCompactionStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Available tokens.
-    max_context_window_tokens : int, optional
-        Tokens of the window; None: the available tokens.
-    **options
-        Other parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    window = max_context_window_tokens
-    options.setdefault("max_output_tokens", 0)
-    return _ListAdapter(
-        ContextWindowCompactionStrategy(
-            max_context_window_tokens=settings.available if window is None else window, **options
-        )
-    )
-
-
-def truncation(
-    settings: PeerSettings, max_n: int = 40, compact_to: int = 20, **options: Any
-) -> _ListAdapter:
-    """Return an adapter for ``TruncationStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Not used.
-    max_n : int, default 40
-        Number of messages above which groups are dropped.
-    compact_to : int, default 20
-        Number of messages that remain.
-    **options
-        Other parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _ListAdapter(TruncationStrategy(max_n=max_n, compact_to=compact_to, **options))
-
-
-def sliding_window(
-    settings: PeerSettings, keep_last_groups: int = 20, **options: Any
-) -> _ListAdapter:
-    """Return an adapter for ``SlidingWindowStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Not used.
-    keep_last_groups : int, default 20
-        Groups to keep.
-    **options
-        Other parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _ListAdapter(SlidingWindowStrategy(keep_last_groups=keep_last_groups, **options))
-
-
-def selective_tool_calls(settings: PeerSettings, **options: Any) -> _ListAdapter:
-    """Return an adapter for ``SelectiveToolCallCompactionStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Not used.
-    **options
-        Parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _ListAdapter(SelectiveToolCallCompactionStrategy(**options))
-
-
-def tool_results(settings: PeerSettings, **options: Any) -> _ListAdapter:
-    """Return an adapter for ``ToolResultCompactionStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Not used.
-    **options
-        Parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _ListAdapter(ToolResultCompactionStrategy(**options))
-
-
-def summarization(
-    settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
-) -> _ListAdapter:
-    """Return an adapter for ``SummarizationStrategy``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        The client that is called.
-    tokens : int, default 400
-        Maximum tokens of the summary.
-    model : str, optional
-        Model that writes the summary; required.
-    **options
-        Other parameters of the package's class.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    client: Any = _ChatClient(ModelCaller(settings, model, tokens))
-    return _ListAdapter(SummarizationStrategy(client=client, **options))
+        return self.to_messages(sent, lambda made: Message("assistant", made.text))
 
 
 class _ChatClient:
     """The package's chat client, answered by ctxlab's client."""
 
-    def __init__(self, caller: ModelCaller) -> None:
-        self._caller = caller
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
 
     async def get_response(self, messages: Sequence[Theirs], **_: Any) -> ChatResponse[None]:
-        """Return the reply of the model."""
-        said = self._caller(f"{message.role}: {message.text}" for message in messages)
+        said = self._writer("\n".join(f"{message.role}: {message.text}" for message in messages))
         return ChatResponse(messages=[Theirs("assistant", [said])])
 
 
 def _to_contents(message: Message) -> list[Content]:
     if message.role == "tool":
         return [Content.from_function_result(message.tool_call_id or "", result=message.text)]
-    parts = message.content
-    if not isinstance(parts, tuple):
-        parts = () if parts is None else ({"type": "text", "text": parts},)
     made: list[Content] = []
-    for part in parts:
-        if part.get("type") == "image_url":
-            url = str(part.get("image_url", {}).get("url", ""))
-            kind, _, data = url.removeprefix("data:").partition(";base64,")
-            made.append(Content.from_uri(url, media_type=kind if data else "image/png"))
+    for part in split_parts(message):
+        if part.is_image:
+            kind, _, data = part.value.removeprefix("data:").partition(";base64,")
+            made.append(Content.from_uri(part.value, media_type=kind if data else "image/png"))
         else:
-            made.append(Content.from_text(str(part.get("text") or "")))
-    made += [
+            made.append(Content.from_text(part.value))
+    return made + [
         Content.from_function_call(call.id, call.name, arguments=call.arguments)
         for call in message.tool_calls
     ]
-    return made
 
 
-def _to_message(made: Theirs) -> Message:
-    return Message("assistant", made.text)
+def _context_window(
+    settings: PeerSettings,
+    max_context_window_tokens: int | None = None,
+    max_output_tokens: int = 0,
+    **options: Any,
+) -> PeerAdapter:
+    window = max_context_window_tokens
+    return _ListAdapter(
+        ContextWindowCompactionStrategy,
+        settings,
+        max_context_window_tokens=settings.available if window is None else window,
+        max_output_tokens=max_output_tokens,
+        **options,
+    )
+
+
+def _summarization(
+    settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
+) -> PeerAdapter:
+    client = _ChatClient(settings.make_writer(model, tokens))
+    return _ListAdapter(SummarizationStrategy, settings, client=client, **options)
+
+
+FACTORIES = {
+    "context_window": _context_window,
+    "selective_tool_calls": partial(_ListAdapter, SelectiveToolCallCompactionStrategy),
+    "sliding_window": partial(_ListAdapter, SlidingWindowStrategy, keep_last_groups=20),
+    "summarization": _summarization,
+    "tool_results": partial(_ListAdapter, ToolResultCompactionStrategy),
+    "truncation": partial(_ListAdapter, TruncationStrategy, max_n=40, compact_to=20),
+}

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
 from ctxlab.errors import DataMissing, SpecError, UnknownName
-from ctxlab.llm.base import Client
+from ctxlab.llm.base import Client, Request
 from ctxlab.messages.types import Message
+from ctxlab.messages.validation import UnitTracker
 from ctxlab.strategies.base import BaseStrategy, fork_with_messages
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.helpers.message_blocks import group_blocks
 from ctxlab.tokens.counter import TokenCounter
 
-PEERS: dict[str, str] = {
-    "adk.include_contents_none": "adk:include_contents_none",
-    "ag2.sliding_window": "ag2:sliding_window",
-    "ag2.token_budget": "ag2:token_budget",
-    "agent_framework.context_window": "agent_framework:context_window",
-    "agent_framework.selective_tool_calls": "agent_framework:selective_tool_calls",
-    "agent_framework.sliding_window": "agent_framework:sliding_window",
-    "agent_framework.summarization": "agent_framework:summarization",
-    "agent_framework.tool_results": "agent_framework:tool_results",
-    "agent_framework.truncation": "agent_framework:truncation",
-    "autogen.buffered": "autogen:buffered",
-    "autogen.head_and_tail": "autogen:head_and_tail",
-    "autogen.token_limited": "autogen:token_limited",
-    "deepagents": "deepagents:default",
-    "inspect.edit": "inspect:edit",
-    "inspect.summary": "inspect:summary",
-    "inspect.trim": "inspect:trim",
-    "langchain.clear_tool_uses": "langchain:clear_tool_uses",
-    "langchain.summarization": "langchain:summarization",
-    "langchain.trim_messages": "langchain:trim_messages",
-    "langmem.summarize": "langmem:summarize",
-    "litellm.trim_messages": "litellm:trim_messages",
-    "llama_index.memory": "llama_index:memory",
-    "openai_agents.tool_output_trimmer": "openai_agents:tool_output_trimmer",
-    "openhands.default": "openhands:default",
-    "pydantic_ai.manager": "pydantic_ai:manager",
-    "pydantic_ai.sliding": "pydantic_ai:sliding",
-    "pydantic_ai.summarization": "pydantic_ai:summarization",
-    "semantic_kernel.summarization": "semantic_kernel:summarization",
-    "semantic_kernel.truncation": "semantic_kernel:truncation",
-    "strands.sliding": "strands:sliding",
-    "strands.summarizing": "strands:summarizing",
-}
-"Maps a name to ``module:factory`` in this folder; a factory takes ``PeerSettings`` and options."
+_T = TypeVar("_T")
+
+PEERS: tuple[str, ...] = tuple(name for name, each in BASELINES.items() if each.package)
+"""Names of the peers: ``module.method``, where ``FACTORIES`` of the module in this folder maps the
+method to a function. It takes ``PeerSettings`` and the options of the baseline of that name."""
+
+Block = tuple[Message, ...]
+"A single message, or consecutive tool results."
+
+Writer = Callable[[str | Iterable[Message]], str]
+"Function that sends a prompt to a model and returns the text of the reply."
 
 
 @dataclass(frozen=True)
@@ -62,9 +43,59 @@ class PeerSettings:
     client: Client | None = None
     "answers the package's model calls"
 
+    def make_writer(self, model: str | None, max_tokens: int | None = None) -> Writer:
+        """Return the function that answers a package's model calls.
 
-class PeerAdapter(Protocol):
-    """One conversation as a package manages it."""
+        Parameters
+        ----------
+        model : str or None
+            Name of the model to call.
+        max_tokens : int, optional
+            Maximum tokens of a reply.
+
+        Returns
+        -------
+        Writer
+            The function. It takes messages, or the text of a user message.
+
+        Raises
+        ------
+        SpecError
+            If there is no client or no model.
+        """
+        client = self.client
+        if model is None or client is None:
+            raise SpecError("this peer calls a model; pass model='…' and a client")
+
+        def write(prompt: str | Iterable[Message]) -> str:
+            asked = (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
+            return client.complete(Request(model, asked, max_tokens=max_tokens)).text
+
+        return write
+
+
+class PeerAdapter(ABC):
+    """One conversation as a package manages it.
+
+    Parameters
+    ----------
+    settings : PeerSettings
+        Data and services for the package.
+    """
+
+    separate_prompt: ClassVar[bool] = True
+    "keep leading system messages apart, as most packages do"
+    group_results: ClassVar[bool] = False
+    "add consecutive tool results as one block"
+
+    def __init__(self, settings: PeerSettings) -> None:
+        self.settings = settings
+        self.history: Sequence[Message] = ()
+        "all messages so far"
+        self.prompt: list[Message] = []
+        "leading system messages, if they are kept apart"
+        self._units = UnitTracker()
+        self._originals: dict[int, tuple[Any, Block]] = {}
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
         """Return the messages that the package would send; called before each request in order.
@@ -81,38 +112,110 @@ class PeerAdapter(Protocol):
         sequence of Message
             The messages of the request.
         """
-        ...
+        start, self.history = len(self.history), history
+        for position, block in self._new_blocks(start):
+            self.add(position, block)
+        return [*self.prompt, *self.select()]
 
+    def _new_blocks(self, position: int) -> Iterator[tuple[int, Block]]:
+        added = self.history[position:]
+        for message in added:
+            self._units.add(message)
+        for block in group_blocks(added) if self.group_results else zip(added):
+            if self.separate_prompt and block[0].role == "system" and len(self.prompt) == position:
+                self.prompt.append(block[0])
+            else:
+                yield position, block
+            position += len(block)
 
-class EditingAdapter:
-    """Adapter for packages that rewrite the conversation, so that edits persist.
-
-    Parameters
-    ----------
-    edit : callable
-        Function that takes the messages and returns the edited messages.
-    """
-
-    def __init__(self, edit: Callable[[list[Message]], Sequence[Message]]) -> None:
-        self._edit, self._seen, self._kept = edit, 0, list[Message]()
-
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """Return the package's edit of the last request and the messages since then.
+    def add(self, position: int, block: Block) -> None:  # noqa: B027 - not all adapters need it
+        """Add a block to the package's conversation; nothing by default.
 
         Parameters
         ----------
-        history : sequence of Message
-            All messages so far.
+        position : int
+            Position of the first message in the history.
+        block : Block
+            The messages.
+        """
+
+    @abstractmethod
+    def select(self) -> Iterable[Message]:
+        """Return the messages that the package would send, without those in ``prompt``.
 
         Returns
         -------
-        sequence of Message
-            The messages of the request.
+        iterable of Message
+            The messages.
         """
-        messages = [*self._kept, *history[self._seen :]]
-        self._seen = len(history)
-        self._kept = list(restore_originals(messages, self._edit(messages)))
-        return self._kept
+
+    def link(self, translated: _T, block: Block) -> _T:
+        """Record the original block of an object.
+
+        Parameters
+        ----------
+        translated : object
+            Object of the package.
+        block : Block
+            The messages that it stands for.
+
+        Returns
+        -------
+        object
+            The same object.
+        """
+        self._originals[id(translated)] = (translated, block)
+        return translated
+
+    def original_block(self, translated: Any) -> Block | None:
+        """Return the original block of an object.
+
+        Parameters
+        ----------
+        translated : object
+            Object of the package.
+
+        Returns
+        -------
+        Block or None
+            The messages; None if the package created the object.
+        """
+        return self._originals.get(id(translated), (None, None))[1]
+
+    def to_messages(
+        self, objects: Iterable[Any], convert: Callable[[Any], Message]
+    ) -> list[Message]:
+        """Return the original messages of objects.
+
+        Parameters
+        ----------
+        objects : iterable of object
+            Objects that the package would send.
+        convert : callable
+            Function that converts an object created by the package to a message.
+
+        Returns
+        -------
+        list of Message
+            The messages.
+        """
+        return [m for each in objects for m in self.original_block(each) or (convert(each),)]
+
+    def tool_name(self, position: int) -> str:
+        """Return the name of the tool that produced a result; ``tool`` if it is unknown.
+
+        Parameters
+        ----------
+        position : int
+            Position of the result in the history.
+
+        Returns
+        -------
+        str
+            The name.
+        """
+        call = self._units.calls_by_result.get(position)
+        return call.name if call else self.history[position].name or "tool"
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,20 +228,35 @@ class Peer(BaseStrategy):
     "pairs of name and value of the options"
 
     def __call__(self, context: Context, /) -> Context:
+        history = context.history[: context.history_length]
         adapter: PeerAdapter | None = context.strategy_state.get(self)
         if adapter is None:
-            history = context.history
-            settings = PeerSettings(history.counter, context.available, history.client)
-            adapter = context.strategy_state[self] = _adapter_factory(self.name)(
-                settings, **dict(self.options)
-            )
-        history_so_far = context.history[: context.history_length]
-        return fork_with_messages(
-            context, restore_originals(history_so_far, adapter.prepare(history_so_far))
-        )
+            adapter = context.strategy_state[self] = self._make_adapter(context)
+        return fork_with_messages(context, restore_originals(history, adapter.prepare(history)))
 
     def __repr__(self) -> str:
         return f"peer:{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
+
+    def _make_adapter(self, context: Context) -> PeerAdapter:
+        family, _, method = self.name.partition(".")
+        try:
+            make = import_module(f"{__package__}.{family}").FACTORIES[method]
+        except ImportError as error:
+            if (error.name or "").startswith("ctxlab"):
+                raise
+            raise DataMissing(
+                f"peer:{self.name} needs a package that is not installed ({error.name}); "
+                "run pip install '.[peers]' in a clone of ctxlab"
+            ) from None
+        history = context.history
+        settings = PeerSettings(history.counter, context.available, history.client)
+        try:
+            adapter: PeerAdapter = make(settings, **dict(self.options))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, TypeError) and "argument" not in str(error):
+                raise
+            raise SpecError(f"peer:{self.name}: {error}") from None
+        return adapter
 
 
 def find_peer(name: str) -> Callable[..., Peer]:
@@ -199,26 +317,28 @@ def _message_json(message: Message) -> str:
     return dump_json(message.to_dict())
 
 
-def _adapter_factory(name: str) -> Callable[..., PeerAdapter]:
-    module, _, attribute = PEERS[name].partition(":")
+def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never waits, even if an event loop is running.
+
+    Parameters
+    ----------
+    coroutine : coroutine
+        The coroutine.
+
+    Returns
+    -------
+    object
+        The result of the coroutine.
+
+    Raises
+    ------
+    RuntimeError
+        If the coroutine waits.
+    """
     try:
-        found: Callable[..., PeerAdapter] = getattr(
-            import_module(f"{__package__}.{module}"), attribute
-        )
-    except ImportError as error:
-        if (error.name or "").startswith("ctxlab"):
-            raise
-        raise DataMissing(
-            f"peer:{name} needs a package that is not installed ({error.name}); "
-            "run pip install '.[peers]' in a clone of ctxlab"
-        ) from None
-
-    def make(settings: PeerSettings, **options: Any) -> PeerAdapter:
-        try:
-            return found(settings, **options)
-        except TypeError as error:
-            if "argument" not in str(error):
-                raise
-            raise SpecError(f"peer:{name}: {error}") from None
-
-    return make
+        coroutine.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the package awaits an event that does not occur in a replay")

@@ -7,69 +7,76 @@ has the position of its original as its id, and only the package's changes are r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from ctxlab.errors import SpecError
-from ctxlab.llm.base import Client, Request
 from ctxlab.messages.types import Message, Role, ToolCall
-from ctxlab.strategies.upstream.base import PeerSettings
+from ctxlab.strategies.baselines.common.parts import object_arguments
+from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
 
 _ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 
 
-class MessageConverter:
-    """Converter of one conversation to LangChain's classes and back.
+class LangChainAdapter(PeerAdapter):
+    """Base class of adapters for packages that use LangChain's messages.
 
     Parameters
     ----------
     settings : PeerSettings
-        Counter of the tokens.
+        Data and services for the package.
     """
 
     def __init__(self, settings: PeerSettings) -> None:
-        self._counter = settings.counter
-        self._originals: dict[str, tuple[Message, BaseMessage, int]] = {}
+        super().__init__(settings)
+        self._loaded: dict[str, tuple[Message, BaseMessage, int]] = {}
 
-    def to_langchain(self, history: Sequence[Message], start: int = 0) -> list[BaseMessage]:
-        """Convert the messages from ``start`` on; the id of each is its position.
+    def load(self, position: int) -> BaseMessage:
+        """Return a copy of a message of the history in LangChain's class; its id is the position.
 
         Parameters
         ----------
-        history : sequence of Message
-            Messages of a conversation.
-        start : int, default 0
-            Position of the first message to convert.
+        position : int
+            Position of the message.
+
+        Returns
+        -------
+        BaseMessage
+            The message.
+        """
+        key, message = str(position), self.history[position]
+        if key not in self._loaded:
+            tokens = self.settings.counter.count_message(message)
+            self._loaded[key] = message, _build_message(message, key), tokens
+        return self._loaded[key][1].model_copy()
+
+    def load_all(self) -> list[BaseMessage]:
+        """Return a copy of the whole history after ``prompt`` in LangChain's classes.
 
         Returns
         -------
         list of BaseMessage
-            The converted messages.
+            The messages.
         """
-        return [self._to_langchain_message(history[i], i) for i in range(start, len(history))]
+        return list(map(self.load, range(len(self.prompt), len(self.history))))
 
-    def to_system_message(self, messages: Sequence[Message]) -> SystemMessage | None:
+    def to_system_message(self) -> SystemMessage | None:
         """Return the single system message of an agent; its tokens are those of its originals.
-
-        Parameters
-        ----------
-        messages : sequence of Message
-            System messages.
 
         Returns
         -------
         SystemMessage or None
             The joined message; None if there are none.
         """
-        if not messages:
+        if not self.prompt:
             return None
-        said = Message("system", "\n\n".join(message.text for message in messages))
+        said = Message("system", "\n\n".join(message.text for message in self.prompt))
         made = SystemMessage(content=said.text, id="prompt")
-        self._originals["prompt"] = said, made, sum(map(self._counter.count_message, messages))
+        tokens = sum(map(self.settings.counter.count_message, self.prompt))
+        self._loaded["prompt"] = said, made, tokens
         return made
 
     def from_langchain(self, messages: Iterable[BaseMessage]) -> list[Message]:
@@ -85,7 +92,7 @@ class MessageConverter:
         list of Message
             ctxlab's messages.
         """
-        return [self._from_langchain_message(message) for message in messages]
+        return list(map(self._restore, messages))
 
     def count_tokens(self, messages: Any) -> int:
         """Count tokens with ctxlab's counter; LangChain accepts this method as a token counter.
@@ -100,25 +107,37 @@ class MessageConverter:
         int
             Number of tokens.
         """
-        return sum(self._message_tokens(message) for message in messages)
+        return sum(map(self._message_tokens, messages))
 
-    def _to_langchain_message(self, message: Message, position: int) -> BaseMessage:
-        key = str(position)
-        if key not in self._originals:
-            made = _build_message(message, key)
-            self._originals[key] = message, made, self._counter.count_message(message)
-        return self._originals[key][1].model_copy()
+    def make_chat_model(self, model: str | None) -> BaseChatModel:
+        """Return a chat model that ctxlab's client answers; its window is the available tokens.
+
+        Parameters
+        ----------
+        model : str or None
+            Name of the model to call.
+
+        Returns
+        -------
+        BaseChatModel
+            The chat model.
+        """
+        writer = self.settings.make_writer(model)
+        window: Any = {"max_input_tokens": self.settings.available}
+        return _ClientChatModel(
+            answer=lambda messages: writer(self.from_langchain(messages)), profile=window
+        )
 
     def _message_tokens(self, message: BaseMessage) -> int:
-        known = self._originals.get(message.id or "")
-        if known and _is_unchanged(message, known[1]):
+        known = self._loaded.get(message.id or "")
+        if known is not None and _is_unchanged(message, known[1]):
             return known[2]
-        return self._counter.count_message(self._from_langchain_message(message))
+        return self.settings.counter.count_message(self._restore(message))
 
-    def _from_langchain_message(self, message: BaseMessage) -> Message:
+    def _restore(self, message: BaseMessage) -> Message:
         content: Any = message.content
         content = tuple(content) if isinstance(content, list) else content
-        known = self._originals.get(message.id or "")
+        known = self._loaded.get(message.id or "")
         if known is None:
             return Message(_ROLES[message.type], content)
         original, loaded, _ = known
@@ -131,25 +150,20 @@ class MessageConverter:
             pairs = iter(zip(message.tool_calls, loaded.tool_calls, strict=True))
             calls = []
             for call in original.tool_calls:
-                if _parse_arguments(call) is not None:
+                if object_arguments(call) is not None:
                     now, was = next(pairs)
-                    call = (
-                        call if now["args"] == was["args"] else _with_arguments(call, now["args"])
-                    )
+                    if now["args"] != was["args"]:
+                        call = _with_arguments(call, now["args"])
                 calls.append(call)
             changes["tool_calls"] = tuple(calls)
         return original.replace(**changes)
 
 
-class ClientChatModel(BaseChatModel):
+class _ClientChatModel(BaseChatModel):
     """A chat model of LangChain that is answered by ctxlab's client."""
 
-    client: Any
-    "client that answers"
-    requested_model: str
-    "name of the model to call"
-    from_langchain: Any
-    "function that converts LangChain's messages"
+    answer: Any
+    "function that takes LangChain's messages and returns the text of the reply"
 
     @property
     def _llm_type(self) -> str:
@@ -158,46 +172,8 @@ class ClientChatModel(BaseChatModel):
     def _generate(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any
     ) -> ChatResult:
-        reply = self.client.complete(
-            Request(self.requested_model, tuple(self.from_langchain(messages)))
-        )
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content=reply.text))])
-
-
-def make_chat_model(
-    settings: PeerSettings, model: str | None, converter: MessageConverter
-) -> ClientChatModel:
-    """Return the chat model of a peer; its window is the available tokens.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Available tokens and client.
-    model : str or None
-        Name of the model to call.
-    converter : MessageConverter
-        Converter of the conversation.
-
-    Returns
-    -------
-    ClientChatModel
-        The chat model.
-
-    Raises
-    ------
-    SpecError
-        If there is no client or no model.
-    """
-    client: Client | None = settings.client
-    if client is None or model is None:
-        raise SpecError("this peer calls a model for its summaries; pass model='…' and a client")
-    window: Any = {"max_input_tokens": settings.available}
-    return ClientChatModel(
-        client=client,
-        requested_model=model,
-        from_langchain=converter.from_langchain,
-        profile=window,
-    )
+        reply = AIMessage(content=self.answer(messages))
+        return ChatResult(generations=[ChatGeneration(message=reply)])
 
 
 def _build_message(message: Message, key: str) -> BaseMessage:
@@ -206,36 +182,22 @@ def _build_message(message: Message, key: str) -> BaseMessage:
     common: dict[str, Any] = {"content": content, "id": key, "name": message.name}
     if message.role == "assistant":
         calls: list[Any] = []
-        broken: list[Any] = []
+        broken: list[Any] = []  # LangChain stores calls without an object apart
         for call in message.tool_calls:
-            arguments = _parse_arguments(call)
-            if arguments is not None:
-                calls.append({"id": call.id, "name": call.name, "args": arguments})
+            made, arguments = {"id": call.id, "name": call.name}, object_arguments(call)
+            if arguments is None:
+                broken.append({**made, "args": call.arguments, "error": "no object"})
             else:
-                broken.append(
-                    {"id": call.id, "name": call.name, "args": call.arguments, "error": "no object"}
-                )
+                calls.append({**made, "args": arguments})
         return AIMessage(**common, tool_calls=calls, invalid_tool_calls=broken)
     if message.role == "tool":
         return ToolMessage(**common, tool_call_id=message.tool_call_id or "")
     return SystemMessage(**common) if message.role == "system" else HumanMessage(**common)
 
 
-def _parse_arguments(call: ToolCall) -> dict[str, Any] | None:
-    """Return the arguments as an object, else None: LangChain stores such calls apart."""
-    try:
-        value = json.loads(call.arguments or "{}")
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _is_unchanged(message: BaseMessage, loaded: BaseMessage) -> bool:
-    if message.content != loaded.content:
-        return False
-    if isinstance(message, AIMessage) and isinstance(loaded, AIMessage):
-        return message.tool_calls == loaded.tool_calls
-    return True
+    calls, before = (getattr(each, "tool_calls", None) for each in (message, loaded))
+    return message.content == loaded.content and calls == before
 
 
 def _with_arguments(call: ToolCall, arguments: dict[str, Any]) -> ToolCall:

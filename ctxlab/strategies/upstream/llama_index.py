@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
@@ -11,25 +10,7 @@ from llama_index.core.memory import Memory
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import PeerAdapter, PeerSettings
-
-
-def memory(settings: PeerSettings, **options: Any) -> PeerAdapter:
-    """Return an adapter for a ``Memory`` without blocks; the system prompt is not part of it.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Counter of the tokens.
-    **options
-        Parameters of ``Memory.from_defaults``.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _MemoryAdapter(settings, options)
+from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
 class _MemoryChatStore(AsyncDBChatStore):
@@ -71,8 +52,11 @@ class _MemoryChatStore(AsyncDBChatStore):
         return ["session"]
 
 
-class _MemoryAdapter:
-    def __init__(self, settings: PeerSettings, options: dict[str, Any]) -> None:
+class _MemoryAdapter(PeerAdapter):
+    """A conversation in a ``Memory`` without blocks; the system prompt is not part of it."""
+
+    def __init__(self, settings: PeerSettings, **options: Any) -> None:
+        super().__init__(settings)
         count = settings.counter.count_text
         # Any object with the right length will do.
         self._memory = Memory.from_defaults(
@@ -80,17 +64,14 @@ class _MemoryAdapter:
             chat_store=_MemoryChatStore(),
             **options,
         )
-        self._originals: dict[int, Message] = {}
-        self._seen = 0
 
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        head = next((i for i, m in enumerate(history) if m.role != "system"), len(history))
-        for position in range(max(head, self._seen), len(history)):
-            made = _to_chat_message(history[position])
-            self._originals[id(made)] = history[position]
-            self._memory.put(made)
-        self._seen = len(history)
-        return [*history[:head], *(self._originals[id(m)] for m in self._memory.get())]
+    def add(self, position: int, block: Block) -> None:
+        self._memory.put(self.link(_to_chat_message(block[0]), block))
+
+    def select(self) -> list[Message]:
+        return [
+            message for made in self._memory.get() for message in self.original_block(made) or ()
+        ]
 
 
 def _to_chat_message(message: Message) -> ChatMessage:
@@ -107,3 +88,6 @@ def _to_chat_message(message: Message) -> ChatMessage:
     ]
     extra = {"tool_call_id": message.tool_call_id} if message.role == "tool" else {}
     return ChatMessage(role=message.role, blocks=blocks, additional_kwargs=extra)
+
+
+FACTORIES = {"memory": _MemoryAdapter}

@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from agents.extensions import ToolOutputTrimmer
 from agents.run_config import CallModelData, ModelInputData
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import PeerSettings
+from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
-def tool_output_trimmer(
-    _: PeerSettings,
-    recent_turns: int = 2,
-    max_output_chars: int = 500,
-    preview_chars: int = 200,
-    trimmable_tools: Sequence[str] | None = None,
-) -> _FilterAdapter:
-    """Return an adapter for ``ToolOutputTrimmer``, a ``RunConfig.call_model_input_filter``.
-
-    Parameters
-    ----------
-    _ : PeerSettings
-        Not used.
-    recent_turns : int, default 2
-        Newest user messages from which on nothing is trimmed.
-    max_output_chars : int, default 500
-        An output with more characters than this is trimmed.
-    preview_chars : int, default 200
-        Characters of a trimmed output to keep.
-    trimmable_tools : sequence of str, optional
-        Tools whose outputs may be trimmed; None: all.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _FilterAdapter(
-        ToolOutputTrimmer(recent_turns, max_output_chars, preview_chars, trimmable_tools)
-    )
-
-
-class _FilterAdapter:
+class _FilterAdapter(PeerAdapter):
     """One conversation; the SDK keeps it whole and filters it before each request."""
 
-    def __init__(self, trimmer: ToolOutputTrimmer) -> None:
-        self._trimmer = trimmer
-        self._items: list[dict[str, Any]] = []
-        self._positions: list[int] = []
-        self._seen = 0
+    separate_prompt = False
 
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """Return the messages with the results as the filter leaves them."""
-        for position in range(self._seen, len(history)):
-            for item in _to_items(history[position]):
-                self._items.append(item)
-                self._positions.append(position)
-        self._seen = len(history)
-        data = ModelInputData(input=list(self._items), instructions=None)  # type: ignore[arg-type]
-        filtered: Any = self._trimmer(CallModelData(data, agent=None, context=None)).input  # type: ignore[arg-type]
-        sent = list(history)
-        for position, was, item in zip(self._positions, self._items, filtered, strict=True):
+    def __init__(self, settings: PeerSettings, **options: Any) -> None:
+        super().__init__(settings)
+        self._trimmer = ToolOutputTrimmer(**options)
+        self._items: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, position: int, block: Block) -> None:
+        self._items += [(position, item) for item in _to_items(block[0])]
+
+    def select(self) -> list[Message]:
+        items: Any = [item for _, item in self._items]
+        data = CallModelData(ModelInputData(items, instructions=None), agent=None, context=None)  # type: ignore[arg-type]
+        filtered: Any = self._trimmer(data).input
+        sent = list(self.history)
+        for (position, was), item in zip(self._items, filtered, strict=True):
             if item is not was:
                 sent[position] = sent[position].replace(content=item["output"])
         return sent
@@ -71,21 +38,14 @@ class _FilterAdapter:
 
 def _to_items(message: Message) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
-        yield {
-            "type": "function_call_output",
-            "call_id": message.tool_call_id,
-            "output": _to_output(message),
-        }
+        output = _to_output(message)
+        yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
         return
     if message.content or not message.tool_calls:
         yield {"role": message.role, "content": message.text}
     for call in message.tool_calls:
-        yield {
-            "type": "function_call",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": call.arguments,
-        }
+        made = {"type": "function_call", "name": call.name, "arguments": call.arguments}
+        yield {**made, "call_id": call.id}
 
 
 def _to_output(message: Message) -> str | list[dict[str, Any]]:
@@ -102,3 +62,6 @@ def _to_output(message: Message) -> str | list[dict[str, Any]]:
         else:
             parts.append(part)
     return parts
+
+
+FACTORIES = {"tool_output_trimmer": _FilterAdapter}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 # Without this, the SDK prints a banner on import.
@@ -25,54 +26,10 @@ from openhands.sdk.llm import LLM, LLMResponse, MessageToolCall, TextContent
 from openhands.sdk.llm import Message as HandsMessage
 from pydantic import PrivateAttr
 
-from ctxlab.errors import SpecError
-from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message
-from ctxlab.strategies.upstream.base import PeerSettings
+from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer
 
 _MAX_TRIES = 5
-
-
-def default(
-    settings: PeerSettings,
-    max_size: int = 80,
-    max_tokens: int | None = None,
-    keep_first: int = 4,
-    minimum_progress: float = 0.1,
-    model: str | None = None,
-) -> _CondenserAdapter:
-    """Return an adapter for the ``LLMSummarizingCondenser`` of ``default_condenser``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Counter, available tokens and client.
-    max_size : int, default 80
-        Number of events above which it condenses.
-    max_tokens : int, optional
-        Tokens above which it condenses, if less than the available tokens.
-    keep_first : int, default 4
-        First events to keep.
-    minimum_progress : float, default 0.1
-        Share of the events that a condensation must remove.
-    model : str, optional
-        Model that writes the summary; required.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    return _CondenserAdapter(
-        settings,
-        LLMSummarizingCondenser(
-            llm=_ClientLLM.from_settings(settings, model),
-            max_size=max_size,
-            max_tokens=max_tokens,
-            keep_first=keep_first,
-            minimum_progress=minimum_progress,
-        ),
-    )
 
 
 class _CountedText(TextContent):
@@ -84,29 +41,15 @@ class _CountedText(TextContent):
 class _ClientLLM(LLM):
     """The model that writes summaries, answered by ctxlab's client."""
 
-    _settings: PeerSettings | None = PrivateAttr(default=None)
-    _requested_model: str | None = PrivateAttr(default=None)
-
-    @classmethod
-    def from_settings(cls, settings: PeerSettings, model: str | None) -> _ClientLLM:
-        writer = cls(model="gpt-4o", usage_id="condenser", api_key="none")
-        writer._settings, writer._requested_model = settings, model
-        return writer
+    _writer: Writer | None = PrivateAttr(default=None)
 
     def generate(self, messages: list[HandsMessage], *_: Any, **__: Any) -> LLMResponse:
-        client = self._settings.client if self._settings else None
-        if client is None or self._requested_model is None:
-            raise SpecError("peer:openhands.default calls a model; pass model='…' and a client")
-        asked = tuple(Message(m.role, _join_text(m)) for m in messages)
-        text = client.complete(Request(self._requested_model, asked)).text
+        assert self._writer is not None
+        text = self._writer(Message(m.role, _join_text(m)) for m in messages)
         answer = HandsMessage(role="assistant", content=[TextContent(text=text)])
         return LLMResponse.model_construct(
-            message=answer, metrics=None, raw_response=_RawResponse()
+            message=answer, metrics=None, raw_response=SimpleNamespace(id="reply")
         )
-
-
-class _RawResponse:
-    id = "reply"
 
 
 class _AgentLLM:
@@ -117,32 +60,48 @@ class _AgentLLM:
         self._count = settings.counter.count_message
 
     def get_token_count(self, messages: Sequence[HandsMessage], **_: Any) -> int:
-        parts = [part for message in messages for part in message.content]
         return sum(
             part.tokens
             if isinstance(part, _CountedText)
             else self._count(Message("user", getattr(part, "text", "")))
-            for part in parts
+            for message in messages
+            for part in message.content
         )
 
 
-class _CondenserAdapter:
+class _CondenserAdapter(PeerAdapter):
     """One conversation, which is condensed before each request until the condenser returns a view."""
 
-    def __init__(self, settings: PeerSettings, condenser: LLMSummarizingCondenser) -> None:
-        self._settings, self._condenser = settings, condenser
+    separate_prompt = False
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        max_size: int = 80,
+        keep_first: int = 4,
+        model: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(settings)
+        llm = _ClientLLM(model="gpt-4o", usage_id="condenser", api_key="none")
+        llm._writer = settings.make_writer(model)
+        self._condenser = LLMSummarizingCondenser(
+            llm=llm, max_size=max_size, keep_first=keep_first, **options
+        )
         self._llm: Any = _AgentLLM(settings)
         self._view = View()
         self._messages_by_event: dict[str, Message] = {}
         "message of each event that is the first of a message, by the id of the event"
-        self._seen = 0
 
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
+    def add(self, position: int, block: Block) -> None:
+        (message,) = block
+        events = self._to_events(message, position)
+        self._messages_by_event[events[0].id] = message
+        for event in events:
+            self._view.append_event(event)
+
+    def select(self) -> Iterator[Message]:
         """Return the messages of the view once condensing is done or changes nothing."""
-        for position in range(self._seen, len(history)):
-            for event in self._to_events(history[position], position):
-                self._view.append_event(event)
-        self._seen = len(history)
         for _ in range(_MAX_TRIES):
             before = self._measure()
             try:
@@ -154,24 +113,22 @@ class _CondenserAdapter:
             self._view.append_event(made)
             if self._measure() >= before:
                 break
-        return [message for event in self._view.events for message in self._event_messages(event)]
+        for event in self._view.events:
+            if isinstance(event, CondensationSummaryEvent):
+                yield Message("user", event.summary)
+            elif event.id in self._messages_by_event:
+                yield self._messages_by_event[event.id]
 
     def _measure(self) -> tuple[int, int]:
         messages = LLMConvertibleEvent.events_to_messages(list(self._view.events))
         return self._llm.get_token_count(messages), len(self._view)
 
-    def _event_messages(self, event: LLMConvertibleEvent) -> Iterator[Message]:
-        if isinstance(event, CondensationSummaryEvent):
-            yield Message("user", event.summary)
-        elif event.id in self._messages_by_event:
-            yield self._messages_by_event[event.id]
-
-    def _to_events(self, message: Message, position: int) -> Iterator[LLMConvertibleEvent]:
-        text = _CountedText(text=message.text, tokens=self._settings.counter.count_message(message))
-        event: LLMConvertibleEvent
+    def _to_events(self, message: Message, position: int) -> list[LLMConvertibleEvent]:
+        tokens = self.settings.counter.count_message(message)
+        text = _CountedText(text=message.text, tokens=tokens)
         if message.tool_calls:
-            for number, call in enumerate(message.tool_calls):
-                event = ActionEvent(
+            return [
+                ActionEvent(
                     thought=[] if number else [text],
                     tool_name=call.name,
                     tool_call_id=call.id,
@@ -180,26 +137,18 @@ class _CondenserAdapter:
                     ),
                     llm_response_id=f"response {position}",
                 )
-                if not number:
-                    self._messages_by_event[event.id] = message
-                yield event
-            return
+                for number, call in enumerate(message.tool_calls)
+            ]
         if message.role == "tool":
-            event = _ToolResultEvent(
-                tool_name=message.name or "tool",
-                tool_call_id=message.tool_call_id or "",
-                error=message.text,
-            )
+            name, call_id = message.name or "tool", message.tool_call_id or ""
+            event = _ToolResultEvent(tool_name=name, tool_call_id=call_id, error=message.text)
             event._content_text = text
-        elif message.role == "system" and position == 0:
-            event = SystemPromptEvent(system_prompt=text, tools=[])
-        else:
-            event = MessageEvent(
-                source="agent" if message.role == "assistant" else "user",
-                llm_message=HandsMessage(role=message.role, content=[text]),
-            )
-        self._messages_by_event[event.id] = message
-        yield event
+            return [event]
+        if message.role == "system" and position == 0:
+            return [SystemPromptEvent(system_prompt=text, tools=[])]
+        source = "agent" if message.role == "assistant" else "user"
+        said = HandsMessage(role=message.role, content=[text])
+        return [MessageEvent(source=source, llm_message=said)]
 
 
 class _ToolResultEvent(AgentErrorEvent):
@@ -209,12 +158,11 @@ class _ToolResultEvent(AgentErrorEvent):
 
     def to_llm_message(self) -> HandsMessage:
         plain = super().to_llm_message()
-        return (
-            plain.model_copy(update={"content": [self._content_text]})
-            if self._content_text
-            else plain
-        )
+        return plain.model_copy(update={"content": [self._content_text]})
 
 
 def _join_text(message: HandsMessage) -> str:
     return "\n".join(part.text for part in message.content if isinstance(part, TextContent))
+
+
+FACTORIES = {"default": _CondenserAdapter}

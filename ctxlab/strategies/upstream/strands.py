@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from strands.agent.conversation_manager import (
@@ -17,37 +17,50 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import ContentPart, Message
-from ctxlab.strategies.upstream.base import PeerSettings
-from ctxlab.strategies.upstream.message_blocks import Block, ModelCaller, TranslatedHistory
+from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer
 
 
-class _AgentAdapter:
+class _AgentAdapter(PeerAdapter):
     """The agent as a manager sees it, with the loop that reduces until the request fits."""
 
-    def __init__(self, settings: PeerSettings, manager: ConversationManager, model: Any) -> None:
+    group_results = True
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        manager: type[ConversationManager],
+        proactive_compression: float | None,
+        writer: Writer | None,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(settings)
+        share = proactive_compression
+        self._manager: Any = manager(
+            proactive_compression=None if share is None else {"compression_threshold": share},
+            **options,
+        )
         self.messages: list[Any] = []
-        self.model = self.aux_model = model
-        self._settings, self._manager = settings, manager
-        self._translated = TranslatedHistory()
+        self.model = self.aux_model = _ClientModel(settings.available, writer)
         self._original_contents: dict[int, Any] = {}
         self._hooks = HookRegistry()
-        self._hooks.add_hook(manager)
+        self._hooks.add_hook(self._manager)
+        self._last_role: str | None = None
 
-    def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        for _, block in self._translated.new_blocks(history):
-            turn = block[0].role == "user" and self._follows_agent_message()
-            if turn:  # the previous turn is over
-                self._manager.apply_management(self)  # type: ignore[arg-type]
-            made = self._translated.link(_to_strands_message(block), block)
-            self._original_contents[id(made)] = made["content"]
-            self.messages.append(made)
-            self._last_role = block[0].role
+    def add(self, position: int, block: Block) -> None:
+        role = block[0].role
+        if role == "user" and self._last_role not in (None, "user", "system"):
+            self._manager.apply_management(self)  # the previous turn is over
+        made = self.link(_to_strands_message(block), block)
+        self._original_contents[id(made)] = made["content"]
+        self.messages.append(made)
+        self._last_role = role
+
+    def select(self) -> list[Message]:
         self._invoke_hooks()
-        while self._sent_tokens() > self._settings.available:
+        while self._sent_tokens() > self.settings.available:
             before = len(self.messages), self._sent_tokens()
             try:
-                error = ContextWindowOverflowException("too long")
-                self._manager.reduce_context(self, e=error)  # type: ignore[arg-type]
+                self._manager.reduce_context(self, e=ContextWindowOverflowException("too long"))
             except ContextWindowOverflowException:
                 break
             stuck = len(self.messages) == before[0] and self._sent_tokens() >= before[1]
@@ -56,123 +69,36 @@ class _AgentAdapter:
             self._invoke_hooks()
         return self._to_messages()
 
-    _last_role: str | None = None
-
-    def _follows_agent_message(self) -> bool:
-        return self._last_role not in (None, "user", "system")
-
     def _invoke_hooks(self) -> None:
-        event = BeforeModelCallEvent(
-            agent=self,  # type: ignore[arg-type]
-            projected_input_tokens=self._sent_tokens(),
+        tokens = self._sent_tokens()
+        self._hooks.invoke_callbacks(
+            BeforeModelCallEvent(agent=self, projected_input_tokens=tokens)  # type: ignore[arg-type]
         )
-        self._hooks.invoke_callbacks(event)
 
     def _sent_tokens(self) -> int:
-        return sum(map(self._settings.counter.count_message, self._to_messages()))
+        sent = [*self.prompt, *self._to_messages()]
+        return sum(map(self.settings.counter.count_message, sent))
 
     def _to_messages(self) -> list[Message]:
-        messages = list(self._translated.prompt)
+        messages: list[Message] = []
         for made in self.messages:
-            block = self._translated.original_block(made)
+            block, content = self.original_block(made), made["content"]
             if block is None:
-                messages.append(Message("user", "".join(part["text"] for part in made["content"])))
-            elif made["content"] is self._original_contents[id(made)]:
-                messages.extend(block)
+                messages.append(Message("user", "".join(part["text"] for part in content)))
+            elif content is self._original_contents[id(made)]:
+                messages += block
             else:
-                results = zip(block, made["content"], strict=True)
-                messages += [
-                    _with_result(message, result["toolResult"]) for message, result in results
-                ]
+                pairs = zip(block, content, strict=True)
+                messages += [_with_result(message, each["toolResult"]) for message, each in pairs]
         return messages
-
-
-def sliding(
-    settings: PeerSettings,
-    window_size: int = 40,
-    should_truncate_results: bool = True,
-    per_turn: bool | int = False,
-    proactive_compression: float | None = None,
-) -> _AgentAdapter:
-    """Return an adapter for ``SlidingWindowConversationManager``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Counter and available tokens.
-    window_size : int, default 40
-        Messages to keep after a turn.
-    should_truncate_results : bool, default True
-        Shorten results before messages are dropped.
-    per_turn : bool or int, default False
-        Apply the window before every model call too, or before every n-th call.
-    proactive_compression : float, optional
-        Share of the budget from which messages are dropped before a call.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    manager = SlidingWindowConversationManager(
-        window_size,
-        should_truncate_results,
-        per_turn=per_turn,
-        proactive_compression=_compression_config(proactive_compression),
-    )
-    return _AgentAdapter(settings, manager, _ClientModel(settings))
-
-
-def summarizing(
-    settings: PeerSettings,
-    summary_ratio: float = 0.3,
-    preserve_recent_messages: int = 10,
-    proactive_compression: float | None = None,
-    tokens: int = 1000,
-    model: str | None = None,
-) -> _AgentAdapter:
-    """Return an adapter for ``SummarizingConversationManager``.
-
-    Parameters
-    ----------
-    settings : PeerSettings
-        Counter, available tokens and client.
-    summary_ratio : float, default 0.3
-        Share of the messages to summarise.
-    preserve_recent_messages : int, default 10
-        Newest messages to keep.
-    proactive_compression : float, optional
-        Share of the budget from which messages are summarised before a call.
-    tokens : int, default 1000
-        Maximum tokens of the summary.
-    model : str, optional
-        Model that writes the summary; required.
-
-    Returns
-    -------
-    PeerAdapter
-        The adapter of one conversation.
-    """
-    manager = SummarizingConversationManager(
-        summary_ratio,
-        preserve_recent_messages,
-        proactive_compression=_compression_config(proactive_compression),
-    )
-    return _AgentAdapter(
-        settings, manager, _ClientModel(settings, ModelCaller(settings, model, tokens))
-    )
-
-
-def _compression_config(share: float | None) -> Any:
-    return None if share is None else {"compression_threshold": share}
 
 
 class _ClientModel:
     """The package's model, answered by ctxlab's client."""
 
-    def __init__(self, settings: PeerSettings, caller: ModelCaller | None = None) -> None:
-        self.context_window_limit = settings.available
-        self._caller = caller
+    def __init__(self, available: int, writer: Writer | None) -> None:
+        self.context_window_limit = available
+        self._writer = writer
 
     def estimate_utilization(self, tokens: int) -> float:
         """Return the share of the window that tokens take."""
@@ -180,9 +106,9 @@ class _ClientModel:
 
     async def stream(self, messages: Any, *_: Any, **other: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in the events that the package reads."""
-        assert self._caller is not None
+        assert self._writer is not None
         lines = [f"{message['role']}: {message['content']}" for message in messages]
-        said = self._caller([str(other.get("system_prompt", "")), *lines])
+        said = self._writer("\n".join([str(other.get("system_prompt", "")), *lines]))
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"text": said}}}
@@ -229,14 +155,32 @@ def _to_item(part: ContentPart) -> dict[str, Any]:
 
 def _with_result(message: Message, result: dict[str, Any]) -> Message:
     items = result["content"]
-    if not isinstance(message.content, tuple):
-        return (
-            message.replace(content="".join(item["text"] for item in items)) if items else message
-        )
-    parts = zip(message.content, items, strict=True)
-    return message.replace(
-        content=tuple(
+    if isinstance(message.content, tuple):
+        content: Any = tuple(
             {"type": "text", "text": item["text"]} if "text" in item else part
-            for part, item in parts
+            for part, item in zip(message.content, items, strict=True)
         )
-    )
+    else:
+        content = "".join(item["text"] for item in items) if items else message.content
+    return message.replace(content=content)
+
+
+def _sliding(
+    settings: PeerSettings, proactive_compression: float | None = None, **options: Any
+) -> PeerAdapter:
+    manager = SlidingWindowConversationManager
+    return _AgentAdapter(settings, manager, proactive_compression, None, options)
+
+
+def _summarizing(
+    settings: PeerSettings,
+    proactive_compression: float | None = None,
+    tokens: int = 1000,
+    model: str | None = None,
+    **options: Any,
+) -> PeerAdapter:
+    manager, writer = SummarizingConversationManager, settings.make_writer(model, tokens)
+    return _AgentAdapter(settings, manager, proactive_compression, writer, options)
+
+
+FACTORIES = {"sliding": _sliding, "summarizing": _summarizing}

@@ -334,27 +334,15 @@ _SOURCE_URL = (
     "https://github.com/microsoft/agent-framework/blob/python-1.23.0/python/packages/core/"
     "agent_framework/_compaction.py"
 )
-_PACKAGE = "agent-framework-core"
 
 
-def _make_baseline(
-    name: str, strategy: BaseStrategy, description: str, *conformance_options: str
-) -> Baseline:
-    version = f"{_PACKAGE} 1.23.0"
-    return Baseline(
-        f"agent_framework.{name}",
-        strategy,
-        version,
-        _SOURCE_URL,
-        description,
-        _PACKAGE,
-        conformance_options,
-    )
+def _make_baseline(strategy: BaseStrategy, description: str, *options: str) -> Baseline:
+    name, version = f"agent_framework.{type(strategy).__name__}", "agent-framework-core 1.23.0"
+    return Baseline(name, strategy, version, _SOURCE_URL, description, options)
 
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
-        "context_window",
         context_window(),
         "At half of the window, older steps become quotes of their results, except the newest 4. "
         "At 0.8 the oldest groups are dropped, down to half. A token is four characters of JSON.",
@@ -364,7 +352,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "max_context_window_tokens=8000, preserve_first_user_group=True, truncation_threshold=0.5",
     ),
     _make_baseline(
-        "truncation",
         truncation(),
         "Above one number of messages the oldest groups are dropped until a lower number is "
         "reached. The package sets no numbers; 40 and 20 are ctxlab's choice.",
@@ -374,7 +361,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "max_n=6, compact_to=1, preserve_system=False",
     ),
     _make_baseline(
-        "sliding_window",
         sliding_window(),
         "The newest groups and the system messages; a call with its results is one group. The "
         "package sets no number; 20 is from its example.",
@@ -384,7 +370,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "keep_last_groups=3, preserve_system=False",
     ),
     _make_baseline(
-        "selective_tool_calls",
         selective_tool_calls(),
         "Drops all calls but those of the newest step, with their results.",
         "",
@@ -392,7 +377,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "keep_last_tool_call_groups=0",
     ),
     _make_baseline(
-        "tool_results",
         tool_results(),
         "Replaces all steps with calls but the newest by a message of the assistant that quotes "
         "the results, up to 4,096 characters.",
@@ -401,7 +385,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "keep_last_tool_call_groups=0",
     ),
     _make_baseline(
-        "summarization",
         summarization(),
         "Above 6 messages, all but the newest 4 become a summary, as far as 8,000 tokens of input "
         "reach. A longer step stays. After a summary such a step prevents further summarising, and "

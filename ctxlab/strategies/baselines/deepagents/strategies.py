@@ -221,23 +221,20 @@ class summarize_near_the_end(BaseStrategy):
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="deepagents",
-        strategy=summarize_near_the_end(),
-        product_version="deepagents 0.7.32",
-        url=(
+        "deepagents",
+        summarize_near_the_end(),
+        "deepagents 0.7.32",
+        (
             "https://github.com/langchain-ai/deepagents/blob/deepagents%3D%3D0.7.32/libs/deepagents/"
             "deepagents/middleware/summarization.py"
         ),
-        description=(
-            "At 0.85 of the window, arguments over 2,000 characters of older write_file and "
-            "edit_file calls are truncated to 20. If that is not enough, all but 0.1 of the window "
-            "is summarised. If more than 0.95 is still in use, the newest tool results are saved "
-            "to files and only their ends are shown. If that is still too much the product fails; "
-            "here the request is sent unchanged. Other tools, prompts and result limits of the "
-            "product are not imitated."
-        ),
-        package="deepagents",
-        conformance_options=(
+        "At 0.85 of the window, arguments over 2,000 characters of older write_file and "
+        "edit_file calls are truncated to 20. If that is not enough, all but 0.1 of the window "
+        "is summarised. If more than 0.95 is still in use, the newest tool results are saved "
+        "to files and only their ends are shown. If that is still too much the product fails; "
+        "here the request is sent unchanged. Other tools, prompts and result limits of the "
+        "product are not imitated.",
+        (
             "model='gpt-5-mini'",
             "trigger=('tokens', 6000), keep=('messages', 6), truncate_trigger=('messages', 20), "
             "truncate_keep=('messages', 8), max_length=300, model='gpt-5-mini'",

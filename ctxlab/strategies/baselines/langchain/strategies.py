@@ -14,16 +14,13 @@ _MIDDLEWARE_URL = (
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
-        name="langchain.trim_messages",
-        strategy=trim_messages(),
-        product_version="langchain-core 1.7.2",
-        url=f"{_REPOSITORY_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
-        description=(
-            "Keeps the newest messages that fit, without the system prompt. A cut may separate "
-            "results from their calls. With start_on='human' an agent's run may end up empty."
-        ),
-        package="langchain-core",
-        conformance_options=(
+        "langchain.trim_messages",
+        trim_messages(),
+        "langchain-core 1.7.2",
+        f"{_REPOSITORY_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
+        "Keeps the newest messages that fit, without the system prompt. A cut may separate "
+        "results from their calls. With start_on='human' an agent's run may end up empty.",
+        (
             "",
             "max_tokens=4000",
             "max_tokens=6000, start_on='human', include_system=True",
@@ -31,19 +28,16 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         ),
     ),
     Baseline(
-        name="langchain.summarization",
-        strategy=summarization(),
-        product_version="langchain 1.4.7",
-        url=f"{_MIDDLEWARE_URL}/summarization.py",
-        description=(
-            "Never summarises unless a trigger is given; then keeps 20 messages. The summariser "
-            "sees the last 4,000 tokens of the older part, from a user message on. If these tokens "
-            "contain no user message, a placeholder replaces the summary. The product accepts a "
-            "token counter; here it is ctxlab's. If the model fails, the product's run ends; here "
-            "the summary is extracted."
-        ),
-        package="langchain",
-        conformance_options=(
+        "langchain.summarization",
+        summarization(),
+        "langchain 1.4.7",
+        f"{_MIDDLEWARE_URL}/summarization.py",
+        "Never summarises unless a trigger is given; then keeps 20 messages. The summariser "
+        "sees the last 4,000 tokens of the older part, from a user message on. If these tokens "
+        "contain no user message, a placeholder replaces the summary. The product accepts a "
+        "token counter; here it is ctxlab's. If the model fails, the product's run ends; here "
+        "the summary is extracted.",
+        (
             "trigger=('messages', 30), model='gpt-5-mini'",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), model='gpt-5-mini'",
             "trigger=(('tokens', 5000), ('messages', 40)), keep=('tokens', 2000), "
@@ -52,17 +46,14 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         ),
     ),
     Baseline(
-        name="langchain.clear_tool_uses",
-        strategy=clear_tool_uses(),
-        product_version="langchain 1.4.7",
-        url=f"{_MIDDLEWARE_URL}/context_editing.py",
-        description=(
-            "Clears all tool results but the last 3 above 100,000 tokens, measured before "
-            "clearing. With clear_at_least it clears the same oldest results at each request and "
-            "no more, because the edit does not persist."
-        ),
-        package="langchain",
-        conformance_options=(
+        "langchain.clear_tool_uses",
+        clear_tool_uses(),
+        "langchain 1.4.7",
+        f"{_MIDDLEWARE_URL}/context_editing.py",
+        "Clears all tool results but the last 3 above 100,000 tokens, measured before "
+        "clearing. With clear_at_least it clears the same oldest results at each request and "
+        "no more, because the edit does not persist.",
+        (
             "trigger=3000",
             "trigger=2000, keep=0, clear_tool_inputs=True",
             "trigger=4000, keep=1, clear_at_least=1500",
