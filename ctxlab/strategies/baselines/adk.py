@@ -6,12 +6,11 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.summaries import (
-    MAX_WRAPPED_SUMMARY_TOKENS,
+    limit_summary_tokens,
     write_unchecked_summary,
 )
 
@@ -62,7 +61,7 @@ class adk_current_turn(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class adk_compaction(BaseStrategy):
+class adk_compaction(BaselineStrategy):
     """Replaces the user's turns by a summary after every few turns.
 
     A summary covers these turns and a few turns before them. Its writer does not see calls and
@@ -82,17 +81,13 @@ class adk_compaction(BaseStrategy):
     ['For context:', 'Question 3, ']
     """
 
+    positive = ("compaction_interval",)
     compaction_interval: int = 3
     "number of turns that become one summary"
     overlap_size: int = 1
     "number of earlier turns that the summary covers too"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.compaction_interval < 1:
-            raise SpecError("adk.compaction: compaction_interval must be at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         # A turn is over when the next user message has arrived.
@@ -106,22 +101,11 @@ class adk_compaction(BaseStrategy):
     def _compact(self, context: Context, begin: int, end: int) -> None:
         history = context.history
         begin_position, end_position = history.user_positions[begin], history.user_positions[end]
-        start, stop = (
-            context.index_at_or_after(begin_position),
-            context.index_at_or_after(end_position),
-        )
+        start, stop = map(context.index_at_or_after, (begin_position, end_position))
         told = history[history.user_positions[max(0, begin - self.overlap_size)] : end_position]
         said = [m.replace(tool_calls=()) for m in told if m.role != "tool" and m.text]
-        most = MAX_WRAPPED_SUMMARY_TOKENS
-        if self.model is None:
-            most = min(
-                most,
-                max(
-                    40,
-                    (history.tokens_before[end_position] - history.tokens_before[begin_position])
-                    // 2,
-                ),
-            )
+        source_tokens = history.tokens_before[end_position] - history.tokens_before[begin_position]
+        most = limit_summary_tokens(source_tokens, self.model)
         text = write_unchecked_summary(context, "", said, most, self.model)
         context.fold(start, stop, Message("user", _SUMMARY_PREFIX + text))
         context.report("summary")

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
 _BlockCosts = Callable[[int, int], Sequence[int]]
@@ -50,7 +49,7 @@ class sliding_window(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class token_budget(BaseStrategy):
+class token_budget(BaselineStrategy):
     """Keeps the newest events that fit a budget of characters, in which long texts count as about 100.
 
     The cost of an event is the length of its printed form. Arguments, results and user texts are
@@ -67,15 +66,11 @@ class token_budget(BaseStrategy):
     ['d', 'e']
     """
 
+    positive = ("chars_per_token",)
     max_tokens: int | None = None
     "tokens of the events at most, as the policy estimates them; None: what the budget allows"
     chars_per_token: int = 4
     "characters that count as one token"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.chars_per_token == 0:
-            raise SpecError("token_budget: expected a chars_per_token of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         tokens = context.available if self.max_tokens is None else self.max_tokens

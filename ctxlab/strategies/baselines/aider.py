@@ -6,13 +6,16 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import body_start, compact_entries, window_tokens
+from ctxlab.strategies.baselines.common.threshold import (
+    CompactingStrategy,
+    body_start,
+    window_tokens,
+)
 
 
 @dataclass(frozen=True, repr=False)
-class chat_summary(BaseStrategy):
+class chat_summary(CompactingStrategy):
     """Summarises earlier turns beyond half of their budget when the user writes a new message.
 
     The current turn is never changed, however long it is.
@@ -56,7 +59,7 @@ class chat_summary(BaseStrategy):
         if split - start <= 4:
             split = current
         if context.is_safe_cut(split):
-            compact_entries(context, self, start, split, most // 2, self.model)
+            self.compact(context, start, split, most // 2)
         return context
 
 

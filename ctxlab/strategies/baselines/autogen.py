@@ -10,10 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.helpers.message_blocks import (
     block_end,
     newest_blocks_start,
@@ -22,7 +20,7 @@ from ctxlab.strategies.helpers.message_blocks import (
 
 
 @dataclass(frozen=True, repr=False)
-class buffered(BaseStrategy):
+class buffered(BaselineStrategy):
     """Keeps the newest messages of any kind; leading results are left out.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
@@ -36,12 +34,9 @@ class buffered(BaseStrategy):
     ['d', 'e']
     """
 
+    positive = ("buffer_size",)
     buffer_size: int = 40
     "messages to keep; the results of a step count as one"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_positive("buffered", buffer_size=self.buffer_size)
 
     def __call__(self, context: Context, /) -> Context:
         entries, first = context.entries, system_prompt_end(context.entries)
@@ -54,7 +49,7 @@ class buffered(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class head_and_tail(BaseStrategy):
+class head_and_tail(BaselineStrategy):
     """Keeps the oldest and the newest messages, with a line in between that counts those skipped.
 
     A call at the end of the head and results at the start of the tail are dropped too. The line
@@ -71,14 +66,11 @@ class head_and_tail(BaseStrategy):
     ['a', 'Skipped 2 messages.', 'd', 'e']
     """
 
+    positive = ("head_size", "tail_size")
     head_size: int = 10
     "oldest messages to keep; the results of a step count as one"
     tail_size: int = 30
     "newest messages to keep"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_positive("head_and_tail", head_size=self.head_size, tail_size=self.tail_size)
 
     def __call__(self, context: Context, /) -> Context:
         state = context.strategy_state.get(self, _BlockCount())
@@ -110,7 +102,7 @@ class head_and_tail(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class token_limited(BaseStrategy):
+class token_limited(BaselineStrategy):
     """Drops the message in the middle until the rest fits, whether it is a call or a result.
 
     The result is computed from the whole conversation for every request, so dropped messages may
@@ -127,12 +119,9 @@ class token_limited(BaseStrategy):
     ['a', 'b', 'e']
     """
 
+    positive = ("token_limit",)
     token_limit: int | None = None
     "tokens of the messages at most, not counting system messages; None: what the budget allows"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_positive("token_limited", token_limit=self.token_limit)
 
     def __call__(self, context: Context, /) -> Context:
         limit = context.available if self.token_limit is None else self.token_limit
@@ -201,12 +190,6 @@ class _BlockSums:
             return sums[kept - kept // 2] + sums[-1] - sums[count - kept // 2]
 
         return bisect_right(range(count + 1), limit, key=tokens) - 1
-
-
-def _require_positive(name: str, **values: int | None) -> None:
-    for key, value in values.items():
-        if value == 0:
-            raise SpecError(f"{name}: expected a {key} of at least 1, got 0")
 
 
 _SOURCE_URL = (

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
+
+
+class BaselineStrategy(BaseStrategy):
+    """Base class of baselines with parameters that must be at least 1."""
+
+    positive: ClassVar[tuple[str, ...]] = ()
+    "names of these parameters"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.positive:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise SpecError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
 
 
 @dataclass(frozen=True)

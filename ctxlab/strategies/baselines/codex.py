@@ -7,21 +7,19 @@ from itertools import pairwise
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
+    CompactingStrategy,
     body_start,
     is_user_message,
-    make_summary_message,
-    should_compact,
     window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
 
 
 @dataclass(frozen=True, repr=False)
-class user_messages(BaseStrategy):
+class user_messages(CompactingStrategy):
     """Keeps the newest user messages near the end of the window, followed by a summary.
 
     Tool calls, results and the assistant's texts are dropped, even the newest. A user message
@@ -49,7 +47,7 @@ class user_messages(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        if not should_compact(context, self, self.trigger * window_tokens(context)):
+        if not self.should_compact(context, self.trigger * window_tokens(context)):
             return context
         entries, start, stop = context.entries, body_start(context), len(context.entries)
         while stop > start and is_user_message(entries[stop - 1]):
@@ -61,7 +59,7 @@ class user_messages(BaseStrategy):
         kept, cut = self._select_kept(context, start, stop)
         staying = sum(entries[i].tokens for i in kept)
         going = sum(entry.tokens for entry in part) - staying
-        message = make_summary_message(context, self, part, going, self.summary_tokens, self.model)
+        message = self.summarize(context, part, going)
         if message is None:
             return context
         last = kept[-1] + 1 if kept else start

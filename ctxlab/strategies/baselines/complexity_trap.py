@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.errors import SpecError
-from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.threshold import MAX_SUMMARY_TOKENS, allowed_summary_tokens
 from ctxlab.strategies.baselines.swe_agent import last_observations
 from ctxlab.strategies.summaries.fold import fold_into_summary
@@ -20,7 +18,7 @@ _VERSION_PREFIX = "The Complexity Trap, arXiv 2508.21433; a fork of JetBrains' c
 
 
 @dataclass(frozen=True, repr=False)
-class turn_summary(BaseStrategy):
+class turn_summary(BaselineStrategy):
     """Adds the oldest turns to a rolling summary every ``summarize_every`` turns.
 
     A turn is a message of the model with the messages that answer it. The budget has no effect.
@@ -35,6 +33,7 @@ class turn_summary(BaseStrategy):
     (24, ['user 0 word wo', 'Summary of the', 'assistant 8 wo', 'user 9 word wo'])
     """
 
+    positive = ("summarize_every",)
     summarize_every: int = 21
     "number of turns that go into the summary at a time"
     keep_last_m_turns: int = 10
@@ -43,11 +42,6 @@ class turn_summary(BaseStrategy):
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.summarize_every:
-            raise SpecError("turn_summary: expected a summarize_every of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         looked, turns, due = context.strategy_state.get(self, (0, (), self._max_turns))

@@ -10,12 +10,11 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
+    CompactingStrategy,
     body_start,
-    compact_entries,
     prompt_tokens,
     window_tokens,
 )
@@ -25,7 +24,7 @@ _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 
 @dataclass(frozen=True, repr=False)
-class older_share(BaseStrategy):
+class older_share(CompactingStrategy):
     """Summarises the older share of the characters, cut at the next user message.
 
     The newest user message and the newest results are left out of account. If no user message
@@ -77,7 +76,7 @@ class older_share(BaseStrategy):
         if failed:
             self._shorten_older_results(context, start, stop)
         elif cut is not None and cut > start and context.is_safe_cut(cut):
-            if compact_entries(context, self, start, cut, self.summary_tokens, self.model):
+            if self.compact(context, start, cut):
                 context.insert(start + 1, Message("assistant", _ACKNOWLEDGMENT), Form.REWRITTEN)
                 self._shorten_older_results(context, start + 2, stop - (cut - start) + 2)
             else:

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
+    CompactingStrategy,
     body_start,
     is_user_message,
     last_request_tokens,
-    make_summary_message,
     prompt_tokens,
-    should_compact,
     window_tokens,
 )
 
@@ -24,7 +22,7 @@ _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I
 
 
 @dataclass(frozen=True, repr=False)
-class last_request(BaseStrategy):
+class last_request(CompactingStrategy):
     """Summarises everything, adds a note of the assistant, and repeats the last user message.
 
     After a user message, it checks how many tokens the last request took. Within an agent's turn it
@@ -55,7 +53,7 @@ class last_request(BaseStrategy):
         due = (asked and last_request_tokens(context) > self.threshold * size) or prompt_tokens(
             context
         ) > size
-        if not due or start == len(entries) or not should_compact(context, self, 0):
+        if not due or start == len(entries) or not self.should_compact(context, 0):
             return context
         last = len(entries) - 1
         while last >= start and not is_user_message(entries[last]):
@@ -64,7 +62,7 @@ class last_request(BaseStrategy):
         part = entries[start:]
         going = sum(entry.tokens for entry in part) - staying
         told = [entry for entry in part if last < start or entry is not entries[last]]
-        message = make_summary_message(context, self, told, going, self.summary_tokens, self.model)
+        message = self.summarize(context, told, going)
         if message is None:
             return context
         if last < start:

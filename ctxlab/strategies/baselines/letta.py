@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
+    CompactingStrategy,
     body_start,
-    compact_entries,
-    should_compact,
     window_tokens,
 )
 
 
 @dataclass(frozen=True, repr=False)
-class evict_share(BaseStrategy):
+class evict_share(CompactingStrategy):
     """Evicts 40 % of the messages, or 50 % and so on, until the rest is small enough.
 
     The cut moves back to a message of the assistant. If no cut is possible, everything is evicted.
@@ -45,13 +43,13 @@ class evict_share(BaseStrategy):
     def __call__(self, context: Context, /) -> Context:
         limit = self.trigger * window_tokens(context)
         start = body_start(context)
-        if not should_compact(context, self, limit) or start == len(context.entries):
+        if not self.should_compact(context, limit) or start == len(context.entries):
             return context
         stop = self._find_cut(context, start) or len(context.entries)
         tokens = self.clip_chars // 4
-        done = compact_entries(context, self, start, stop, tokens, self.model)
-        if done and should_compact(context, self, limit) and start + 1 < len(context.entries):
-            compact_entries(context, self, start, len(context.entries), tokens, self.model)
+        done = self.compact(context, start, stop, tokens)
+        if done and self.should_compact(context, limit) and start + 1 < len(context.entries):
+            self.compact(context, start, len(context.entries), tokens)
         return context
 
     def _find_cut(self, context: Context, start: int) -> int | None:

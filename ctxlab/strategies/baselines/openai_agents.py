@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import ContentPart
-from ctxlab.strategies.base import BaseStrategy, tool_result_positions
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.base import tool_result_positions
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.helpers.text import with_text
 
 
 @dataclass(frozen=True, repr=False)
-class tool_output_trimmer(BaseStrategy):
+class tool_output_trimmer(BaselineStrategy):
     r"""Replaces large tool outputs before the newest user turns by a header and a preview.
 
     The header contains the name of the tool, found by the id of the call. If an id is used again,
@@ -41,6 +40,7 @@ class tool_output_trimmer(BaseStrategy):
     '[Trimmed: grep output — 1200 chars → 9 char preview]\nmatch mat...'
     """
 
+    positive = ("recent_turns", "max_output_chars")
     recent_turns: int = 2
     "number of newest user messages from which on nothing is trimmed"
     max_output_chars: int = 500
@@ -49,11 +49,6 @@ class tool_output_trimmer(BaseStrategy):
     "characters of a trimmed output to keep"
     trimmable_tools: tuple[str, ...] | None = None
     "tools whose outputs may be trimmed; None: all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.recent_turns < 1 or self.max_output_chars < 1:
-            raise SpecError("openai_agents: recent_turns and max_output_chars must be at least 1")
 
     def __call__(self, context: Context, /) -> Context:
         names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy, tool_result_positions
+from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
+    CompactingStrategy,
     body_start,
-    compact_entries,
     last_request_tokens,
     prompt_tokens,
-    should_compact,
     window_tokens,
 )
 from ctxlab.strategies.helpers.text import with_text
@@ -25,7 +24,7 @@ _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear.
 
 
 @dataclass(frozen=True, repr=False)
-class recent_tail(BaseStrategy):
+class recent_tail(CompactingStrategy):
     """Summarises all but a newest part when the last request left too little room.
 
     The newest part takes a quarter of the usable tokens, at least 2,000 and at most 15,000. If not
@@ -66,7 +65,7 @@ class recent_tail(BaseStrategy):
         output = min(self.output, size // 4)
         usable = max(0, size - output - min(self.reserved, output))
         full = last_request_tokens(context) >= usable or prompt_tokens(context) > size
-        if not full or start == len(entries) or not should_compact(context, self, 0):
+        if not full or start == len(entries) or not self.should_compact(context, 0):
             return context
         keep = self.preserve_recent_tokens
         room = min(15_000, max(2_000, usable // 4)) if keep is None else keep
@@ -79,10 +78,7 @@ class recent_tail(BaseStrategy):
         if cut == start:
             cut = len(entries)
         asked = entries[-1].message.role == "user"
-        if (
-            compact_entries(context, self, start, cut, self.summary_tokens, self.model)
-            and not asked
-        ):
+        if self.compact(context, start, cut) and not asked:
             go_on = Message("user", _CONTINUE_PROMPT)
             context.insert(len(context.entries), go_on, Form.REWRITTEN)
         return context

@@ -8,20 +8,18 @@ from itertools import groupby
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
+    CompactingStrategy,
     body_start,
-    compact_entries,
     prompt_tokens,
-    should_compact,
     window_tokens,
 )
 
 
 @dataclass(frozen=True, repr=False)
-class condense(BaseStrategy):
+class condense(CompactingStrategy):
     """Replaces everything by one summary, or hides the older half after the first message.
 
     Messages are counted as Anthropic does: results and texts between two replies are one message.
@@ -54,9 +52,9 @@ class condense(BaseStrategy):
         limit = min(allowed + 1, self.auto_condense_context_percent / 100 * size)
         if start == len(context.entries):
             return context
-        if self.auto_condense_context and should_compact(context, self, limit):
-            tokens, stop = self.summary_tokens, len(context.entries)
-            if compact_entries(context, self, start, stop, tokens, self.model):
+        if self.auto_condense_context and self.should_compact(context, limit):
+            stop = len(context.entries)
+            if self.compact(context, start, stop):
                 return context
         if prompt_tokens(context) > allowed:
             self._hide_older_half(context, start)

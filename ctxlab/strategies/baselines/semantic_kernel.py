@@ -10,15 +10,69 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.common.summaries import summarize_entries
+
+
+class _Reducer(BaselineStrategy):
+    """A reducer, with the rules for where it cuts."""
+
+    positive = ("target_count",)
+    target_count: int
+    threshold_count: int
+
+    def _find_cut(self, context: Context, offset: int = 0) -> int | None:
+        """Return the index of the first entry to keep; None if nothing is to be done."""
+        entries, target = context.entries, self.target_count
+        count = len(entries)
+        if count <= target + self.threshold_count:
+            return None
+        system = self._find_system_message(context)
+        if system is not None and system < count - target:
+            target -= 1
+            if target <= 0:
+                return count
+        index = count - target
+        earliest = index - self.threshold_count
+        if earliest <= offset:
+            return None
+        if index < count and _is_call_or_result(entries[index]):
+            index = max(offset, self._chain_start(context, index))
+        users = (i for i in range(index, earliest - 1, -1) if entries[i].message.role == "user")
+        return next(users, index)
+
+    def _chain_start(self, context: Context, index: int) -> int:
+        """Return the start of the chain of consecutive calls and results that reaches ``index``."""
+        # Stored by position: an agent's run is one chain, which would be walked at every request.
+        known: tuple[int, int] | None = context.strategy_state.get((self, "chain"))
+        entries, start = context.entries, index
+        while start and _is_call_or_result(entries[start - 1]):
+            if known and known[0] <= entries[start].start <= known[1]:
+                start = context.index_at_or_after(known[0])
+                break
+            start -= 1
+        context.strategy_state[self, "chain"] = (entries[start].start, entries[index].start)
+        return start
+
+    def _find_system_message(self, context: Context) -> int | None:
+        """Return the index of the first system message, or None."""
+        entries = context.entries
+        index = context.index_at_or_after(context.strategy_state.get((self, "system"), 0))
+        while index < len(entries) and entries[index].message.role != "system":
+            index += 1
+        found = index < len(entries)
+        seen = entries[index].start if found else context.history_length
+        context.strategy_state[self, "system"] = seen
+        return index if found else None
+
+
+def _is_call_or_result(entry: Entry) -> bool:
+    return entry.message.role == "tool" or bool(entry.message.tool_calls)
 
 
 @dataclass(frozen=True, repr=False)
-class truncation(BaseStrategy):
+class truncation(_Reducer):
     """Drops the oldest messages above a number, up to the start of the chain of calls at the cut.
 
     The first system message stays and is counted.
@@ -39,18 +93,13 @@ class truncation(BaseStrategy):
     threshold_count: int = 0
     "number of messages above ``target_count`` at which messages are dropped"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_positive(self.target_count)
-
     def __call__(self, context: Context, /) -> Context:
-        cut = _find_cut(context, self, self.target_count, self.threshold_count, 0)
-        if cut is None:
+        cut = self._find_cut(context)
+        if not cut:
             return context
-        system = _find_system_message(context, self)
+        system = self._find_system_message(context)
         if system is None or system >= cut:
-            if cut:
-                context.drop(0, cut)
+            context.drop(0, cut)
             return context
         if cut > system + 1:
             context.drop(system + 1, cut)
@@ -60,7 +109,7 @@ class truncation(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class summarization(BaseStrategy):
+class summarization(_Reducer):
     r"""Summarises the oldest messages above a number; the summary leaves out calls and results.
 
     The cut moves at every request, so the summary is rewritten each time, sometimes from nothing
@@ -88,18 +137,12 @@ class summarization(BaseStrategy):
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_positive(self.target_count)
-
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
-        system = _find_system_message(context, self)
-        summaries = 0
-        while summaries < len(entries) and _is_summary(entries[summaries]):
-            summaries += 1
-        offset = summaries if summaries < len(entries) else 0
-        cut = _find_cut(context, self, self.target_count, self.threshold_count, offset)
+        system = self._find_system_message(context)
+        others = (i for i, entry in enumerate(entries) if entry.form is not Form.SUMMARY)
+        offset = next(others, 0)
+        cut = self._find_cut(context, offset)
         if cut is None:
             return context
         said = [entry for entry in entries[:cut] if entry.message.role != "system"]
@@ -107,13 +150,7 @@ class summarization(BaseStrategy):
             said = [entry for entry in said if not _is_call_or_result(entry)]
         if not said:
             return context
-        previous = ""
-        if _is_summary(said[0]):
-            previous = said[0].message.text
-            said = said[1:]
-        text = write_unchecked_summary(
-            context, previous, [entry.message for entry in said], self.tokens, self.model
-        )
+        text = summarize_entries(context, said, self.tokens, self.model)
         message = Message("assistant", text)
         start = 0
         if system is not None and system < cut:
@@ -126,72 +163,6 @@ class summarization(BaseStrategy):
             context.insert(start, message)
         context.report("summary")
         return context
-
-
-def _find_cut(
-    context: Context, strategy: BaseStrategy, target: int, threshold: int, offset: int
-) -> int | None:
-    """Return the index of the first entry to keep; None if nothing is to be done."""
-    entries = context.entries
-    count = len(entries)
-    if count <= target + threshold:
-        return None
-    system = _find_system_message(context, strategy)
-    if system is not None and system < count - target:
-        target -= 1
-        if target <= 0:
-            return count
-    earliest = count - threshold - target
-    if earliest <= offset:
-        return None
-    index = count - target
-    if index < count and _is_call_or_result(entries[index]):
-        index = max(offset, _chain_start(context, strategy, index))
-    for user in range(index, earliest - 1, -1):
-        if entries[user].message.role == "user":
-            return user
-    return index
-
-
-def _chain_start(context: Context, strategy: BaseStrategy, index: int) -> int:
-    """Return the start of the chain of consecutive calls and results that reaches ``index``."""
-    # Stored by position: an agent's run is one chain, which would be walked at every request.
-    known: tuple[int, int] | None = context.strategy_state.get((strategy, "chain"))
-    entries = context.entries
-    start = index
-    while start and _is_call_or_result(entries[start - 1]):
-        if known and known[0] <= entries[start].start <= known[1]:
-            start = context.index_at_or_after(known[0])
-            break
-        start -= 1
-    context.strategy_state[strategy, "chain"] = (entries[start].start, entries[index].start)
-    return start
-
-
-def _find_system_message(context: Context, strategy: BaseStrategy) -> int | None:
-    """Return the index of the first system message, or None."""
-    seen = context.strategy_state.get((strategy, "system"), 0)
-    entries = context.entries
-    index = context.index_at_or_after(seen)
-    while index < len(entries) and entries[index].message.role != "system":
-        index += 1
-    context.strategy_state[strategy, "system"] = (
-        entries[index].start if index < len(entries) else context.history_length
-    )
-    return index if index < len(entries) else None
-
-
-def _is_call_or_result(entry: Entry) -> bool:
-    return entry.message.role == "tool" or bool(entry.message.tool_calls)
-
-
-def _is_summary(entry: Entry) -> bool:
-    return entry.form is Form.SUMMARY
-
-
-def _require_positive(target: int) -> None:
-    if target == 0:
-        raise SpecError("semantic_kernel: expected a target_count of at least 1, got 0")
 
 
 _SOURCE_URL = (

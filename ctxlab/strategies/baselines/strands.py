@@ -18,7 +18,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.common.summaries import summarize_entries
 from ctxlab.strategies.helpers.message_blocks import block_end, system_prompt_end
 from ctxlab.strategies.helpers.text import with_text
 
@@ -156,13 +156,9 @@ class summarizing(BaseStrategy):
             split += 1
             if split == count:
                 return False
-        folded = entries[starts[0] : starts[split]]
-        previous = ""
-        if folded[0].form is Form.SUMMARY:
-            previous, folded = folded[0].message.text, folded[1:]
-        messages = [entry.message for entry in folded]
-        text = write_unchecked_summary(context, previous, messages, self.tokens, self.model)
-        context.fold(starts[0], starts[split], Message("user", text))
+        start, stop = starts[0], starts[split]
+        text = summarize_entries(context, entries[start:stop], self.tokens, self.model)
+        context.fold(start, stop, Message("user", text))
         context.report("summary")
         return split > 1 or context.tokens < tokens
 

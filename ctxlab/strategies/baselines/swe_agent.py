@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.base import BaseStrategy, tool_result_positions
-from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.base import tool_result_positions
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.full import full
 from ctxlab.strategies.helpers.text import with_text
 
 
 @dataclass(frozen=True, repr=False)
-class last_observations(BaseStrategy):
+class last_observations(BaselineStrategy):
     """Replaces all observations but the newest ``n`` by a line with their number of lines.
 
     Short observations are replaced too. Observations are the tool results. In a run without tool
@@ -35,15 +34,11 @@ class last_observations(BaseStrategy):
     ['Old environment output', 'a line of text a line ', 'a line of text a line ']
     """
 
+    positive = ("n", "polling")
     n: int = 5
     "number of newest observations to keep"
     polling: int = 1
     "observations between two edits; ``n`` to ``n + polling`` observations stay"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.n and self.polling):
-            raise SpecError("last_observations: n and polling must be at least 1")
 
     def __call__(self, context: Context, /) -> Context:
         history, results = context.history, tool_result_positions(context)

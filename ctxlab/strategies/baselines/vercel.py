@@ -39,6 +39,7 @@ class prune_messages(BaseStrategy):
     "what to do with empty messages: ``remove`` or ``keep``"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
             raise SpecError(
                 "prune_messages: expected tool_calls to be none, all, before-last-message or "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Entry, Form
+from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
@@ -29,8 +29,8 @@ from ctxlab.strategies.baselines.agent_framework.tokens import (
     estimate_tokens,
     format_for_summary,
 )
-from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.common.summaries import summarize_entries
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +75,7 @@ class truncation(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class sliding_window(BaseStrategy):
+class sliding_window(BaselineStrategy):
     """Keeps the newest groups; the task is dropped like other old messages.
 
     Source: agent-framework-core 1.23.0, ``SlidingWindowStrategy``.
@@ -89,15 +89,11 @@ class sliding_window(BaseStrategy):
     ['d', 'e']
     """
 
+    positive = ("keep_last_groups",)
     keep_last_groups: int = 20
     "groups to keep, not counting system messages"
     preserve_system: bool = True
     "keep system messages"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.keep_last_groups == 0:
-            raise SpecError("sliding_window: expected a keep_last_groups of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         groups = split_groups(context.entries)
@@ -220,7 +216,7 @@ class context_window(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class summarization(BaseStrategy):
+class summarization(BaselineStrategy):
     r"""Summarises the older groups above a number of messages, as many as fit one call.
 
     A group that is too long for one call is skipped if it is the oldest. After a summary, such a
@@ -238,6 +234,7 @@ class summarization(BaseStrategy):
     ['- user: a\n- user: b\n- user: c', 'd', 'e']
     """
 
+    positive = ("target_count",)
     target_count: int = 4
     """messages to keep; the results of a step count as one; one more may stay, because groups stay
     whole"""
@@ -249,11 +246,6 @@ class summarization(BaseStrategy):
     "tokens of the summary at most; the package asks for five sentences"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_count == 0:
-            raise SpecError("summarization: expected a target_count of at least 1, got 0")
 
     def __call__(self, context: Context, /) -> Context:
         entries = context.entries
@@ -270,11 +262,7 @@ class summarization(BaseStrategy):
                 context.report("no summary: each of the older groups is too long for one call")
             return context
         folded = [entry for group in chosen for entry in entries[group.start : group.stop]]
-        previous = ""
-        if folded[0].form is Form.SUMMARY:
-            previous, folded = folded[0].message.text, folded[1:]
-        messages = [entry.message for entry in folded]
-        text = write_unchecked_summary(context, previous, messages, self.tokens, self.model).strip()
+        text = summarize_entries(context, folded, self.tokens, self.model).strip()
         # System messages between the groups stay: the later ranges are dropped, the first is
         # folded.
         rows = group_ranges(chosen)

@@ -11,10 +11,9 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.threshold import (
+    CompactingStrategy,
     body_start,
     is_user_message,
-    postpone_compaction,
-    should_compact,
     window_tokens,
 )
 
@@ -26,7 +25,7 @@ _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_pat
 
 
 @dataclass(frozen=True, repr=False)
-class user_digest(BaseStrategy):
+class user_digest(CompactingStrategy):
     """Keeps all user messages, and replaces the agent's older steps by lists of files and commands.
 
     The newest turn keeps its newest steps, and earlier turns keep their last answer, as far as they
@@ -51,7 +50,7 @@ class user_digest(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         limit = INPUT_SHARE * window_tokens(context)
-        if not should_compact(context, self, self.threshold_ratio * limit):
+        if not self.should_compact(context, self.threshold_ratio * limit):
             return context
         turns, fixed_tokens = _open_turns(context, self)
         room = self.target_ratio * limit - fixed_tokens - context.budget.fixed
@@ -73,7 +72,7 @@ class user_digest(BaseStrategy):
             left.append((turn, gone))
         _save_turns(context, self, left[::-1], fixed_tokens)
         if context.tokens == before:
-            postpone_compaction(context, self)
+            self.postpone(context)
         else:
             context.report("digest")
         return context

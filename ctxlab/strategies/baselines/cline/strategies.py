@@ -6,20 +6,18 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.cline.basic import INPUT_SHARE, user_digest
 from ctxlab.strategies.baselines.common.threshold import (
+    CompactingStrategy,
     body_start,
-    compact_entries,
     is_user_message,
-    should_compact,
     window_tokens,
 )
 
 
 @dataclass(frozen=True, repr=False)
-class earlier_turns(BaseStrategy):
+class earlier_turns(CompactingStrategy):
     """Summarises everything before the last user message, except the newest tokens.
 
     A cut is possible only at a user message. While an agent works on its first request there is
@@ -51,7 +49,7 @@ class earlier_turns(BaseStrategy):
         trigger = self.threshold_ratio * INPUT_SHARE * window_tokens(context)
         start = body_start(context)
         newest = bisect_left(context.history.user_positions, context.history_length) - 1
-        if newest < 0 or not should_compact(context, self, trigger):
+        if newest < 0 or not self.should_compact(context, trigger):
             return context
         cut = context.index_at_or_after(context.history.user_positions[newest])
         room = min(self.preserve_recent_tokens, self.target_ratio * trigger)
@@ -65,7 +63,7 @@ class earlier_turns(BaseStrategy):
         ):
             cut -= 1
         if cut > start:
-            compact_entries(context, self, start, cut, self.summary_tokens, self.model)
+            self.compact(context, start, cut)
         return context
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import Entry, Form
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message, message_text
@@ -66,8 +66,7 @@ def make_wrapped_summary(
     summaries = [e.message.text for e in entries if e.form is Form.SUMMARY]
     previous = "\n".join(text.removeprefix(prefix).removesuffix(suffix) for text in summaries)
     messages = [e.message for e in entries if e.form is not Form.SUMMARY]
-    if model is None:
-        max_tokens = min(max_tokens, max(_MIN_SUMMARY_TOKENS, sum(e.tokens for e in entries) // 2))
+    max_tokens = limit_summary_tokens(sum(e.tokens for e in entries), model, max_tokens)
     said = write_unchecked_summary(context, previous, messages, max_tokens, model) or _EMPTY_SUMMARY
     return Message("user", prefix + (said.strip() if strip else said) + suffix)
 
@@ -79,6 +78,64 @@ def _visible_chars(message: Message) -> int:
         if message.role == "tool"
         else len(message_text(message))
     )
+
+
+def limit_summary_tokens(
+    source_tokens: int, model: str | None, max_tokens: int = MAX_WRAPPED_SUMMARY_TOKENS
+) -> int:
+    """Return the maximum tokens of a summary; an extracted one takes at most half of its source.
+
+    Parameters
+    ----------
+    source_tokens : int
+        Tokens of the messages to summarise.
+    model : str or None
+        Model that writes the summary; None: it is extracted.
+    max_tokens : int
+        Maximum tokens in any case.
+
+    Returns
+    -------
+    int
+        Number of tokens.
+    """
+    if model is not None:
+        return max_tokens
+    return min(max_tokens, max(_MIN_SUMMARY_TOKENS, source_tokens // 2))
+
+
+def summarize_entries(
+    context: Context,
+    entries: Sequence[Entry],
+    max_tokens: int,
+    model: str | None,
+    prefix: str = "",
+    suffix: str = "",
+) -> str:
+    """Return an unchecked summary of entries; a summary that is the first of them is extended.
+
+    Parameters
+    ----------
+    context : Context
+        The context; it is not edited.
+    entries : sequence of Entry
+        Entries to summarise, at least one.
+    max_tokens : int
+        Maximum tokens of the summary.
+    model : str or None
+        Model that writes the summary; None: it is extracted.
+    prefix, suffix : str, default ""
+        Text before and after the earlier summary.
+
+    Returns
+    -------
+    str
+        The new summary, without prefix and suffix.
+    """
+    previous, messages = "", [entry.message for entry in entries]
+    if entries[0].form is Form.SUMMARY:
+        previous = messages.pop(0).text.removeprefix(prefix).removesuffix(suffix)
+    return write_unchecked_summary(context, previous, messages, max_tokens, model)
 
 
 def write_unchecked_summary(

@@ -108,42 +108,6 @@ def is_user_message(entry: Entry) -> bool:
     return entry.message.role == "user" and entry.form is not Form.SUMMARY and not inserted
 
 
-def should_compact(context: Context, strategy: BaseStrategy, limit: float) -> bool:
-    """Return True if the prompt has reached a limit and compaction is not postponed.
-
-    Parameters
-    ----------
-    context : Context
-        The context.
-    strategy : BaseStrategy
-        The strategy that compacts.
-    limit : float
-        Tokens at which compaction starts.
-
-    Returns
-    -------
-    bool
-        True if the strategy should compact now.
-    """
-    again: int = context.strategy_state.get((strategy, "again"), 0)
-    return prompt_tokens(context) >= max(limit, again)
-
-
-def postpone_compaction(context: Context, strategy: BaseStrategy) -> None:
-    """Postpone compaction until another twentieth of the window is used.
-
-    Parameters
-    ----------
-    context : Context
-        The context.
-    strategy : BaseStrategy
-        The strategy that compacts.
-    """
-    context.strategy_state[strategy, "again"] = (
-        prompt_tokens(context) + window_tokens(context) // 20
-    )
-
-
 def allowed_summary_tokens(context: Context, max_tokens: int) -> int:
     """Return the tokens that a summary may take, at most a tenth of the window.
 
@@ -162,91 +126,109 @@ def allowed_summary_tokens(context: Context, max_tokens: int) -> int:
     return min(max_tokens, window_tokens(context) // 10)
 
 
-def compact_entries(
-    context: Context,
-    strategy: BaseStrategy,
-    start: int,
-    stop: int,
-    max_tokens: int = MAX_SUMMARY_TOKENS,
-    model: str | None = None,
-) -> bool:
-    """Replace entries ``[start, stop)`` by one summary; postpone compaction if it is rejected.
+class CompactingStrategy(BaseStrategy):
+    """Base class of strategies that compact when the prompt reaches a limit."""
 
-    Parameters
-    ----------
-    context : Context
-        The context to edit.
-    strategy : BaseStrategy
-        The strategy that compacts.
-    start, stop : int
-        Range of entries to replace.
-    max_tokens : int
-        Maximum tokens of the summary.
-    model : str, optional
-        Model that writes the summary; None: it is extracted.
+    summary_tokens: int = MAX_SUMMARY_TOKENS
+    "tokens of the summary at most; never more than a tenth of the window"
+    model: str | None = None
+    "model that writes the summary; None: it is extracted and no model is called"
 
-    Returns
-    -------
-    bool
-        True if the entries were replaced.
-    """
-    if all(entry.form is Form.SUMMARY for entry in context.entries[start:stop]):
-        return False  # no new messages since the last summary
-    done = fold_into_summary(
-        context, start, stop, allowed_summary_tokens(context, max_tokens), model
-    )
-    if not done:
-        postpone_compaction(context, strategy)
-    return done
+    def should_compact(self, context: Context, limit: float) -> bool:
+        """Return True if the prompt has reached a limit and compaction is not postponed.
 
+        Parameters
+        ----------
+        context : Context
+            The context.
+        limit : float
+            Tokens at which compaction starts.
 
-def make_summary_message(
-    context: Context,
-    strategy: BaseStrategy,
-    entries: Sequence[Entry],
-    replaced_tokens: int,
-    max_tokens: int = MAX_SUMMARY_TOKENS,
-    model: str | None = None,
-) -> Message | None:
-    """Return a summary of entries, for the caller to insert.
+        Returns
+        -------
+        bool
+            True if the strategy should compact now.
+        """
+        again: int = context.strategy_state.get((self, "again"), 0)
+        return prompt_tokens(context) >= max(limit, again)
 
-    Parameters
-    ----------
-    context : Context
-        The context.
-    strategy : BaseStrategy
-        The strategy that compacts.
-    entries : sequence of Entry
-        Entries to summarise.
-    replaced_tokens : int
-        Tokens of the messages that the summary replaces.
-    max_tokens : int
-        Maximum tokens of the summary.
-    model : str, optional
-        Model that writes the summary; None: it is extracted.
+    def postpone(self, context: Context) -> None:
+        """Postpone compaction until another twentieth of the window is used.
 
-    Returns
-    -------
-    Message or None
-        The summary as a user message; None if it would not save tokens.
-    """
-    summaries = [entry.message.text for entry in entries if entry.form is Form.SUMMARY]
-    previous = "\n".join(text.removeprefix(SUMMARY_HEADER) for text in summaries)
-    told = [e.message for e in entries if e.form is not Form.SUMMARY and e.start < e.stop]
-    if not told:
-        return None
-    said = summarize(context, previous, told, allowed_summary_tokens(context, max_tokens), model)
-    message = Message("user", SUMMARY_HEADER + said)
-    if context.history.counter.count_message(message) >= replaced_tokens:
-        context.report("summary rejected: not shorter than the messages it replaces")
-        postpone_compaction(context, strategy)
-        return None
-    context.report("summary")
-    return message
+        Parameters
+        ----------
+        context : Context
+            The context.
+        """
+        later = prompt_tokens(context) + window_tokens(context) // 20
+        context.strategy_state[self, "again"] = later
+
+    def compact(
+        self, context: Context, start: int, stop: int, max_tokens: int | None = None
+    ) -> bool:
+        """Replace entries ``[start, stop)`` by one summary; postpone compaction if it is rejected.
+
+        Parameters
+        ----------
+        context : Context
+            The context to edit.
+        start, stop : int
+            Range of entries to replace.
+        max_tokens : int, optional
+            Maximum tokens of the summary; None: ``summary_tokens``.
+
+        Returns
+        -------
+        bool
+            True if the entries were replaced.
+        """
+        if all(entry.form is Form.SUMMARY for entry in context.entries[start:stop]):
+            return False  # no new messages since the last summary
+        most = allowed_summary_tokens(
+            context, self.summary_tokens if max_tokens is None else max_tokens
+        )
+        done = fold_into_summary(context, start, stop, most, self.model)
+        if not done:
+            self.postpone(context)
+        return done
+
+    def summarize(
+        self, context: Context, entries: Sequence[Entry], replaced_tokens: int
+    ) -> Message | None:
+        """Return a summary of entries, for the caller to insert.
+
+        Parameters
+        ----------
+        context : Context
+            The context.
+        entries : sequence of Entry
+            Entries to summarise.
+        replaced_tokens : int
+            Tokens of the messages that the summary replaces.
+
+        Returns
+        -------
+        Message or None
+            The summary as a user message; None if it would not save tokens.
+        """
+        summaries = [entry.message.text for entry in entries if entry.form is Form.SUMMARY]
+        previous = "\n".join(text.removeprefix(SUMMARY_HEADER) for text in summaries)
+        told = [e.message for e in entries if e.form is not Form.SUMMARY and e.start < e.stop]
+        if not told:
+            return None
+        most = allowed_summary_tokens(context, self.summary_tokens)
+        said = summarize(context, previous, told, most, self.model)
+        message = Message("user", SUMMARY_HEADER + said)
+        if context.history.counter.count_message(message) >= replaced_tokens:
+            context.report("summary rejected: not shorter than the messages it replaces")
+            self.postpone(context)
+            return None
+        context.report("summary")
+        return message
 
 
 @dataclass(frozen=True, repr=False)
-class fresh_start(BaseStrategy):
+class fresh_start(CompactingStrategy):
     """Replaces everything but the system prompt by one summary when the window fills up.
 
     Examples
@@ -268,8 +250,7 @@ class fresh_start(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         limit = self.trigger * window_tokens(context) if self.trigger <= 1 else self.trigger
-        if should_compact(context, self, limit):
-            start, stop = body_start(context), len(context.entries)
-            if start < stop:
-                compact_entries(context, self, start, stop, self.summary_tokens, self.model)
+        start, stop = body_start(context), len(context.entries)
+        if start < stop and self.should_compact(context, limit):
+            self.compact(context, start, stop)
         return context

@@ -11,7 +11,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.common.summaries import summarize_entries
 from ctxlab.strategies.baselines.deepagents.files import find_call, stub_saved_result
 from ctxlab.strategies.baselines.langchain.summarization import (
     ContextSize,
@@ -99,9 +99,9 @@ class summarize_near_the_end(BaseStrategy):
         cut = find_cutoff(rest, 0, tokens, self.keep, limit)
         made: list[Entry] = []
         if cut:
-            message = Message(
-                "user", _SUMMARY_PREFIX + self._write_summary(context, rest[:cut]) + _SUMMARY_SUFFIX
-            )
+            around = _SUMMARY_PREFIX, _SUMMARY_SUFFIX
+            said = summarize_entries(context, rest[:cut], self.summary_tokens, self.model, *around)
+            message = Message("user", said.strip().join(around))
             size = context.history.counter.count_message(message)
             made = [Entry(message, size, Form.SUMMARY, rest[0].start, rest[cut - 1].stop)]
         made += rest[cut:]
@@ -136,17 +136,6 @@ class summarize_near_the_end(BaseStrategy):
             small[index] = Entry(message, tokens, Form.POINTER, old.start, old.stop)
             index -= 1
         return small
-
-    def _write_summary(self, context: Context, entries: Sequence[Entry]) -> str:
-        messages = [entry.message for entry in entries]
-        previous = ""
-        if entries[0].form is Form.SUMMARY:
-            previous = (
-                messages.pop(0).text.removeprefix(_SUMMARY_PREFIX).removesuffix(_SUMMARY_SUFFIX)
-            )
-        return write_unchecked_summary(
-            context, previous, messages, self.summary_tokens, self.model
-        ).strip()
 
     def _fork_if_changed(self, context: Context, start: int, rest: Sequence[Entry]) -> Context:
         """Return a fork with the shortened arguments, or the context if there are none."""
