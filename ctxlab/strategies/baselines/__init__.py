@@ -9,49 +9,19 @@ by message.
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 
 from ctxlab.errors import SpecError
 from ctxlab.strategies.baselines.base import Baseline, NamedStrategy
 
 __all__ = ["BASELINES", "Baseline", "NamedStrategy"]
 
-_MODULES: tuple[str, ...] = (
-    "adk",
-    "ag2",
-    "agent_framework.strategies",
-    "aider",
-    "anthropic",
-    "autogen",
-    "claude_code",
-    "cline.strategies",
-    "codex",
-    "complexity_trap",
-    "deepagents.strategies",
-    "gemini_cli",
-    "goose",
-    "inspect",
-    "langchain.strategies",
-    "langmem",
-    "letta",
-    "litellm.strategies",
-    "llama_index",
-    "openai_agents",
-    "opencode",
-    "openhands",
-    "pydantic_ai",
-    "roo",
-    "semantic_kernel",
-    "strands",
-    "swe_agent",
-    "vercel",
-)
-"Modules of this folder; each lists its baselines in ``MODULE_BASELINES``."
-
 
 def _load_baselines() -> dict[str, Baseline]:
+    """Load ``MODULE_BASELINES`` of every module and folder here, in alphabetical order."""
     table: dict[str, Baseline] = {}
-    for family in _MODULES:
-        for baseline in import_module(f"{__name__}.{family}").MODULE_BASELINES:
+    for family in iter_modules(__path__, f"{__name__}."):
+        for baseline in getattr(import_module(family.name), "MODULE_BASELINES", ()):
             if baseline.name in table:
                 raise SpecError(f"two baselines have the name {baseline.name}; rename one of them")
             table[baseline.name] = baseline

@@ -15,6 +15,7 @@ from ctxlab.context.history import Entry
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.common.parts import Part, split_parts
 from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
 _BlockCosts = Callable[[int, int], Sequence[int]]
@@ -75,14 +76,12 @@ class token_budget(BaselineStrategy):
     def __call__(self, context: Context, /) -> Context:
         tokens = context.available if self.max_tokens is None else self.max_tokens
         known: dict[int, tuple[Entry, list[int]]] = context.strategy_state.setdefault(self, {})
-        entries, calls = context.entries, context.history.calls_by_result
 
         def printed(start: int, stop: int) -> Sequence[int]:
-            entry, block = entries[start], entries[start:stop]
+            entry = context.entries[start]
             seen, cost = known.get(entry.start, (None, []))
             if seen is not entry:
-                names = [calls[e.start].name if e.start in calls else None for e in block]
-                cost = list(_printed_lengths([e.message for e in block], names))
+                cost = list(_printed_lengths(context, context.entries[start:stop]))
                 known[entry.start] = entry, cost
             return cost
 
@@ -155,15 +154,18 @@ def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
     return len(message.tool_calls) + 2 if message.tool_calls else 1
 
 
-def _printed_lengths(block: Sequence[Message], names: Sequence[str | None]) -> Iterator[int]:
+def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
     """Yield the printed length of each event of a block, in order."""
-    message = block[0]
+    message = block[0].message
     if message.role == "tool":
-        results = [
-            f"ToolResultEvent(parent_id={m.tool_call_id or ''}, name='{name or m.name or 'tool'}', "
-            f"result=ToolResult(parts=[{_format_inputs(m)}], final=False, metadata={{}}))"
-            for m, name in zip(block, names, strict=True)
-        ]
+        results = []
+        for entry in block:
+            message, call = entry.message, context.history.calls_by_result.get(entry.start)
+            name = (call and call.name) or message.name or "tool"
+            results.append(
+                f"ToolResultEvent(parent_id={message.tool_call_id or ''}, name='{name}', "
+                f"result=ToolResult(parts=[{_format_inputs(message)}], final=False, metadata={{}}))"
+            )
         yield from map(len, results)
         yield len(f"ToolResultsEvent(results=[{', '.join(results)}])")
     elif message.role == "assistant":
@@ -184,16 +186,12 @@ def _printed_lengths(block: Sequence[Message], names: Sequence[str | None]) -> I
 
 def _format_inputs(message: Message) -> str:
     """Return the printed form of the parts of a message."""
-    if not isinstance(message.content, tuple):
-        return f"TextInput(content={_format_text(message.text)})"
-    printed = []
-    for part in message.content:
-        if part.get("type") == "image_url":
-            url = _format_text(str(part.get("image_url", {}).get("url", "")))
-            printed.append(f"UrlInput(kind=<BinaryType.IMAGE: 'image'>, url={url})")
-        else:
-            printed.append(f"TextInput(content={_format_text(str(part.get('text') or ''))})")
-    return ", ".join(printed)
+    return ", ".join(
+        f"UrlInput(kind=<BinaryType.IMAGE: 'image'>, url={_format_text(part.value)})"
+        if part.is_image
+        else f"TextInput(content={_format_text(part.value)})"
+        for part in split_parts(message) or [Part(False, "")]
+    )
 
 
 def _format_text(text: str) -> str:

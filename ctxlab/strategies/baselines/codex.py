@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
@@ -12,6 +11,7 @@ from ctxlab.strategies.baselines.common.threshold import (
     MAX_SUMMARY_TOKENS,
     CompactingStrategy,
     body_start,
+    drop_between,
     is_user_message,
     window_tokens,
 )
@@ -67,9 +67,7 @@ class user_messages(CompactingStrategy):
             context.fold(last, stop, message)
         else:
             context.insert(stop, message)
-        for before, after in reversed(list(pairwise([start - 1, *kept]))):
-            if before + 1 < after:
-                context.drop(before + 1, after)
+        drop_between(context, [start - 1, *kept])
         if cut and kept:
             self._cut_message(context, start, cut)
         return context

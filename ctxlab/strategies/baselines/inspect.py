@@ -18,6 +18,7 @@ from ctxlab.strategies.baselines.common.summaries import (
     MAX_WRAPPED_SUMMARY_TOKENS,
     make_wrapped_summary,
 )
+from ctxlab.strategies.baselines.common.threshold import drop_between
 from ctxlab.strategies.helpers.text import with_text
 
 _INSUFFICIENT = "compaction insufficient: inspect_ai ends the run here"
@@ -82,11 +83,9 @@ class _ToolUses:
     def _mark_for_clearing(self, context: Context, position: int) -> None:
         index = context.find_index(position)
         if index is not None and position not in self.to_clear:
-            entry = context.entries[index]
+            entry, cache = context.entries[index], context.history.get_rewrite_cache(_clear_text)
             self.to_clear[position] = None
-            self.saved_tokens += (
-                entry.tokens - context.history.get_rewrite_cache(_clear_text).apply(entry)[1]
-            )
+            self.saved_tokens += entry.tokens - cache.apply(entry)[1]
 
     def discard_calls(self, calls: tuple[ToolCall, ...]) -> None:
         """Forget the open uses of a message that was dropped."""
@@ -148,9 +147,9 @@ class inspect_edit(BaseStrategy):
             if index is not None:
                 context.rewrite(index, _clear_text, Form.STUB)
         uses.to_clear, uses.saved_tokens = {}, 0
+        for entry in reversed(trailing):
+            uses.discard_calls(entry.message.tool_calls)
         if trailing:
-            for entry in reversed(trailing):
-                uses.discard_calls(entry.message.tool_calls)
             context.drop(end, len(entries))
         return context
 
@@ -203,11 +202,7 @@ class inspect_trim(BaseStrategy):
         for index, message in kept:
             if message is not entries[index].message:
                 context.replace(index, message, Form.TRUNCATED)
-        stop = len(entries)
-        for index, _ in reversed([(-1, None), *kept]):
-            if index + 1 < stop:
-                context.drop(index + 1, stop)
-            stop = index
+        drop_between(context, [-1, *(index for index, _ in kept), len(entries)])
         return context
 
 
@@ -226,16 +221,14 @@ def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tup
             continue
         started.append((index, message))
     answered = {m.tool_call_id for _, m in started if m.role == "tool"}
-    whole = []
-    for index, message in started:
+    if started and started[-1][1].role == "assistant":
+        started.pop()
+    for number, (index, message) in enumerate(started):
         some = tuple(call for call in message.tool_calls if call.id in answered)
         if len(some) < len(message.tool_calls):
-            message = message.replace(tool_calls=some)
-        whole.append((index, message))
-    if whole and whole[-1][1].role == "assistant":
-        whole.pop()
+            started[number] = index, message.replace(tool_calls=some)
     late = [pair for pair in messages[task:] if pair[1].role == "system"]
-    return [*messages[:task], *sorted([*late, *whole], key=lambda pair: pair[0])]
+    return [*messages[:task], *sorted([*late, *started], key=lambda pair: pair[0])]
 
 
 @dataclass(frozen=True, repr=False)

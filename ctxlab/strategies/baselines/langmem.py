@@ -11,8 +11,8 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
-from ctxlab.strategies.baselines.langchain.summarization import has_object_arguments
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
 _SUMMARY_PREFIX = "Summary of the conversation so far: "
@@ -102,7 +102,9 @@ def _entries_to_summarize(
     for count, entry in enumerate(entries, 1):
         used += entry.tokens
         if used >= before and tokens - used <= room:
-            calls = [call.id for call in entry.message.tool_calls if has_object_arguments(call)]
+            calls = [
+                call.id for call in entry.message.tool_calls if object_arguments(call) is not None
+            ]
             if not calls:
                 return list(entries[:count])
             results = {e.message.tool_call_id: e for e in entries if e.message.role == "tool"}

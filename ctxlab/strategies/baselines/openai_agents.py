@@ -105,13 +105,8 @@ class tool_output_trimmer(BaselineStrategy):
         if shown < len(text) and len(least) + len(body) + 3 <= most:
             body += "..."
         images = Counter("input_image" for part in parts if part["type"] == "image_url")
-        return next(
-            h + body for h in _iter_headers(name, size, shown, text, images) if _fits(h, body, most)
-        )
-
-
-def _fits(header: str, body: str, max_chars: int) -> bool:
-    return len(header) + len(body) <= max_chars
+        headers = _iter_headers(name, size, shown, text, images)
+        return next(header + body for header in headers if len(header) + len(body) <= most)
 
 
 def _iter_headers(

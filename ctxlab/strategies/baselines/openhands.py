@@ -74,10 +74,11 @@ class openhands_summarizing(BaseStrategy):
             if not (over_tokens or size > self.max_size):
                 break
             before = (context.tokens, size)
-            part = self._find_forgettable(context, size, over_tokens)
-            if part is None and over_tokens:
-                part = _all_but_system(context.entries)
-            if part is None:
+            whole = _prompt_size(context.entries), len(context.entries)
+            part = self._find_forgettable(context, size, over_tokens) or (
+                whole if over_tokens else None
+            )
+            if part is None or part[0] == part[1]:
                 break
             context.fold(*part, make_wrapped_summary(context, *part, model=self.model))
             context.report("summary")
@@ -98,16 +99,11 @@ class openhands_summarizing(BaseStrategy):
         first = [0, *accumulate(_count_events(entry.message) for entry in entries)]
         tail = []
         if over_tokens:
-            tail.append(
-                self._tail_events(
-                    entries, first, context.tokens - self._max_prompt_tokens(context) // 2
-                )
-            )
+            excess = context.tokens - self._max_prompt_tokens(context) // 2
+            tail.append(self._tail_events(entries, first, excess))
         if size > self.max_size:
             tail.append(self.max_size // 2 - self.keep_first - 1)
-        cuts = _find_safe_cuts(entries)
-        systems = [i for i, entry in enumerate(entries[:1]) if entry.message.role == "system"]
-        head = max(self.keep_first, len(systems))
+        cuts, head = _find_safe_cuts(entries), max(self.keep_first, _prompt_size(entries))
         start = next((i for i in cuts if first[i] >= head), None)
         stop = next((i for i in cuts if first[i] >= size - min(tail)), None)
         if start is None or stop is None or start >= stop:
@@ -119,10 +115,8 @@ class openhands_summarizing(BaseStrategy):
         # The tokens of a message count for its first event.
         begin = bisect_left(first, self.keep_first, hi=len(entries))
         rest = first[-1] - self.keep_first
-        if rest <= 0:
-            return 0
-        if excess <= 0:
-            return rest
+        if rest <= 0 or excess <= 0:
+            return max(0, rest)
         for index in range(begin, len(entries)):
             excess -= entries[index].tokens
             if excess < 0:
@@ -151,9 +145,9 @@ def _find_safe_cuts(entries: Sequence[Entry]) -> list[int]:
     return cuts
 
 
-def _all_but_system(entries: Sequence[Entry]) -> tuple[int, int] | None:
-    start = 1 if entries and entries[0].message.role == "system" else 0
-    return (start, len(entries)) if start < len(entries) else None
+def _prompt_size(entries: Sequence[Entry]) -> int:
+    """Return 1 if there is a system prompt, else 0."""
+    return int(bool(entries) and entries[0].message.role == "system")
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,9 +15,11 @@ from typing import TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
+from ctxlab.strategies.baselines.common.threshold import body_start
 
 ContextSize: TypeAlias = tuple[str, float]
 """Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
@@ -62,12 +64,10 @@ class pydantic_ai_sliding(BaseStrategy):
         if view is None:
             return context
         cut = view.find_cut(self.keep, in_flight=False)
-        if not 0 < cut < view.size:
-            return context
-        head = view.head_count(self.keep_head) if self.keep_head else 0
-        cut = max(cut, head)
-        if head < cut < view.size:
-            context.drop(view.starts[head], view.starts[cut])
+        if 0 < cut < view.size:
+            head = view.head_count(self.keep_head) if self.keep_head else 0
+            if head < cut:
+                context.drop(view.starts[head], view.starts[cut])
         return context
 
 
@@ -105,20 +105,10 @@ class pydantic_ai_summarization(BaseStrategy):
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
-        cut = view.find_cut(self.keep, in_flight=True)
-        start = view.system_prompt_end(cut)
-        if cut <= 0 or start >= view.starts[cut]:
+        start, stop = body_start(context), view.starts[view.find_cut(self.keep, in_flight=True)]
+        if start >= stop:
             return context
-        stop = view.starts[cut]
-        said = make_wrapped_summary(
-            context,
-            start,
-            stop,
-            self.model,
-            _SUMMARY_PREFIX,
-            input_chars=_SUMMARY_INPUT_CHARS,
-            strip=True,
-        )
+        said = _make_summary(context, start, stop, self.model)
         context.fold(start, stop, said)
         context.report("summary")
         return context
@@ -170,19 +160,10 @@ class pydantic_ai_manager(BaseStrategy):
             if cut > _LOOKBACK_MESSAGES or span >= len(entries):
                 break
             span *= 4
-        stop = view.starts[cut]
-        start = next((i for i in range(stop) if entries[i].message.role != "system"), stop)
+        start, stop = body_start(context), view.starts[cut]
         if cut <= 0 or start >= stop:
             return context
-        said = make_wrapped_summary(
-            context,
-            start,
-            stop,
-            self.model,
-            _SUMMARY_PREFIX,
-            input_chars=_SUMMARY_INPUT_CHARS,
-            strip=True,
-        )
+        said = _make_summary(context, start, stop, self.model)
         tokens = context.history.counter.count_message(said)
         first, last = entries[start].start, entries[stop - 1].stop
         context.report("summary")
@@ -190,18 +171,23 @@ class pydantic_ai_manager(BaseStrategy):
         return context.fork_with(start, stop, [summary])
 
 
+def _make_summary(context: Context, start: int, stop: int, model: str | None) -> Message:
+    chars = _SUMMARY_INPUT_CHARS
+    return make_wrapped_summary(
+        context, start, stop, model, _SUMMARY_PREFIX, input_chars=chars, strip=True
+    )
+
+
 def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView | None:
     """Return the view of a context that has reached the trigger, else None."""
     kind, value = trigger
-    threshold = int(value * context.available) if kind == "fraction" else value
-    if _measure(context, kind, len(context.entries)) < threshold:
+    if kind != "messages":
+        threshold = int(value * context.available) if kind == "fraction" else value
+        return _MessageView(context) if context.tokens >= threshold else None
+    if len(context.entries) < value:
         return None
     view = _MessageView(context)
-    return view if _measure(context, kind, view.size) >= threshold else None
-
-
-def _measure(context: Context, kind: str, messages: int) -> int:
-    return messages if kind == "messages" else context.tokens
+    return view if view.size >= value else None
 
 
 class _MessageView:
@@ -231,10 +217,7 @@ class _MessageView:
             return self._find_token_cut(self._size_tokens(keep))
         wanted = int(value)
         if wanted == 0:
-            asked = (
-                self.size and self._message_entries(self.size - 1)[0].message.role != "assistant"
-            )
-            if not (in_flight and asked):
+            if not (in_flight and self.size) or self.entries[-1].message.role == "assistant":
                 return self.size
             wanted = 1
         return self._find_safe_cut(self.size - wanted) if self.size > wanted else 0
@@ -246,10 +229,8 @@ class _MessageView:
 
     def _find_token_cut(self, tokens: int) -> int:
         whole = self.sums[-1]
-        if whole <= tokens:
-            return 0
         found = next(i for i in range(self.size + 1) if whole - self.sums[i] <= tokens)
-        return self._find_safe_cut(found if found < self.size else max(0, self.size - 1))
+        return self._find_safe_cut(min(found, self.size - 1))
 
     def _find_safe_cut(self, cut: int) -> int:
         answered = self._newest_results()
@@ -267,12 +248,6 @@ class _MessageView:
         while count < self.size and not self._is_safe_cut(count, answered):
             count += 1
         return count
-
-    def system_prompt_end(self, cut: int) -> int:
-        """Return the end of the leading system prompt, which stays before the summary."""
-        stop = self.starts[cut]
-        prompts = (entry.message.role == "system" for entry in self.entries[:stop])
-        return next((index for index, is_prompt in enumerate(prompts) if not is_prompt), stop)
 
     def _message_entries(self, number: int) -> Sequence[Entry]:
         return self.entries[self.starts[number] : self.starts[number + 1]]

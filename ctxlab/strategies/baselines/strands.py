@@ -88,16 +88,11 @@ class sliding(BaseStrategy):
         if self.window_size == 0:
             begin = count
         else:
-            if (
-                overflow
-                and self.should_truncate_results
-                and _truncate_oldest_results(context, starts)
-            ):
+            shortens = overflow and self.should_truncate_results
+            if shortens and _truncate_oldest_results(context, starts):
                 return True
-            begin = _find_trim_point(
-                [entries[start].message for start in starts[:-1]],
-                2 if count <= self.window_size else count - self.window_size,
-            )
+            least = 2 if count <= self.window_size else count - self.window_size
+            begin = _find_trim_point([entries[start].message for start in starts[:-1]], least)
         if not 0 < begin <= count:
             return False
         context.drop(starts[0], starts[begin])

@@ -124,10 +124,8 @@ def pop_older_steps(context: Context, strategy: BaseStrategy, keep: int) -> list
     older = max(0, len(steps) - keep)
     if groups:
         seen = entries[groups[-1].start].start
-    context.strategy_state[strategy] = (
-        seen,
-        tuple([entries[step.start].start for step in steps[older:]]),
-    )
+    kept = tuple([entries[step.start].start for step in steps[older:]])
+    context.strategy_state[strategy] = seen, kept
     return steps[:older]
 
 

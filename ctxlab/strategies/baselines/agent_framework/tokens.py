@@ -12,7 +12,10 @@ from typing import Any
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.agent_framework.groups import MessageGroup
+from ctxlab.strategies.baselines.common.parts import split_parts
 from ctxlab.strategies.helpers.message_blocks import block_end
+
+_IMAGE_LINK = {"type": "uri", "media_type": "image/png"}
 
 
 class TokenEstimates:
@@ -103,22 +106,13 @@ def _iter_contents(message: Message) -> Iterator[dict[str, Any]]:
         result = {"type": "function_result", "result": message.text}
         yield {**result, "call_id": message.tool_call_id or "", "additional_properties": {}}
         return
-    parts = message.content
-    if not isinstance(parts, tuple):
-        parts = () if parts is None else ({"type": "text", "text": parts},)
-    for part in parts:
-        if part.get("type") == "image_url":
-            url = str(part.get("image_url", {}).get("url", ""))
-            kind, _, data = url.removeprefix("data:").partition(";base64,")
-            yield {
-                "type": "data" if data else "uri",
-                "uri": url,
-                "media_type": kind if data else "image/png",
-                "additional_properties": {},
-            }
+    for part in split_parts(message):
+        if part.is_image:
+            kind, _, data = part.value.removeprefix("data:").partition(";base64,")
+            made = {"type": "data", "media_type": kind} if data else _IMAGE_LINK
+            yield {**made, "uri": part.value, "additional_properties": {}}
         else:
-            text = str(part.get("text") or "")
-            yield {"type": "text", "text": text, "additional_properties": {}}
+            yield {"type": "text", "text": part.value, "additional_properties": {}}
     for call in message.tool_calls:
         made = {"type": "function_call", "name": call.name, "arguments": call.arguments}
         yield {**made, "call_id": call.id, "hosted": False, "additional_properties": {}}
@@ -146,12 +140,8 @@ def format_for_summary(number: int, block: Sequence[Entry]) -> str:
         if message.role == "tool":
             parts.append(f"function_result: {message.text}{suffix}")
             continue
-        if isinstance(message.content, tuple):
-            texts = [str(part.get("text") or "") for part in message.content]
-        else:
-            texts = [message.text]
-        if said := " ".join(text for text in texts if text):
-            parts.append(said)
+        texts = [part.value for part in split_parts(message) if part.value and not part.is_image]
+        parts += [" ".join(texts)] if texts else []
         for call in message.tool_calls:
             suffix = f" [call_id={call.id}]" if call.id else ""
             parts.append(f"function_call {call.name}({call.arguments}){suffix}")

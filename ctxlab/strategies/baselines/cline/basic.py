@@ -21,6 +21,7 @@ INPUT_SHARE = 0.9
 "Share of the window that counts as input, for models that do not state their input limit."
 
 _MAX_ITEMS = 50
+_COMMAND_KEYS = ("command", "commands", "cmd")
 _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
 
 
@@ -174,30 +175,24 @@ def build_activity_digest(entries: Sequence[Entry]) -> Message:
     >>> build_activity_digest([Entry(Message("assistant", "Done."), 4, Form.VERBATIM, 1, 2)]).text
     'Tool activity left out here.\nDone.'
     """
-    files: dict[str, None] = {}
-    commands: dict[str, None] = {}
+    files: list[str] = []
+    commands: list[str] = []
     texts: list[str] = []
-    for entry in entries:
-        message = entry.message
-        for known, found in ((files, "files"), (commands, "commands")):
-            known.update(dict.fromkeys(message.extra.get(found, ())))
+    for message in (entry.message for entry in entries):
+        files += message.extra.get("files", ())
+        commands += message.extra.get("commands", ())
         texts += message.extra.get("texts", ())
         for call in message.tool_calls:
             for path, leaf in call.argument_leaves():
                 key = path.rsplit(".", 1)[-1].split("[", 1)[0]
                 if isinstance(leaf, str) and leaf:
-                    if key in _PATH_KEYS:
-                        files[f"{call.name} {leaf}"] = None
-                    elif key in ("command", "commands", "cmd"):
-                        commands[leaf] = None
+                    files += [f"{call.name} {leaf}"] if key in _PATH_KEYS else []
+                    commands += [leaf] if key in _COMMAND_KEYS else []
         if message.role == "assistant" and message.text:
             texts.append(message.text)
-    extra = {
-        "files": [*files][-_MAX_ITEMS:],
-        "commands": [*commands][-_MAX_ITEMS:],
-        "texts": texts[-3:],
-    }
+    files, commands = ([*dict.fromkeys(each)][-_MAX_ITEMS:] for each in (files, commands))
     lines = ["Tool activity left out here."]
-    lines += ["Files: " + ", ".join(extra["files"])] if files else []
-    lines += ["Commands:", *extra["commands"]] if commands else []
-    return Message("user", "\n".join((*lines, *extra["texts"])), extra=extra)
+    lines += ["Files: " + ", ".join(files)] if files else []
+    lines += ["Commands:", *commands] if commands else []
+    extra = {"files": files, "commands": commands, "texts": texts[-3:]}
+    return Message("user", "\n".join((*lines, *texts[-3:])), extra=extra)

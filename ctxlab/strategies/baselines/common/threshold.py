@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
@@ -89,6 +90,45 @@ def body_start(context: Context) -> int:
     while index < len(entries) and entries[index].message.role == "system":
         index += 1
     return index
+
+
+def newest_that_fit(entries: Sequence[Entry], room: float, lowest: int = 0) -> int:
+    """Return the start of the newest entries that fit.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    room : float
+        Tokens that they may have.
+    lowest : int, default 0
+        Smallest index to consider.
+
+    Returns
+    -------
+    int
+        Index of the first of them; the number of entries if none fits.
+    """
+    start = len(entries)
+    while start > lowest and entries[start - 1].tokens <= room:
+        start -= 1
+        room -= entries[start].tokens
+    return start
+
+
+def drop_between(context: Context, kept: Sequence[int]) -> None:
+    """Drop the entries between those that are kept.
+
+    Parameters
+    ----------
+    context : Context
+        The context to edit.
+    kept : sequence of int
+        Indices of the entries to keep, ascending. Entries before the first or after the last stay.
+    """
+    for before, after in reversed(list(pairwise(kept))):
+        if before + 1 < after:
+            context.drop(before + 1, after)
 
 
 def is_user_message(entry: Entry) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import sha256
 
 from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.helpers.text import with_text
 
 _MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
@@ -65,7 +65,8 @@ def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
     40  39
     """
     text = message.text
-    if call is not None and call.name == "read_file" and (path := _file_path_argument(call)):
+    path = (object_arguments(call) or {}).get("file_path") if call is not None else None
+    if call is not None and call.name == "read_file" and isinstance(path, str) and path:
         return with_text(message, text[:_MAX_READ_CHARS] + _CUT_TEMPLATE.format(path=path))
     name = message.tool_call_id or ""
     path = f"/large_tool_results/{_safe_file_name(name)}"
@@ -93,20 +94,8 @@ def find_call(messages: Sequence[Message], call_id: str | None) -> ToolCall | No
     ToolCall or None
         The call; None if there is none.
     """
-    for message in reversed(messages):
-        for call in reversed(message.tool_calls):
-            if call_id and call.id == call_id:
-                return call
-    return None
-
-
-def _file_path_argument(call: ToolCall) -> str:
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        return ""
-    path = arguments.get("file_path") if isinstance(arguments, dict) else None
-    return path if isinstance(path, str) else ""
+    calls = (call for message in reversed(messages) for call in reversed(message.tool_calls))
+    return next((call for call in calls if call_id and call.id == call_id), None)
 
 
 def _safe_file_name(call_id: str) -> str:

@@ -11,13 +11,15 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+from ctxlab.strategies.baselines.common.threshold import body_start, newest_that_fit
 from ctxlab.strategies.baselines.deepagents.files import find_call, stub_saved_result
 from ctxlab.strategies.baselines.langchain.summarization import (
     ContextSize,
-    count_leading_system_entries,
     find_cutoff,
     is_triggered,
+    size_tokens,
 )
 
 _WRITE_TOOLS = ("write_file", "edit_file")
@@ -76,19 +78,13 @@ class summarize_near_the_end(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         limit, entries = context.available, context.entries
-        head = count_leading_system_entries(context)
+        head = body_start(context)
         before = sum(entry.tokens for entry in entries[:head])
-        count, tokens, most = (
-            len(entries) - head,
-            context.tokens - before,
-            int(limit * _MAX_WINDOW_SHARE),
-        )
+        count, tokens = len(entries) - head, context.tokens - before
+        most = int(limit * _MAX_WINDOW_SHARE)
         cuts = is_triggered(self.truncate_trigger, count, context.tokens, limit)
-        if (
-            not cuts
-            and context.tokens <= most
-            and not self._is_triggered(context.tokens, count, limit)
-        ):
+        fits = context.tokens <= most
+        if fits and not cuts and not self._is_triggered(context.tokens, count, limit):
             return context
         rest: Sequence[Entry] = entries[head:]
         if cuts:
@@ -161,12 +157,7 @@ class summarize_near_the_end(BaseStrategy):
         kind, value = self.truncate_keep
         if kind == "messages":
             return len(rest) - int(value) if len(rest) > value else len(rest)
-        room = max(1, int(limit * value if kind == "fraction" else value))
-        stop = len(rest)
-        while stop and rest[stop - 1].tokens <= room:
-            room -= rest[stop - 1].tokens
-            stop -= 1
-        return stop
+        return newest_that_fit(rest, max(1, int(size_tokens(self.truncate_keep, limit))))
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """Return a message with the long arguments of its file writes truncated.
@@ -191,12 +182,7 @@ class summarize_near_the_end(BaseStrategy):
     def _shorten_call(self, call: ToolCall) -> ToolCall:
         if call.name not in _WRITE_TOOLS or len(call.arguments) <= self.max_length:
             return call
-        try:
-            arguments = json.loads(call.arguments)
-        except ValueError:
-            return call
-        if not isinstance(arguments, dict):
-            return call
+        arguments = object_arguments(call) or {}
         cut = {
             key: value[:_KEPT_CHARS] + _TRUNCATION_MARKER
             if isinstance(value, str) and len(value) > self.max_length

@@ -8,10 +8,8 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
-from ctxlab.strategies.baselines.langchain.summarization import (
-    count_leading_system_entries,
-    has_object_arguments,
-)
+from ctxlab.strategies.baselines.common.parts import object_arguments
+from ctxlab.strategies.baselines.common.threshold import body_start
 from ctxlab.strategies.helpers.text import with_text
 
 
@@ -57,10 +55,7 @@ class clear_tool_uses(BaseStrategy):
         done: int
         done, saved = context.strategy_state.get(self, (-1, 0))
         if done < 0:
-            head = sum(
-                entry.tokens for entry in context.entries[: count_leading_system_entries(context)]
-            )
-            if context.tokens - head <= self.trigger:
+            if sum(e.tokens for e in context.entries[body_start(context) :]) <= self.trigger:
                 return context
             done = 0
         while (
@@ -84,16 +79,13 @@ class clear_tool_uses(BaseStrategy):
         while caller >= 0 and context.entries[caller].message.role != "assistant":
             caller -= 1
         calls = context.entries[caller].message.tool_calls if caller >= 0 else ()
-        call = next(
-            (c for c in calls if c.id == result.tool_call_id and has_object_arguments(c)), None
-        )
-        if call is None or (result.name or call.name) in self.exclude_tools:
+        answered = [
+            c for c in calls if c.id == result.tool_call_id and object_arguments(c) is not None
+        ]
+        if not answered or (result.name or answered[0].name) in self.exclude_tools:
             return
         context.replace(index, with_text(result, self.placeholder), Form.STUB)
         if self.clear_tool_inputs:
-            message = context.entries[caller].message
-            emptied = tuple(
-                ToolCall(c.id, c.name) if c.id == call.id and has_object_arguments(c) else c
-                for c in calls
-            )
-            context.replace(caller, message.replace(tool_calls=emptied), Form.TRUNCATED)
+            emptied = tuple(ToolCall(c.id, c.name) if c in answered else c for c in calls)
+            message = context.entries[caller].message.replace(tool_calls=emptied)
+            context.replace(caller, message, Form.TRUNCATED)

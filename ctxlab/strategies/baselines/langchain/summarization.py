@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
+from ctxlab.strategies.baselines.common.threshold import body_start, newest_that_fit
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
 ContextSize: TypeAlias = tuple[str, float]
@@ -63,7 +64,7 @@ class summarization(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        head = count_leading_system_entries(context)
+        head = body_start(context)
         entries, limit = context.entries, context.available
         tokens = context.tokens - sum(entry.tokens for entry in entries[:head])
         if not is_triggered(self.trigger, len(entries) - head, tokens, limit):
@@ -89,23 +90,6 @@ class summarization(BaseStrategy):
         return write_unchecked_summary(
             context, previous, seen, self.summary_tokens, self.model
         ).strip()
-
-
-def count_leading_system_entries(context: Context) -> int:
-    """Return the number of leading system messages.
-
-    Parameters
-    ----------
-    context : Context
-        The context.
-
-    Returns
-    -------
-    int
-        Index of the first other message.
-    """
-    entries = context.entries
-    return next((i for i, e in enumerate(entries) if e.message.role != "system"), len(entries))
 
 
 def is_triggered(
@@ -136,16 +120,30 @@ def is_triggered(
     """
     if not trigger:
         return False
-    several = (trigger,) if isinstance(trigger[0], str) else trigger
-    for size in several:
-        kind, value = size
-        if kind == "messages":
-            reached = messages >= value
-        else:
-            reached = tokens >= (max(1, int(limit * value)) if kind == "fraction" else value)
-        if reached:
-            return True
-    return False
+    several: Any = (trigger,) if isinstance(trigger[0], str) else trigger
+    return any(
+        messages >= value if kind == "messages" else tokens >= size_tokens((kind, value), limit)
+        for kind, value in several
+    )
+
+
+def size_tokens(size: ContextSize, limit: int) -> float:
+    """Return the tokens of a size that is not a number of messages.
+
+    Parameters
+    ----------
+    size : ContextSize
+        A number of tokens, or a fraction of the limit, which is at least one token.
+    limit : int
+        Available tokens.
+
+    Returns
+    -------
+    float
+        Number of tokens.
+    """
+    kind, value = size
+    return max(1, int(limit * value)) if kind == "fraction" else value
 
 
 def find_cutoff(
@@ -175,39 +173,13 @@ def find_cutoff(
     if kind == "messages":
         start = len(entries) - int(value)
         return _move_to_call(entries, head, start) if start > head else head
-    room = max(1, int(limit * value if kind == "fraction" else value))
+    room = max(1, int(size_tokens(keep, limit)))
     if tokens <= room:
         return head
-    start = len(entries)
-    while start > head and entries[start - 1].tokens <= room:
-        start -= 1
-        room -= entries[start].tokens
+    start = newest_that_fit(entries, room, head)
     if start == len(entries):
-        if start - head == 1:
-            return head
         start -= 1
-    return _move_to_call(entries, head, start)
-
-
-def has_object_arguments(call: ToolCall) -> bool:
-    """Return True if the arguments of a call are a JSON object.
-
-    LangChain stores other calls apart and does not find them.
-
-    Parameters
-    ----------
-    call : ToolCall
-        The call.
-
-    Returns
-    -------
-    bool
-        True for an object.
-    """
-    try:
-        return isinstance(json.loads(call.arguments or "{}"), dict)
-    except ValueError:
-        return False
+    return head if start == head else _move_to_call(entries, head, start)
 
 
 def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
@@ -221,6 +193,6 @@ def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
     ids -= {None, ""}
     for index in range(start - 1, head - 1, -1):
         calls = entries[index].message.tool_calls
-        if any(call.id in ids and has_object_arguments(call) for call in calls):
+        if any(call.id in ids and object_arguments(call) is not None for call in calls):
             return index
     return stop

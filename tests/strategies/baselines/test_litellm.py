@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.baselines.litellm.trim import _MessageSizes, _newest_before
+from ctxlab.strategies.baselines.litellm import _MessageSizes, _newest_before
 from ctxlab.tokens.counter import TokenCounter
 
 

@@ -11,6 +11,7 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.images import count_image_tokens
@@ -56,10 +57,8 @@ class trim_messages(BaseStrategy):
     "share of the available tokens to use if ``max_tokens`` is None"
 
     def __call__(self, context: Context, /) -> Context:
-        room = self.max_tokens
-        if room is None:
-            room = int(context.available * self.trim_ratio)
-        entries = context.entries
+        share = int(context.available * self.trim_ratio)
+        room, entries = share if self.max_tokens is None else self.max_tokens, context.entries
         # Sizes are cached only while no other strategy has edited the context.
         sizes = context.strategy_state.get(self) if context.version == 0 else None
         if sizes is None:
@@ -119,11 +118,10 @@ class _MessageSizes:
         """Return the entries to send; raise ``TypeError`` where litellm fails."""
         first: list[Entry] = []
         if self.system_indexes:
-            system = self._system_entry(entries, room, turn)
-            room -= self._message_tokens(system.message) + _REQUEST_TOKENS
+            first.append(self._system_entry(entries, room, turn))
+            room -= self._message_tokens(first[0].message) + _REQUEST_TOKENS
             if room == 0:
-                return [system]
-            first.append(system)
+                return first
         kept: list[Entry] = []
         used, index = _REQUEST_TOKENS, tail
         while (left := room - used) > 3:
@@ -133,10 +131,8 @@ class _MessageSizes:
             entry = entries[index]
             size = self.cumulative_tokens[index + 1] - self.cumulative_tokens[index]
             if size > left and left > self._min_shortening_room:
-                message = self._shorten(entry.message, left)
-                size, old = self._message_tokens(message), entry
-                tokens = self._counter.count_message(message)
-                entry = Entry(message, tokens, Form.TRUNCATED, old.start, old.stop, turn)
+                entry = self._with_message(entry, self._shorten(entry.message, left), turn)
+                size = self._message_tokens(entry.message)
             if size <= left:
                 kept.append(entry)
                 used += size
@@ -149,10 +145,13 @@ class _MessageSizes:
             message = Message("system", "\n".join(_require_text(entry.message) for entry in found))
         if self._message_tokens(message) + _REQUEST_TOKENS > room:
             message = self._shorten(message, room)
-        if message is found[0].message:
-            return found[0]
+        return (
+            found[0] if message is found[0].message else self._with_message(found[0], message, turn)
+        )
+
+    def _with_message(self, old: Entry, message: Message, turn: int) -> Entry:
         tokens = self._counter.count_message(message)
-        return Entry(message, tokens, Form.TRUNCATED, found[0].start, found[0].stop, turn)
+        return Entry(message, tokens, Form.TRUNCATED, old.start, old.stop, turn)
 
     def _next_candidate(self, index: int, left: int) -> int:
         """Return the newest index before ``index`` that may be sent or that makes litellm fail."""
@@ -224,3 +223,20 @@ def _require_text(message: Message) -> str:
     if not isinstance(message.content, str):
         raise TypeError("no text")
     return message.content
+
+
+MODULE_BASELINES: tuple[Baseline, ...] = (
+    Baseline(
+        "litellm.trim_messages",
+        trim_messages(),
+        "litellm 1.106.2",
+        "https://github.com/BerriAI/litellm/blob/v1.106.2/litellm/utils.py",
+        "Keeps the newest messages in 0.75 of the window, shortens those that do not fit in "
+        "the middle, continues with older messages that fit, and separates calls from results. "
+        "A call without text that does not fit raises an error, and then everything is sent "
+        "untrimmed. It counts tokens as its tokenizer for OpenAI's models does, in pieces of "
+        "1,024 characters; for other models ctxlab's vocabulary is used, and images are "
+        "counted by ctxlab.",
+        ("", "max_tokens=4000", "max_tokens=1500"),
+    ),
+)

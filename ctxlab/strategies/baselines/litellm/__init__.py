@@ -1,1 +1,0 @@
-"""Baselines of litellm."""
