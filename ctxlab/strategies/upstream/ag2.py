@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ag2.events import (
-    BaseEvent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextInput,
-    ToolCallEvent,
-    ToolCallsEvent,
-    ToolResult,
-    ToolResultEvent,
-    ToolResultsEvent,
-)
+from ag2 import events
 from ag2.events.input_events import ImageInput
 from ag2.policies import SlidingWindowPolicy, TokenBudgetPolicy
 
@@ -32,30 +21,31 @@ class _StreamAdapter(PeerAdapter):
     def __init__(self, settings: PeerSettings, policy: Any) -> None:
         super().__init__(settings)
         self._policy = policy
-        self._events: list[BaseEvent] = []
+        self._events: list[events.BaseEvent] = []
 
     def add(self, position: int, block: Block) -> None:
         message = block[0]
         if message.role == "tool":
             results = [
-                ToolResultEvent(
+                events.ToolResultEvent(
                     parent_id=m.tool_call_id or "",
                     name=self.tool_name(i),
-                    result=ToolResult(*_to_inputs(m)),
+                    result=events.ToolResult(*_to_inputs(m)),
                 )
                 for i, m in enumerate(block, position)
             ]
-            self._events += [*results, self.link(ToolResultsEvent(results), block)]
+            self._events += [*results, self.link(events.ToolResultsEvent(results), block)]
         elif message.role == "assistant":
             calls = [
-                ToolCallEvent(c.name, id=c.id, arguments=c.arguments) for c in message.tool_calls
+                events.ToolCallEvent(c.name, id=c.id, arguments=c.arguments)
+                for c in message.tool_calls
             ]
-            listed = ToolCallsEvent(calls)
-            said = None if message.content is None else ModelMessage(message.text)
-            response = self.link(ModelResponse(said, tool_calls=listed), block)
+            listed = events.ToolCallsEvent(calls)
+            said = None if message.content is None else events.ModelMessage(message.text)
+            response = self.link(events.ModelResponse(said, tool_calls=listed), block)
             self._events += [response, listed, *calls] if calls else [response]
         else:
-            self._events.append(self.link(ModelRequest(_to_inputs(message)), block))
+            self._events.append(self.link(events.ModelRequest(_to_inputs(message)), block))
 
     def select(self) -> list[Message]:
         _, kept = run_coroutine(self._policy.apply([], self._events, None))
@@ -65,10 +55,10 @@ class _StreamAdapter(PeerAdapter):
 
 def _to_inputs(message: Message) -> list[Any]:
     inputs = [
-        ImageInput(url=part.value) if part.is_image else TextInput(part.value)
+        ImageInput(url=part.value) if part.is_image else events.TextInput(part.value)
         for part in split_parts(message)
     ]
-    return inputs or [TextInput("")]
+    return inputs or [events.TextInput("")]
 
 
 def _sliding_window(settings: PeerSettings, max_events: int = 40) -> PeerAdapter:

@@ -6,18 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from agent_framework import (
-    ChatResponse,
-    Content,
-    ContextWindowCompactionStrategy,
-    SelectiveToolCallCompactionStrategy,
-    SlidingWindowStrategy,
-    SummarizationStrategy,
-    ToolResultCompactionStrategy,
-    TruncationStrategy,
-    apply_compaction,
-)
-from agent_framework import Message as Theirs
+import agent_framework as af
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.common.parts import split_parts
@@ -39,15 +28,15 @@ class _ListAdapter(PeerAdapter):
     def __init__(self, strategy: Any, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)
         self._strategy = strategy(**options)
-        self._messages: list[Theirs] = []
+        self._messages: list[af.Message] = []
 
     def add(self, position: int, block: Block) -> None:
         contents = [content for message in block for content in _to_contents(message)]
-        made = Theirs(block[0].role, contents, message_id=f"msg_{position}")
+        made = af.Message(block[0].role, contents, message_id=f"msg_{position}")
         self._messages.append(self.link(made, block))
 
     def select(self) -> list[Message]:
-        sent = run_coroutine(apply_compaction(self._messages, strategy=self._strategy))
+        sent = run_coroutine(af.apply_compaction(self._messages, strategy=self._strategy))
         return self.to_messages(sent, lambda made: Message("assistant", made.text))
 
 
@@ -57,23 +46,23 @@ class _ChatClient:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def get_response(self, messages: Sequence[Theirs], **_: Any) -> ChatResponse[None]:
+    async def get_response(self, messages: Sequence[af.Message], **_: Any) -> af.ChatResponse[None]:
         said = self._writer("\n".join(f"{message.role}: {message.text}" for message in messages))
-        return ChatResponse(messages=[Theirs("assistant", [said])])
+        return af.ChatResponse(messages=[af.Message("assistant", [said])])
 
 
-def _to_contents(message: Message) -> list[Content]:
+def _to_contents(message: Message) -> list[af.Content]:
     if message.role == "tool":
-        return [Content.from_function_result(message.tool_call_id or "", result=message.text)]
-    made: list[Content] = []
+        return [af.Content.from_function_result(message.tool_call_id or "", result=message.text)]
+    made: list[af.Content] = []
     for part in split_parts(message):
         if part.is_image:
             kind, _, data = part.value.removeprefix("data:").partition(";base64,")
-            made.append(Content.from_uri(part.value, media_type=kind if data else "image/png"))
+            made.append(af.Content.from_uri(part.value, media_type=kind if data else "image/png"))
         else:
-            made.append(Content.from_text(part.value))
+            made.append(af.Content.from_text(part.value))
     return made + [
-        Content.from_function_call(call.id, call.name, arguments=call.arguments)
+        af.Content.from_function_call(call.id, call.name, arguments=call.arguments)
         for call in message.tool_calls
     ]
 
@@ -86,7 +75,7 @@ def _context_window(
 ) -> PeerAdapter:
     window = max_context_window_tokens
     return _ListAdapter(
-        ContextWindowCompactionStrategy,
+        af.ContextWindowCompactionStrategy,
         settings,
         max_context_window_tokens=settings.available if window is None else window,
         max_output_tokens=max_output_tokens,
@@ -98,14 +87,14 @@ def _summarization(
     settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
 ) -> PeerAdapter:
     client = _ChatClient(settings.make_writer(model, tokens))
-    return _ListAdapter(SummarizationStrategy, settings, client=client, **options)
+    return _ListAdapter(af.SummarizationStrategy, settings, client=client, **options)
 
 
 FACTORIES = {
     "context_window": _context_window,
-    "selective_tool_calls": partial(_ListAdapter, SelectiveToolCallCompactionStrategy),
-    "sliding_window": partial(_ListAdapter, SlidingWindowStrategy, keep_last_groups=20),
+    "selective_tool_calls": partial(_ListAdapter, af.SelectiveToolCallCompactionStrategy),
+    "sliding_window": partial(_ListAdapter, af.SlidingWindowStrategy, keep_last_groups=20),
     "summarization": _summarization,
-    "tool_results": partial(_ListAdapter, ToolResultCompactionStrategy),
-    "truncation": partial(_ListAdapter, TruncationStrategy, max_n=40, compact_to=20),
+    "tool_results": partial(_ListAdapter, af.ToolResultCompactionStrategy),
+    "truncation": partial(_ListAdapter, af.TruncationStrategy, max_n=40, compact_to=20),
 }

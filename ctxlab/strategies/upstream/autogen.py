@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autogen_core import FunctionCall
-from autogen_core.model_context import (
-    BufferedChatCompletionContext,
-    HeadAndTailChatCompletionContext,
-    TokenLimitedChatCompletionContext,
-)
-from autogen_core.models import (
-    AssistantMessage,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    SystemMessage,
-    UserMessage,
-)
+from autogen_core import FunctionCall, model_context, models
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, run_coroutine
@@ -40,21 +28,23 @@ class _ContextAdapter(PeerAdapter):
     def _to_llm_message(self, position: int, block: Block) -> Any:
         message = block[0]
         if message.role == "system":
-            return SystemMessage(content=message.text)
+            return models.SystemMessage(content=message.text)
         if message.role == "user":
-            return UserMessage(content=message.text, source="user")
+            return models.UserMessage(content=message.text, source="user")
         if message.role == "tool":
             results = [
-                FunctionExecutionResult(
+                models.FunctionExecutionResult(
                     content=m.text, name=self.tool_name(i), call_id=m.tool_call_id or ""
                 )
                 for i, m in enumerate(block, position)
             ]
-            return FunctionExecutionResultMessage(content=results)
+            return models.FunctionExecutionResultMessage(content=results)
         if not message.tool_calls:
-            return AssistantMessage(content=message.text, source="assistant")
+            return models.AssistantMessage(content=message.text, source="assistant")
         calls = [FunctionCall(call.id, call.arguments, call.name) for call in message.tool_calls]
-        return AssistantMessage(content=calls, thought=message.text or None, source="assistant")
+        return models.AssistantMessage(
+            content=calls, thought=message.text or None, source="assistant"
+        )
 
 
 class _CountingClient:
@@ -78,20 +68,22 @@ class _CountingClient:
 
 def _buffered(settings: PeerSettings, buffer_size: int = 40) -> PeerAdapter:
     adapter = _ContextAdapter(settings)
-    adapter.context = BufferedChatCompletionContext(buffer_size)
+    adapter.context = model_context.BufferedChatCompletionContext(buffer_size)
     return adapter
 
 
 def _head_and_tail(settings: PeerSettings, head_size: int = 10, tail_size: int = 30) -> PeerAdapter:
     adapter = _ContextAdapter(settings)
-    adapter.context = HeadAndTailChatCompletionContext(head_size, tail_size)
+    adapter.context = model_context.HeadAndTailChatCompletionContext(head_size, tail_size)
     return adapter
 
 
 def _token_limited(settings: PeerSettings, token_limit: int | None = None) -> PeerAdapter:
     adapter = _ContextAdapter(settings)
     client: Any = _CountingClient(adapter)
-    adapter.context = TokenLimitedChatCompletionContext(client, token_limit=token_limit)
+    adapter.context = model_context.TokenLimitedChatCompletionContext(
+        client, token_limit=token_limit
+    )
     return adapter
 
 

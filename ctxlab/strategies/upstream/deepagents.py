@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deepagents.backends.protocol import (
-    BackendProtocol,
-    EditResult,
-    FileDownloadResponse,
-    FileUploadResponse,
-    WriteResult,
-)
+from deepagents.backends import protocol
 from deepagents.middleware.summarization import SummarizationMiddleware
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.exceptions import ContextOverflowError
@@ -85,31 +79,33 @@ class _SummarizationAdapter(LangChainAdapter):
         self._state.update(update)
 
 
-class _MemoryBackend(BackendProtocol):
+class _MemoryBackend(protocol.BackendProtocol):
     """A backend that keeps files in memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
-    def write(self, file_path: str, content: str) -> WriteResult:
+    def write(self, file_path: str, content: str) -> protocol.WriteResult:
         self._texts[file_path] = content
-        return WriteResult(path=file_path)
+        return protocol.WriteResult(path=file_path)
 
     def edit(
         self, file_path: str, old_string: str, new_string: str, replace_all: bool = False
-    ) -> EditResult:
+    ) -> protocol.EditResult:
         self._texts[file_path] = new_string
-        return EditResult(path=file_path, occurrences=1)
+        return protocol.EditResult(path=file_path, occurrences=1)
 
-    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+    def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
         texts = [(path, self._texts.get(path)) for path in paths]
         return [
-            FileDownloadResponse(path=path, content=None if text is None else text.encode())
+            protocol.FileDownloadResponse(
+                path=path, content=None if text is None else text.encode()
+            )
             for path, text in texts
         ]
 
-    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        return [FileUploadResponse(path=path) for path, _ in files]
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
+        return [protocol.FileUploadResponse(path=path) for path, _ in files]
 
 
 FACTORIES = {"": _SummarizationAdapter}

@@ -7,23 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageTool,
-    ChatMessageUser,
-    CompactionEdit,
-    CompactionSummary,
-    CompactionTrim,
-    ContentImage,
-    ContentText,
-    GenerateConfig,
-    Model,
-    ModelAPI,
-    ModelOutput,
-    compaction,
-)
+from inspect_ai import model as api
 from inspect_ai.tool import ToolCall as InspectCall
 
 from ctxlab._utils.jsonio import parse_json
@@ -32,33 +16,33 @@ from ctxlab.strategies.baselines.common.parts import split_parts
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer
 
 _POSITION_KEY = "position"
-_CLASSES: dict[str, type[ChatMessage]] = {
-    "system": ChatMessageSystem,
-    "user": ChatMessageUser,
-    "assistant": ChatMessageAssistant,
-    "tool": ChatMessageTool,
+_CLASSES: dict[str, type[api.ChatMessage]] = {
+    "system": api.ChatMessageSystem,
+    "user": api.ChatMessageUser,
+    "assistant": api.ChatMessageAssistant,
+    "tool": api.ChatMessageTool,
 }
 
 
-class _UnusedAPI(ModelAPI):
+class _UnusedAPI(api.ModelAPI):
     """A provider that is never called."""
 
-    async def generate(self, *_: Any, **__: Any) -> ModelOutput:
+    async def generate(self, *_: Any, **__: Any) -> api.ModelOutput:
         raise NotImplementedError
 
 
-class _ClientModel(Model):
+class _ClientModel(api.Model):
     """Inspect AI's model, with ctxlab's counter and client."""
 
     def __init__(self, adapter: _CompactionAdapter, writer: Writer | None) -> None:
-        super().__init__(_UnusedAPI("ctxlab"), GenerateConfig())
+        super().__init__(_UnusedAPI("ctxlab"), api.GenerateConfig())
         self._adapter, self._writer = adapter, writer
 
     def __str__(self) -> str:
         return "ctxlab/scripted"  # inspect_ai looks up windows by name, and knows none of this name
 
     async def count_tokens(
-        self, input: str | list[ChatMessage], config: GenerateConfig | None = None
+        self, input: str | list[api.ChatMessage], config: api.GenerateConfig | None = None
     ) -> int:
         counter = self._adapter.settings.counter
         if isinstance(input, str):
@@ -68,10 +52,10 @@ class _ClientModel(Model):
     async def count_tool_tokens(self, tools: Sequence[Any]) -> int:
         return 0  # the available tokens are those of the messages alone
 
-    async def generate(self, input: Any, *_: Any, **__: Any) -> ModelOutput:
+    async def generate(self, input: Any, *_: Any, **__: Any) -> api.ModelOutput:
         assert self._writer is not None
         text = self._writer(map(self._adapter.to_message, input))
-        return ModelOutput.from_content("ctxlab", text)
+        return api.ModelOutput.from_content("ctxlab", text)
 
 
 class _CompactionAdapter(PeerAdapter):
@@ -94,10 +78,10 @@ class _CompactionAdapter(PeerAdapter):
         self._strategy = strategy(threshold=tokens, **options)
         self._model = _ClientModel(self, writer)
         self._compact: Any = None
-        self._chat_messages: list[ChatMessage] = []
-        self._full_history: list[ChatMessage] = []
-        self._compacted: list[ChatMessage] = []
-        self._since_compaction: list[ChatMessage] = []
+        self._chat_messages: list[api.ChatMessage] = []
+        self._full_history: list[api.ChatMessage] = []
+        self._compacted: list[api.ChatMessage] = []
+        self._since_compaction: list[api.ChatMessage] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _CompactionAdapter:
         """Raise ``TypeError``: the state cannot be copied, so no extra question can be previewed."""
@@ -113,7 +97,7 @@ class _CompactionAdapter(PeerAdapter):
         if self._compact is None:
             roles = [message.role for message in self._chat_messages]
             task = roles.index("user") + 1 if "user" in roles else len(roles)
-            self._compact = compaction(
+            self._compact = api.compaction(
                 self._strategy, self._chat_messages[:task], None, self._model
             )
         try:
@@ -128,7 +112,7 @@ class _CompactionAdapter(PeerAdapter):
                 self._full_history.append(extra)
         return list(map(self.to_message, kept))
 
-    def to_message(self, message: ChatMessage) -> Message:
+    def to_message(self, message: api.ChatMessage) -> Message:
         """Return the original message with the changes that inspect_ai made."""
         position = (message.metadata or {}).get(_POSITION_KEY)
         if position is None:
@@ -139,18 +123,22 @@ class _CompactionAdapter(PeerAdapter):
         changes: dict[str, Any] = {}
         if message.content != loaded.content:
             changes["content"] = message.text
-        if isinstance(message, ChatMessageAssistant) and isinstance(loaded, ChatMessageAssistant):
+        if isinstance(message, api.ChatMessageAssistant) and isinstance(
+            loaded, api.ChatMessageAssistant
+        ):
             kept = {id(call) for call in message.tool_calls or ()}
             pairs = zip(original.tool_calls, loaded.tool_calls or (), strict=True)
             changes["tool_calls"] = tuple(ours for ours, theirs in pairs if id(theirs) in kept)
         return original.replace(**changes)
 
 
-def _to_chat_message(message: Message, position: int) -> ChatMessage:
+def _to_chat_message(message: Message, position: int) -> api.ChatMessage:
     made: dict[str, Any] = {"content": message.content or "", "metadata": {_POSITION_KEY: position}}
     if isinstance(message.content, tuple):
         made["content"] = [
-            ContentImage(image=part.value) if part.is_image else ContentText(text=part.value)
+            api.ContentImage(image=part.value)
+            if part.is_image
+            else api.ContentText(text=part.value)
             for part in split_parts(message)
         ]
     if message.role == "tool":
@@ -173,17 +161,17 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 def _edit(settings: PeerSettings, exclude_tools: Sequence[str] = (), **options: Any) -> PeerAdapter:
     return _CompactionAdapter(
-        CompactionEdit, settings, exclude_tools=list(exclude_tools), **options
+        api.CompactionEdit, settings, exclude_tools=list(exclude_tools), **options
     )
 
 
 def _summary(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
     writer = settings.make_writer(model)
-    return _CompactionAdapter(CompactionSummary, settings, writer=writer, **options)
+    return _CompactionAdapter(api.CompactionSummary, settings, writer=writer, **options)
 
 
 FACTORIES = {
     "edit": _edit,
     "summary": _summary,
-    "trim": partial(_CompactionAdapter, CompactionTrim),
+    "trim": partial(_CompactionAdapter, api.CompactionTrim),
 }

@@ -10,17 +10,10 @@ from typing import Any
 # Without this, the SDK prints a banner on import.
 os.environ.setdefault("OPENHANDS_SUPPRESS_BANNER", "1")
 
+from openhands.sdk import event as events
 from openhands.sdk.context.condenser import LLMSummarizingCondenser
 from openhands.sdk.context.condenser.base import NoCondensationAvailableException
 from openhands.sdk.context.view import View
-from openhands.sdk.event import (
-    ActionEvent,
-    AgentErrorEvent,
-    Condensation,
-    LLMConvertibleEvent,
-    MessageEvent,
-    SystemPromptEvent,
-)
 from openhands.sdk.event.condenser import CondensationSummaryEvent
 from openhands.sdk.llm import LLM, LLMResponse, MessageToolCall, TextContent
 from openhands.sdk.llm import Message as HandsMessage
@@ -95,9 +88,9 @@ class _CondenserAdapter(PeerAdapter):
 
     def add(self, position: int, block: Block) -> None:
         (message,) = block
-        events = self._to_events(message, position)
-        self._messages_by_event[events[0].id] = message
-        for event in events:
+        made = self._to_events(message, position)
+        self._messages_by_event[made[0].id] = message
+        for event in made:
             self._view.append_event(event)
 
     def select(self) -> Iterator[Message]:
@@ -108,7 +101,7 @@ class _CondenserAdapter(PeerAdapter):
                 made = self._condenser.condense(self._view, self._llm)
             except NoCondensationAvailableException:
                 break
-            if not isinstance(made, Condensation):
+            if not isinstance(made, events.Condensation):
                 break
             self._view.append_event(made)
             if self._measure() >= before:
@@ -120,15 +113,15 @@ class _CondenserAdapter(PeerAdapter):
                 yield self._messages_by_event[event.id]
 
     def _measure(self) -> tuple[int, int]:
-        messages = LLMConvertibleEvent.events_to_messages(list(self._view.events))
+        messages = events.LLMConvertibleEvent.events_to_messages(list(self._view.events))
         return self._llm.get_token_count(messages), len(self._view)
 
-    def _to_events(self, message: Message, position: int) -> list[LLMConvertibleEvent]:
+    def _to_events(self, message: Message, position: int) -> list[events.LLMConvertibleEvent]:
         tokens = self.settings.counter.count_message(message)
         text = _CountedText(text=message.text, tokens=tokens)
         if message.tool_calls:
             return [
-                ActionEvent(
+                events.ActionEvent(
                     thought=[] if number else [text],
                     tool_name=call.name,
                     tool_call_id=call.id,
@@ -145,13 +138,13 @@ class _CondenserAdapter(PeerAdapter):
             event._content_text = text
             return [event]
         if message.role == "system" and position == 0:
-            return [SystemPromptEvent(system_prompt=text, tools=[])]
+            return [events.SystemPromptEvent(system_prompt=text, tools=[])]
         source = "agent" if message.role == "assistant" else "user"
         said = HandsMessage(role=message.role, content=[text])
-        return [MessageEvent(source=source, llm_message=said)]
+        return [events.MessageEvent(source=source, llm_message=said)]
 
 
-class _ToolResultEvent(AgentErrorEvent):
+class _ToolResultEvent(events.AgentErrorEvent):
     """A result of any tool; the SDK's own events require the class of the tool."""
 
     _content_text: _CountedText | None = PrivateAttr(default=None)

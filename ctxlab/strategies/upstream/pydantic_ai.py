@@ -11,17 +11,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai import messages as api
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_summarization import (
     ContextManagerCapability,
@@ -43,7 +33,7 @@ class _ProcessorAdapter(PeerAdapter):
 
     def __init__(self, settings: PeerSettings) -> None:
         super().__init__(settings)
-        self._kept: list[ModelMessage] = []
+        self._kept: list[api.ModelMessage] = []
         self._begins = False
         "True if the next message must not join the last request, which has been sent"
 
@@ -51,15 +41,15 @@ class _ProcessorAdapter(PeerAdapter):
         (message,) = block
         begins, self._begins = self._begins, False
         if message.role == "assistant":
-            calls = [ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
-            said = [TextPart(message.text)] if message.text or not calls else []
-            self._kept.append(self.link(ModelResponse(parts=[*said, *calls]), block))
+            calls = [api.ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
+            said = [api.TextPart(message.text)] if message.text or not calls else []
+            self._kept.append(self.link(api.ModelResponse(parts=[*said, *calls]), block))
             return
         part = self.link(_to_part(message), block)
-        if self._kept and isinstance(self._kept[-1], ModelRequest) and not begins:
-            self._kept[-1] = ModelRequest(parts=[*self._kept[-1].parts, part])
+        if self._kept and isinstance(self._kept[-1], api.ModelRequest) and not begins:
+            self._kept[-1] = api.ModelRequest(parts=[*self._kept[-1].parts, part])
         else:
-            self._kept.append(ModelRequest(parts=[part]))
+            self._kept.append(api.ModelRequest(parts=[part]))
 
     def select(self) -> list[Message]:
         made = asyncio.run(self.process(list(self._kept)))
@@ -68,7 +58,7 @@ class _ProcessorAdapter(PeerAdapter):
         self._begins = True
         return self._restore(made)
 
-    def count_tokens(self, messages: Sequence[ModelMessage]) -> int:
+    def count_tokens(self, messages: Sequence[api.ModelMessage]) -> int:
         """Return the tokens of messages, counted by ctxlab's counter."""
         return sum(map(self.settings.counter.count_message, self._restore(messages)))
 
@@ -76,29 +66,29 @@ class _ProcessorAdapter(PeerAdapter):
         """Return a model of the package that is answered by ctxlab's client."""
         writer = self.settings.make_writer(model)
 
-        def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        def answer(messages: list[api.ModelMessage], _: AgentInfo) -> api.ModelResponse:
             prompt = [str(getattr(part, "content", "")) for m in messages for part in m.parts]
-            return ModelResponse(parts=[TextPart(writer("\n".join(prompt)))])
+            return api.ModelResponse(parts=[api.TextPart(writer("\n".join(prompt)))])
 
         return FunctionModel(answer)
 
-    def _restore(self, messages: Sequence[ModelMessage]) -> list[Message]:
+    def _restore(self, messages: Sequence[api.ModelMessage]) -> list[Message]:
         linked = [
             each
             for message in messages
-            for each in ([message] if isinstance(message, ModelResponse) else message.parts)
+            for each in ([message] if isinstance(message, api.ModelResponse) else message.parts)
         ]
         return self.to_messages(
             linked, lambda part: Message("user", str(getattr(part, "content", "")))
         )
 
 
-def _to_part(message: Message) -> ModelRequestPart:
+def _to_part(message: Message) -> api.ModelRequestPart:
     if message.role == "system":
-        return SystemPromptPart(message.text)
+        return api.SystemPromptPart(message.text)
     if message.role == "tool":
-        return ToolReturnPart(message.name or "tool", message.text, message.tool_call_id or "")
-    return UserPromptPart(message.text)
+        return api.ToolReturnPart(message.name or "tool", message.text, message.tool_call_id or "")
+    return api.UserPromptPart(message.text)
 
 
 def _sliding(settings: PeerSettings, **options: Any) -> PeerAdapter:
@@ -132,7 +122,7 @@ def _manager(
         **options,
     )
 
-    async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
+    async def process(messages: list[api.ModelMessage]) -> list[api.ModelMessage]:
         context: Any = SimpleNamespace(messages=messages)  # all that it reads of the context
         done = await capability.before_model_request(None, context)  # type: ignore[arg-type]
         return list(done.messages)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from semantic_kernel import contents as sk
 from semantic_kernel.connectors.ai.chat_completion_client_base import ChatCompletionClientBase
 from semantic_kernel.connectors.ai.prompt_execution_settings import PromptExecutionSettings
-from semantic_kernel.contents import (
-    AuthorRole,
-    ChatHistory,
-    ChatHistorySummarizationReducer,
-    ChatHistoryTruncationReducer,
-    ChatMessageContent,
-    FunctionCallContent,
-    FunctionResultContent,
-    TextContent,
-)
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, run_coroutine
@@ -39,18 +30,18 @@ class _ReducerAdapter(PeerAdapter):
         sent = self._reducer.messages
         return self.to_messages(sent, lambda made: Message("assistant", made.content))
 
-    def _to_chat_message(self, position: int) -> ChatMessageContent:
+    def _to_chat_message(self, position: int) -> sk.ChatMessageContent:
         message, items = self.history[position], list[Any]()
         if message.role == "tool":
             name, call_id = self.tool_name(position), message.tool_call_id
-            items += [FunctionResultContent(id=call_id, function_name=name, result=message.text)]
+            items += [sk.FunctionResultContent(id=call_id, function_name=name, result=message.text)]
         elif message.content is not None:
-            items += [TextContent(text=message.text)]
+            items += [sk.TextContent(text=message.text)]
         items += [
-            FunctionCallContent(id=call.id, function_name=call.name, arguments=call.arguments)
+            sk.FunctionCallContent(id=call.id, function_name=call.name, arguments=call.arguments)
             for call in message.tool_calls
         ]
-        return ChatMessageContent(role=AuthorRole(message.role), items=items)
+        return sk.ChatMessageContent(role=sk.AuthorRole(message.role), items=items)
 
 
 class _ClientService(ChatCompletionClientBase):
@@ -59,16 +50,18 @@ class _ClientService(ChatCompletionClientBase):
     writer: Any
 
     async def _inner_get_chat_message_contents(
-        self, chat_history: ChatHistory, settings: PromptExecutionSettings
-    ) -> list[ChatMessageContent]:
+        self, chat_history: sk.ChatHistory, settings: PromptExecutionSettings
+    ) -> list[sk.ChatMessageContent]:
         lines = (f"{message.role.value}: {message}" for message in chat_history.messages)
         return [
-            ChatMessageContent(role=AuthorRole.ASSISTANT, content=self.writer("\n".join(lines)))
+            sk.ChatMessageContent(
+                role=sk.AuthorRole.ASSISTANT, content=self.writer("\n".join(lines))
+            )
         ]
 
 
 def _truncation(settings: PeerSettings, target_count: int = 40, **options: Any) -> PeerAdapter:
-    reducer = ChatHistoryTruncationReducer(target_count=target_count, **options)
+    reducer = sk.ChatHistoryTruncationReducer(target_count=target_count, **options)
     return _ReducerAdapter(settings, reducer)
 
 
@@ -81,7 +74,9 @@ def _summarization(
 ) -> PeerAdapter:
     writer = settings.make_writer(model, tokens)
     service = _ClientService(ai_model_id=model or "none", writer=writer)
-    reducer = ChatHistorySummarizationReducer(service=service, target_count=target_count, **options)
+    reducer = sk.ChatHistorySummarizationReducer(
+        service=service, target_count=target_count, **options
+    )
     return _ReducerAdapter(settings, reducer)
 
 
